@@ -72,7 +72,7 @@ pub(super) fn turn_for(
     let sub_cluster = unit.sub_cluster(&picture.sub_cluster_key);
     let nodes: SmallVec<[NodeId; 4]> =
         decision.groups.iter().flat_map(|group| group.nodes.iter().copied()).collect();
-    if let Some(other) = holds.whose_turn((unit.pool, sub_cluster), &nodes) {
+    if let Some(other) = holds.whose_turn((decision.unit, unit.pool, sub_cluster), &nodes) {
         let detail = format!("unit {other} gathers room");
         return Err(whole(decision, RejectionReason::GangTurn, detail));
     }

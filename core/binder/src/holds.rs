@@ -139,10 +139,10 @@ impl BinderHolds {
     }
 
     /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end, if the two may not gather at the
-    /// same time: those with one place each may, on two nodes. `nodes`: one for each place of the unit that asks. `O(holds)`.
+    /// same time: two with one place each may, on two nodes. `nodes`: one for each place that `unit` asks for. `O(holds)`.
     pub(super) fn whose_turn(
         &self,
-        (pool, sub_cluster): (Pool, Option<&str>),
+        (unit, pool, sub_cluster): (UnitId, Pool, Option<&str>),
         nodes: &[NodeId],
     ) -> Option<UnitId> {
         let meets = |turn: &GangTurn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
@@ -151,7 +151,7 @@ impl BinderHolds {
         for hold in gathering.filter(|hold| hold.turn.as_ref().is_some_and(meets)) {
             let n = n_places.entry(hold.unit).or_default();
             *n += hold.ordinals.len();
-            if *n > 1 || nodes.len() != 1 || nodes.contains(&hold.node) {
+            if *n > 1 || nodes.len() != 1 || hold.unit == unit || nodes.contains(&hold.node) {
                 return Some(hold.unit);
             }
         }

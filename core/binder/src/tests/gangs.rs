@@ -117,11 +117,12 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
 fn units_gather_for_one_running_unit_each_side_by_side_on_nodes_of_their_own() {
     let mut world = full();
     let [first, second, gang] =
-        [unit(2, 1, 1, demand(800, 0)), unit(3, 1, 1, demand(800, 0)), gang(4, 2, 800)]
+        [unit(2, 2, 1, demand(800, 0)), unit(3, 1, 1, demand(800, 0)), gang(4, 2, 800)]
             .map(|unit| world.unit(unit));
     begin(&mut world, &gather(2, first, &[(0, 1)]));
     let taken = |ordinals| [(RejectionReason::GangTurn, ordinals)];
     assert_eq!(world.refuse(&gather(3, second, &[(0, 1)])), taken(vec![0]), "on the same node");
+    assert_eq!(world.refuse(&gather(2, first, &[(1, 2)])), taken(vec![1]), "for another one of its own");
     assert_eq!(world.refuse(&gather(4, gang, &[(0, 2), (1, 2)])), taken(vec![0, 1]), "for a gang");
     begin(&mut world, &gather(3, second, &[(0, 2)]));
     assert_eq!(world.binder.gathering().len(), 2);

@@ -150,6 +150,8 @@ const FOUND: &[(u64, &str)] = &[
     (1_099_511_673_211, "a unit whose group lacks more of its minimum than the unit of its own"),
     (1_099_511_677_163, "a unit whose group lacks more of its minimum than the unit of its own"),
     (2_199_023_268_647, "a unit whose group lacks more of its minimum than the unit of its own"),
+    (19_143_596_951_243_336, "a unit that gathers room for a second replica before the first one is bound"),
+    (19_140_298_416_362_900, "a unit that gathers room for a second replica before the first one is bound"),
     (2_251_799_813_717_553, "a replica that is bound while the end of its target is refused"),
 ];
 
