@@ -159,7 +159,7 @@ impl Assignments {
         let Some(idx) = schedulers.of_session(session) else { return false };
         let unit = report.unit;
         let Some(entry) = units.get_mut(unit) else { return false };
-        let n_to_place = entry.to_place();
+        let (n_to_place, n_behind) = (entry.to_place(), entry.n_behind_holds());
         let Whereabouts::Dispatched(held) = &mut entry.place else { return false };
         if held.scheduler != idx || held.is_outdated(&report) {
             return false;
@@ -174,7 +174,7 @@ impl Assignments {
         }
         match report.state {
             ReportState::Parked => {
-                (held.done_at, held.unplaced) = (None, report.unplaced);
+                (held.done_at, held.unplaced) = (None, report.unplaced.map(|n| n.saturating_add(n_behind)));
                 schedulers.all[idx].reload(&mut held.load, 0);
                 if entry.record.spec.min_member > 1 {
                     gangs.note(unit, now);

@@ -10,10 +10,19 @@ use godel_domain::{
 
 use super::{gangs, nodes::Nodes, unit_entry::UnitEntry, units::Units};
 
-/// A hold of a unit is gone. True: what it is to place is more than its scheduler knows.
-pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<bool> {
+/// What the end of a hold leaves to its unit's scheduler.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HoldEnd {
+    /// Running units that are pending again.
+    pub(super) n_back: u32,
+    /// More is to be placed than the scheduler knows.
+    pub(super) is_more: bool,
+}
+
+/// A hold of a unit is gone.
+pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<HoldEnd> {
     if entry.targets.remove(id) {
-        return Some(false);
+        return Some(HoldEnd::default());
     }
     let at = entry.holds.iter().position(|hold| hold.id == id)?;
     let gone = entry.holds.remove(at);
@@ -21,10 +30,10 @@ pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<bool> {
         let row = entry.rows.row(replica.ordinal);
         row.phase == Phase::Pending && row.incarnation == replica.incarnation
     };
-    let comes_back = gone.replicas().any(is_pending);
+    let n_back = gone.replicas().filter(|replica| is_pending(*replica)).fold(0, |n, _| n + 1);
     // What waited for the first binding is to be placed from then on.
-    let is_more = entry.holds.is_empty() && entry.counts.pending > 0;
-    Some(comes_back || is_more)
+    let is_more = n_back > 0 || (entry.holds.is_empty() && entry.counts.pending > 0);
+    Some(HoldEnd { n_back, is_more })
 }
 
 /// What a unit that room is held for waits for, in words: `waits for 2 victims to leave node n1`.

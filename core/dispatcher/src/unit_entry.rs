@@ -299,13 +299,12 @@ impl UnitEntry {
     fn in_flight(&self) -> u32 {
         let pending = if self.record.spec.is_ordered() { self.to_place() } else { self.counts.pending };
         match self.place {
+            // Of a unit that was never bound only what room is held for is tried.
+            Whereabouts::Dispatched(_) if !self.holds.is_empty() && !self.was_placed() => 0,
             Whereabouts::Dispatched(Dispatched { parked: Some(_), unplaced, .. }) => {
                 pending.saturating_sub(unplaced.unwrap_or(pending))
             }
-            // Of a unit that was never bound only what room is held for is tried.
-            Whereabouts::Dispatched(held) if self.holds.is_empty() || self.was_placed() => {
-                pending.saturating_sub(held.unplaced.unwrap_or(0))
-            }
+            Whereabouts::Dispatched(held) => pending.saturating_sub(held.unplaced.unwrap_or(0)),
             _ => 0,
         }
     }
@@ -466,6 +465,11 @@ impl UnitEntry {
             return self.counts.pending;
         }
         u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Running units that are not to be placed before others, for which room is held: the first ones of the unit.
+    pub(super) fn n_behind_holds(&self) -> u32 {
+        if self.record.spec.is_ordered() { 0 } else { self.counts.pending.saturating_sub(self.to_place()) }
     }
 
     /// Of those that are to be placed the ones without a place, as far as is known: others may be placed, and the rows have yet to say so.

@@ -343,3 +343,51 @@ fn turns_go_by_the_order_of_queues_and_not_by_who_waits_longest() {
     later(&mut rig, 60_500);
     assert_eq!(turns(&mut rig), [3]);
 }
+
+#[test]
+fn while_one_replica_gathers_room_the_others_use_nothing() {
+    let mut large = sized(1, 8_000).queue("a");
+    large.spec.task_groups[0].replicas = 3;
+    let mut rig = large_parked(large, &[]);
+    let used = |rig: &Rig| {
+        let quota = rig.core.quota();
+        quota.usage().running_units(quota.tree().find("a").unwrap())
+    };
+    // As schedulers say it: what is behind the room that is held is not looked for.
+    let parked = |rig: &mut Rig, unplaced: u32| {
+        let spec_revision = rig.core.unit(UnitId(1)).unwrap().spec_revision;
+        let report = UnitReport {
+            unit: UnitId(1),
+            spec_revision,
+            state: ReportState::Parked,
+            refusals: None,
+            need: 1,
+            unplaced: Some(unplaced),
+            lacking: Vec::new(),
+            assigned: 0,
+        };
+        rig.core.on_report(SessionId(1), report, rig.now);
+    };
+    assert_eq!(stream_of_small(&mut rig, "b", 10).first().map(|(unit, _)| *unit), Some(1));
+    assert_eq!(used(&rig), 1, "one is handed out to gather room");
+    let one = |id: u64| Arc::new(Hold { ordinals: vec![0], ..(*hold(id, 1)).clone() });
+    rig.core.on_hold(one(1), rig.now);
+    parked(&mut rig, 0);
+    assert_eq!(used(&rig), 1, "room is held for one");
+    // The turn comes to nothing while others wait.
+    rig.put(sized(500, 100).queue("b"));
+    rig.step();
+    rig.report(1, 500, ReportState::Parked);
+    rig.core.on_hold_deleted(HoldId(1), rig.now);
+    assert_eq!(used(&rig), 0, "it waits for its queue's turn");
+    rig.step();
+    assert_eq!(used(&rig), 0, "its scheduler hears of it without being given places");
+    parked(&mut rig, 3);
+    // Another turn, and one is bound: the others wait.
+    rig.core.on_hold(one(2), rig.now);
+    parked(&mut rig, 0);
+    rig.bind(1, &[0]);
+    rig.core.on_hold_deleted(HoldId(2), rig.now);
+    rig.step();
+    assert_eq!(used(&rig), 1, "what is bound");
+}

@@ -31,6 +31,8 @@ const ONE_MOVES: u64 = 4;
 const ONE_MEETS: u64 = 2;
 /// In one of so many of the others queues are at their maximum when running units move.
 const ONE_IS_TIGHT: u64 = 2;
+/// In one of so many of those that are not full some units need most of a node.
+const ONE_GATHERS: u64 = 4;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
@@ -153,6 +155,10 @@ const FOUND: &[(u64, &str)] = &[
     (19_143_596_951_243_336, "a unit that gathers room for a second replica before the first one is bound"),
     (19_140_298_416_362_900, "a unit that gathers room for a second replica before the first one is bound"),
     (2_251_799_813_717_553, "a replica that is bound while the end of its target is refused"),
+    (19_140_298_416_350_864, "a unit of which the first replica gathers room, and whose others use nothing"),
+    (19_140_298_416_361_256, "a unit of which the first replica gathers room, and whose others use nothing"),
+    (19_141_397_928_001_512, "a unit of which the first replica gathers room, and whose others use nothing"),
+    (19_142_497_439_622_280, "a unit of which the first replica gathers room, and whose others use nothing"),
 ];
 
 fn var(name: &str) -> Option<String> {
@@ -255,7 +261,13 @@ fn share(number: u64) {
         (false, true) => MOVES | MEETS,
         (false, false) => 0,
     };
-    check((0..n_cases).map(|seed| (number * SEEDS + seed) | bits(seed)), &mut table);
+    // Room is gathered beside all the rest as well.
+    let gathers = |seed: u64| {
+        let is_one = !seed.is_multiple_of(ONE_IS_FULL)
+            && (seed / (ONE_MOVES * ONE_IS_FULL)).is_multiple_of(ONE_GATHERS);
+        if is_one { LARGE } else { 0 }
+    };
+    check((0..n_cases).map(|seed| (number * SEEDS + seed) | bits(seed) | gathers(seed)), &mut table);
     println!("{table}");
     for (mark, least) in REACHED {
         assert!(table.percent(mark) >= least, "too few cases have a {mark:?}: {table}");

@@ -175,6 +175,9 @@ impl Model {
                 if self.meets {
                     units::meet(&mut spec, &mut numbers);
                 }
+                if self.is_large {
+                    units::enlarge(&mut spec, &mut numbers);
+                }
                 self.dispatcher.submit(spec, &self.net);
             }
             StepKind::SubmitPlain => {

@@ -37,7 +37,7 @@ pub(super) const MOVES: u64 = 1 << 51;
 pub(super) const MEETS: u64 = 1 << 52;
 /// Bit of a seed in whose case queues are at their maximum when running units move, and several schedulers place them.
 pub(super) const TIGHT: u64 = 1 << 53;
-/// Bit of a seed, beside [`FULL`], in whose case some units need most of a node, and room is gathered for them soon.
+/// Bit of a seed in whose case some units need most of a node, and room is gathered for them soon.
 pub(super) const LARGE: u64 = 1 << 54;
 /// Events of one case at most.
 const N_EVENTS_MAX: usize = 60_000;
