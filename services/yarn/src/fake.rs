@@ -420,7 +420,7 @@ impl ResourceManager for FakeManager {
                 }),
                 node: attempt.node,
                 registration: attempt.registration,
-                diagnostics: String::new(),
+                diagnostics: found.diagnostics().to_owned(),
                 start_ms: BEGAN_MS,
                 finish_ms: 0,
             })

@@ -32,11 +32,16 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct PlayedLauncher {
     pub(crate) launched: Mutex<Vec<MasterLaunch>>,
     pub(crate) stopped: Mutex<Vec<MasterLaunch>>,
+    /// Why nodes cannot be called, while that is so.
+    pub(crate) unavailable: Mutex<Option<String>>,
 }
 
 #[async_trait]
 impl Launcher for PlayedLauncher {
     async fn launch(&self, launch: MasterLaunch) -> Result<(), LaunchRefusal> {
+        if let Some(why) = self.unavailable.lock().unwrap().clone() {
+            return Err(LaunchRefusal::Unavailable(why));
+        }
         self.launched.lock().unwrap().push(launch);
         Ok(())
     }

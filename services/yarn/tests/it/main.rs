@@ -351,6 +351,18 @@ async fn masters_may_register_right_after_their_submission_and_those_that_wait_s
     adapter.manager.kill(id, "bob", "").await.unwrap();
     state(&adapter, id, PublicAppState::Killed).await;
     assert_eq!(adapter.manager.application(id).unwrap().diagnostics, "Application killed by user bob");
+    // One that has a node says what keeps that from starting it, and goes on.
+    let why = "node n1 (nowhere:8041) cannot be called: no address is known for it";
+    *cluster.launcher.unavailable.lock().unwrap() = Some(why.to_owned());
+    let id = submit(&adapter).await;
+    until("reason", async || {
+        let waits = adapter.manager.application(id).ok()?.diagnostics;
+        (waits == format!("AM container is allocated, waiting for its node to start it: {why}")).then_some(())
+    })
+    .await;
+    assert_eq!(adapter.manager.application(id).unwrap().state, PublicAppState::Accepted);
+    *cluster.launcher.unavailable.lock().unwrap() = None;
+    launched(&adapter, id, 1).await;
     adapter.stop().await;
     cluster.stop().await;
 }

@@ -73,6 +73,10 @@ async fn an_application_is_submitted_watched_and_killed() {
         ),
         "{said}"
     );
+    let request = GetApplicationAttemptsRequestProto { application_id: Some(id) };
+    let attempts: GetApplicationAttemptsResponseProto =
+        anna.call("getApplicationAttempts", &request).await.unwrap();
+    assert!(attempts.application_attempts.iter().all(|attempt| attempt.diagnostics() == said));
 }
 
 #[tokio::test]
