@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use godel_audit::{Evidence, History, Invariant, InvariantReport, Service, check_all};
 use godel_core_binder::{Accepted, Binder, HoldWork, Verdict};
 use godel_core_dispatcher::{Action, Attach, Config, Dispatcher, SessionId};
 use godel_core_scheduler::{Config as SchedulerConfig, Scheduler};
@@ -76,6 +77,7 @@ struct MixedWorld {
     /// A running unit runs for so long at least, and at most so much longer, milliseconds.
     life_ms: (u64, u64),
     n_lives: u64,
+    commits: Vec<Commit>,
 }
 
 impl MixedWorld {
@@ -104,6 +106,7 @@ impl MixedWorld {
             one_at_a_time_ms: None,
             life_ms: LIFE_MS,
             n_lives: 0,
+            commits: Vec::new(),
         };
         world.dispatcher.on_reset();
         world.dispatcher.on_synced(Revision(1), Millis(1));
@@ -316,11 +319,24 @@ impl MixedWorld {
         }
         self.dispatcher.on_revision(revision);
         self.scheduler.apply(&commit, now);
+        self.commits.push(commit.clone());
         for change in commit.changes {
             self.binder.on_change(change, revision, time_ms);
         }
         self.binder.on_revision(revision);
         revision
+    }
+
+    /// What the audit says of the order of queues and bands.
+    fn judge_order(&self, floor_percent: u8) -> InvariantReport {
+        let (commits, up_to) = (self.commits.clone(), Revision(self.revision));
+        let evidence = Evidence {
+            history: History { floor: Revision(1), commits, up_to, ..History::default() },
+            service: Service { floor_percent: Some(floor_percent), known_after_ms: 1, ..Service::default() },
+            ..Evidence::default()
+        };
+        let of_order = |report: &InvariantReport| report.invariant == Invariant::I10;
+        check_all(&evidence).into_iter().find(of_order).unwrap()
     }
 
     /// Of all CPUs in use, per cent.
@@ -409,7 +425,7 @@ fn queues_of_large_units_get_their_shares() {
 
 #[test]
 fn lower_bands_get_their_floor_of_places_that_come_free_one_at_a_time() {
-    for floor_percent in [1, 5, 20] {
+    for floor_percent in [20, 5, 1] {
         let streams = [LoadStream { priority: 1_000_000, ..SMALL }, SMALL];
         let mut world = MixedWorld::new(2, floor_percent, &[], &streams);
         world.one_at_a_time_ms = Some(5);
@@ -418,6 +434,9 @@ fn lower_bands_get_their_floor_of_places_that_come_free_one_at_a_time() {
         world.run(12_000, 10);
         let (high, low) = (world.n_bound[0], world.n_bound[1]);
         let expected = (high + low) * u64::from(floor_percent) / 100;
+        let report = world.judge_order(floor_percent);
+        println!("{floor_percent} %: {low} of {}, and {report}", high + low);
+        assert!(!report.has_failed(), "{report}");
         assert!(low.abs_diff(expected) <= 2 + expected / 10, "{low} of {}, not {expected}", high + low);
     }
 }
