@@ -4,10 +4,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 BIN := target/release/godel
+PREFIX ?= /usr/local
 ARGS ?=
 CORE = $(shell sed -n 's/^name = "\(godel-.*\)"/-p \1/p' core/*/Cargo.toml)
 
-.PHONY: help run build test test-core test-yarn test-long bench reschedule-demo bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
+.PHONY: help run build install test test-core test-yarn test-long bench reschedule-demo bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,6 +19,10 @@ run: ## start a cluster on this machine and place a production trace (ARGS=--onc
 
 build: ## build the release binaries target/release/godel and godel-bench (for `godel bench`)
 	$(CARGO) build --locked --release -p godel -p godel-bench
+
+install: build ## install godel and godel-bench in PREFIX/bin (/usr/local), their line tables beside them
+	deploy/install-binary.sh $(BIN) $(DESTDIR)$(PREFIX)/bin/godel
+	deploy/install-binary.sh $(BIN)-bench $(DESTDIR)$(PREFIX)/bin/godel-bench
 
 test: setup ## run all tests (a part of the long ones)
 	@echo "== the binaries that the whole-system tests start"

@@ -22,7 +22,8 @@ fi
 base=$(deploy/base.sh)
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
-strip -o "$context/godel" "$binary" 2>/dev/null || cp "$binary" "$context/godel"
+# The line tables stay here: a trace from the image names lines once FILE.debug is copied beside its binary.
+deploy/install-binary.sh "$binary" "$context/godel" --no-lines
 # The binary needs the C library of the machine that built it, or a newer one.
 cp deploy/agent-entry.sh "$context/godel-agent"
 docker build -q -t "$image" --build-arg "BASE=$base" -f deploy/Dockerfile "$context" >/dev/null
