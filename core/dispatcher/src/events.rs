@@ -500,10 +500,8 @@ impl Dispatcher {
         let unit = hold.unit;
         let entry = self.assignments.units.get_mut(unit);
         self.gangs.on_hold_gone(&hold, entry.as_deref(), now);
-        let end = holds::remove_hold(entry?, id)?;
-        if let Some(held) = self.assignments.units.dispatched_mut(unit).filter(|_| end.is_more) {
-            // What comes back uses nothing until it is its queue's turn.
-            held.unplaced = held.unplaced.map(|n| n.saturating_add(end.n_back));
+        let is_more = holds::remove_hold(entry?, id)?;
+        if let Some(held) = self.assignments.units.dispatched_mut(unit).filter(|_| is_more) {
             self.assignments.schedulers.tell_again(unit, held);
         }
         self.assignments.refresh(unit, now);

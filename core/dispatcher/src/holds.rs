@@ -10,19 +10,10 @@ use godel_domain::{
 
 use super::{gangs, nodes::Nodes, unit_entry::UnitEntry, units::Units};
 
-/// What the end of a hold leaves to its unit's scheduler.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HoldEnd {
-    /// Running units that are pending again.
-    pub(super) n_back: u32,
-    /// More is to be placed than the scheduler knows.
-    pub(super) is_more: bool,
-}
-
-/// A hold of a unit is gone.
-pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<HoldEnd> {
+/// A hold of a unit is gone. True: what it is to place is more than its scheduler knows.
+pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<bool> {
     if entry.targets.remove(id) {
-        return Some(HoldEnd::default());
+        return Some(false);
     }
     let at = entry.holds.iter().position(|hold| hold.id == id)?;
     let gone = entry.holds.remove(at);
@@ -31,9 +22,12 @@ pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<HoldEnd> 
         row.phase == Phase::Pending && row.incarnation == replica.incarnation
     };
     let n_back = gone.replicas().filter(|replica| is_pending(*replica)).fold(0, |n, _| n + 1);
+    if let Some(held) = entry.dispatched_mut() {
+        // What comes back uses nothing until it is its queue's turn.
+        held.unplaced = held.unplaced.map(|n| n.saturating_add(n_back));
+    }
     // What waited for the first binding is to be placed from then on.
-    let is_more = n_back > 0 || (entry.holds.is_empty() && entry.counts.pending > 0);
-    Some(HoldEnd { n_back, is_more })
+    Some(n_back > 0 || (entry.holds.is_empty() && entry.counts.pending > 0))
 }
 
 /// What a unit that room is held for waits for, in words: `waits for 2 victims to leave node n1`.

@@ -277,8 +277,12 @@ impl Placer {
             self.rate_all(cluster, template, (ties, wanted));
         }
         if let Some(choice) = self.best(cluster, template, ties) {
-            self.hits += 1;
-            return Some(choice);
+            let candidates = &mut self.templates.get_mut(template).candidates;
+            if !candidates.is_outranked() {
+                self.hits += 1;
+                return Some(choice);
+            }
+            candidates.clear();
         }
         for reach in self.view.reaches() {
             self.misses += 1;

@@ -36,6 +36,8 @@ pub struct Candidates {
     pub(super) unit: UnitId,
     /// Replicas of later units that may go on with the list.
     pub(super) uses_left: usize,
+    /// Soft taints of the best one when the scan was made.
+    n_soft_taints: u32,
 }
 
 impl Candidate {
@@ -49,6 +51,10 @@ impl Candidate {
 
     pub(super) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    fn n_soft_taints(&self) -> u32 {
+        NodeScore::soft_taints_of(self.rank)
     }
 }
 
@@ -76,6 +82,12 @@ impl Candidates {
             found.sort_unstable();
             self.found = found;
         }
+        self.n_soft_taints = self.best().map_or(0, Candidate::n_soft_taints);
+    }
+
+    /// Whether even the best one has more soft taints than the best one that the scan found: a node that is not in the list may come first.
+    pub(super) fn is_outranked(&self) -> bool {
+        self.best().is_some_and(|best| best.n_soft_taints() > self.n_soft_taints)
     }
 
     /// The best one.

@@ -484,3 +484,31 @@ fn groups_of_a_unit_are_placed_together() {
     assert_eq!((decision.groups[0].nodes[0], decision.groups[1].group), (NodeId(2), 1));
     assert!(decision.groups[1].devices.is_empty());
 }
+
+#[test]
+fn a_known_node_that_gets_a_soft_taint_comes_behind_one_that_opens() {
+    let mut scheduler = scheduler(&[(4000, 0), (4000, 0)]);
+    let closed = NodeSpec { cordoned: true, ..node_spec(2) };
+    scheduler.load(&Change::NodeSpec(closed), Revision(2), 0, Millis(0));
+    let node_of = |scheduler: &mut Scheduler, id: u64| {
+        assign(scheduler, &unit(id, 1, 1, cpu(500)));
+        let step = scheduler.step(Millis(0), 10);
+        scheduler.on_outcome(&taken(&step.decisions[0]), Millis(0));
+        step.decisions[0].groups[0].nodes[0]
+    };
+    assert_eq!(node_of(&mut scheduler, 1), NodeId(1));
+    scheduler.load(&Change::NodeSpec(node_spec(2)), Revision(3), 0, Millis(0));
+    let soft = |id: u32| {
+        let effect = TaintEffect::PreferNoSchedule;
+        let taints = vec![Taint { key: "k".to_owned(), value: String::new(), effect, added_ms: 0 }];
+        Change::NodeSpec(NodeSpec { taints, ..node_spec(id) })
+    };
+    scheduler.load(&soft(1), Revision(4), 0, Millis(0));
+    assert_eq!(node_of(&mut scheduler, 2), NodeId(2), "its list of candidates has the first one alone");
+    // Where all have one, it makes no difference.
+    scheduler.load(&soft(2), Revision(5), 0, Millis(0));
+    let misses = scheduler.picture.placer.misses;
+    let nodes: Vec<NodeId> = (3..6).map(|id| node_of(&mut scheduler, id)).collect();
+    assert_eq!(nodes.len(), 3);
+    assert_eq!(scheduler.picture.placer.misses - misses, 1, "one scan");
+}
