@@ -41,6 +41,14 @@ async fn a_watch_and_a_wait_outlive_the_leader_they_began_with() {
     let mut wait =
         cluster.start_godel("wait", &["unit", "wait", "web", "--for", "deleted", "--timeout", "60s"]);
     sees(&watch, 1).await;
+    // A wait that nobody has answered yet gives up with its server.
+    let leader = cluster.leader("dispatcher").await;
+    wait_for("the watch of each", LIMIT, async || {
+        let n_watches = cluster.metric(&leader, "godel_dispatcher_watches").await?;
+        ensure!(n_watches == 2, "{n_watches} watches");
+        Ok(())
+    })
+    .await;
     for replicas in [2u32, 3] {
         let leader = cluster.leader("dispatcher").await;
         let epoch = cluster.api.holder("dispatcher").await.unwrap().epoch;
