@@ -15,6 +15,7 @@ use godel_domain::{
     record_change::RecordChange,
     requested_move::RequestedMove,
     resources::{CPU, Resources},
+    unit::UnitSpec,
 };
 
 use super::{
@@ -164,30 +165,25 @@ pub(super) fn draw_full(gap_ms: u64, numbers: &mut Numbers) -> Vec<ModelStep> {
 }
 
 impl Model {
+    fn submit(&mut self, draw: fn(u64, &mut Numbers) -> UnitSpec, numbers: &mut Numbers) {
+        self.n_submitted += 1;
+        let mut spec = draw(self.n_submitted, numbers);
+        if self.meets {
+            units::meet(&mut spec, numbers);
+        }
+        if self.is_large {
+            units::enlarge(&mut spec, numbers);
+        }
+        self.dispatcher.submit(spec, &self.net);
+    }
+
     pub(super) fn step(&mut self, step: ModelStep) {
         self.net.trace(|| format!("STEP {step:?}"));
         self.binder.note_turns(&mut self.net);
         let mut numbers = Numbers::new(step.how);
         match step.kind {
-            StepKind::Submit => {
-                self.n_submitted += 1;
-                let mut spec = units::unit(self.n_submitted, &mut numbers);
-                if self.meets {
-                    units::meet(&mut spec, &mut numbers);
-                }
-                if self.is_large {
-                    units::enlarge(&mut spec, &mut numbers);
-                }
-                self.dispatcher.submit(spec, &self.net);
-            }
-            StepKind::SubmitPlain => {
-                self.n_submitted += 1;
-                let mut spec = units::plain_unit(self.n_submitted, &mut numbers);
-                if self.is_large {
-                    units::enlarge(&mut spec, &mut numbers);
-                }
-                self.dispatcher.submit(spec, &self.net);
-            }
+            StepKind::Submit => self.submit(units::unit, &mut numbers),
+            StepKind::SubmitPlain => self.submit(units::plain_unit, &mut numbers),
             StepKind::Cancel => self.wish(step.to, Wish::Cancel),
             StepKind::Suspend => self.wish(step.to, Wish::Suspend(true)),
             StepKind::Resume => self.resume(),
