@@ -467,7 +467,7 @@ impl UnitEntry {
         u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX)
     }
 
-    /// Running units that are not to be placed before others, for which room is held: the first ones of the unit.
+    /// Returns the number of pending running units that wait for the first binding of the unit, because room is held for others of it.
     pub(super) fn n_behind_holds(&self) -> u32 {
         if self.record.spec.is_ordered() { 0 } else { self.counts.pending.saturating_sub(self.to_place()) }
     }

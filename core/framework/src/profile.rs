@@ -490,7 +490,7 @@ impl NodeScore {
         u128::from(!self.soft_taints.0) << 96 | u128::from(score) << 32 | u128::from(self.tie)
     }
 
-    /// The soft taints of a packed one.
+    /// Returns the number of soft taints in a packed score.
     #[inline]
     pub fn soft_taints_of(packed: u128) -> u32 {
         !u32::try_from(packed >> 96).unwrap_or(0)

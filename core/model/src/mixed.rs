@@ -327,7 +327,7 @@ impl MixedWorld {
         revision
     }
 
-    /// What the audit says of the order of queues and bands.
+    /// Returns the audit's verdict on the order of queues and bands (I10).
     fn judge_order(&self, floor_percent: u8) -> InvariantReport {
         let (commits, up_to) = (self.commits.clone(), Revision(self.revision));
         let evidence = Evidence {

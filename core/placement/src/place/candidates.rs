@@ -36,7 +36,7 @@ pub struct Candidates {
     pub(super) unit: UnitId,
     /// Replicas of later units that may go on with the list.
     pub(super) uses_left: usize,
-    /// Soft taints of the best one when the scan was made.
+    /// The number of soft taints that the best candidate had when the scan was made.
     n_soft_taints: u32,
 }
 

@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct PlayedLauncher {
     pub(crate) launched: Mutex<Vec<MasterLaunch>>,
     pub(crate) stopped: Mutex<Vec<MasterLaunch>>,
-    /// Why nodes cannot be called, while that is so.
+    /// The reason for which nodes cannot be called; `None` while they can.
     pub(crate) unavailable: Mutex<Option<String>>,
 }
 
