@@ -45,10 +45,6 @@ impl UsageHistory {
             }
         }
         let oldest_s = seconds(now.0.saturating_sub(window_ms));
-        self.of_node.retain(|_, looks| {
-            looks.retain(|look| look.at_s >= oldest_s);
-            !looks.is_empty()
-        });
         self.of_unit.retain(|_, of_unit| {
             of_unit.retain(|_, looks| {
                 looks.retain(|look| look.at_s >= oldest_s);
@@ -58,21 +54,31 @@ impl UsageHistory {
         });
     }
 
-    /// Takes what others than running units use of nodes now, before [`look`](Self::look) forgets what is old.
-    pub fn look_at_nodes(&mut self, now: Millis, measured: &NodeUseTable) {
+    /// Takes what others than running units use of nodes now, and forgets what was measured longer than `window_ms` ago.
+    pub fn look_at_nodes(&mut self, now: Millis, window_ms: u64, measured: &NodeUseTable) {
         for (node, usage) in measured {
             match self.of_node.get_mut(node) {
                 Some(looks) => note(looks, seconds(now.0), usage),
                 None => note(self.of_node.entry(node.clone()).or_default(), seconds(now.0), usage),
             }
         }
+        let oldest_s = seconds(now.0.saturating_sub(window_ms));
+        self.of_node.retain(|_, looks| {
+            looks.retain(|look| look.at_s >= oldest_s);
+            !looks.is_empty()
+        });
     }
 
-    /// Returns the same percentile as [`percentile`](Self::percentile) of what others used of each node.
+    /// Returns the same percentile as [`percentile`](Self::percentile) of what others used of each node, as far as two looks in a row saw it
+    /// (the only look counts as it is): the second in which a unit starts or ends looks like the use of others.
     pub fn percentile_of_nodes(&self, percent: u32) -> NodeUseTable {
         let mut amounts = Vec::new();
-        let of_node = self.of_node.iter();
-        of_node.map(|(node, looks)| (node.clone(), percentile_of(looks, percent, &mut amounts))).collect()
+        let mut of_node = |(node, looks): (&String, &Vec<UsageLook>)| {
+            let lasting: Vec<UsageLook> = looks.windows(2).filter_map(lower).collect();
+            let looks = if lasting.is_empty() { looks } else { &lasting };
+            (node.clone(), percentile_of(looks, percent, &mut amounts))
+        };
+        self.of_node.iter().map(&mut of_node).collect()
     }
 
     /// Returns the percentile of what each replica used, CPU and network each by itself: the least amount that so many per cent of the
@@ -99,6 +105,16 @@ fn note(looks: &mut Vec<UsageLook>, at_s: u32, usage: &MeasuredUse) {
         cpu_milli: small(usage.cpu_milli),
         network_kbps: small(usage.network_bps / 1_000),
     });
+}
+
+/// What both of two measurements saw, at the time of the second.
+fn lower(looks: &[UsageLook]) -> Option<UsageLook> {
+    let [first, second] = looks else { return None };
+    Some(UsageLook {
+        at_s: second.at_s,
+        cpu_milli: first.cpu_milli.min(second.cpu_milli),
+        network_kbps: first.network_kbps.min(second.network_kbps),
+    })
 }
 
 /// The percentile of some measurements; `amounts` is room to work in.
@@ -179,17 +195,19 @@ mod tests {
         let others = |cpu_milli| -> NodeUseTable {
             [("n".to_owned(), MeasuredUse { cpu_milli, network_bps: 2_000 })].into()
         };
-        for (at, cpu) in [(0, 900), (1_000, 100), (2_000, 300)] {
-            history.look_at_nodes(Millis(at), &others(cpu));
-            history.look(Millis(at), WINDOW_MS, &UsageTable::default());
-        }
         let of = |history: &UsageHistory, percent| history.percentile_of_nodes(percent)["n"].cpu_milli;
-        assert_eq!((of(&history, 50), of(&history, 95)), (300, 900));
-        history.look(Millis(WINDOW_MS + 500), WINDOW_MS, &UsageTable::default());
-        assert_eq!(of(&history, 95), 900);
-        history.look(Millis(WINDOW_MS + 1_500), WINDOW_MS, &UsageTable::default());
+        let mut seen = Vec::new();
+        for (at, cpu) in [(0, 900), (1_000, 800), (2_000, 300), (3_000, 700)] {
+            history.look_at_nodes(Millis(at), WINDOW_MS, &others(cpu));
+            seen.push((of(&history, 50), of(&history, 95)));
+        }
+        // The only look counts as it is; later on what two in a row saw.
+        assert_eq!(seen, [(900, 900), (800, 800), (300, 800), (300, 800)]);
+        history.look_at_nodes(Millis(WINDOW_MS + 500), WINDOW_MS, &NodeUseTable::new());
+        assert_eq!(of(&history, 95), 800);
+        history.look_at_nodes(Millis(WINDOW_MS + 1_500), WINDOW_MS, &NodeUseTable::new());
         assert_eq!(of(&history, 95), 300, "the first look is older than the window");
-        history.look(Millis(9 * WINDOW_MS), WINDOW_MS, &UsageTable::default());
+        history.look_at_nodes(Millis(9 * WINDOW_MS), WINDOW_MS, &NodeUseTable::new());
         assert!(history.percentile_of_nodes(95).is_empty());
     }
 

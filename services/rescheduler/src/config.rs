@@ -85,9 +85,9 @@ godel_kit::section! {
         pub traffic_file: Option<PathBuf> = None,
         /// Maximum number of pairs of units whose traffic is known.
         pub traffic_max: usize = 100_000,
-        /// Time between looks at what running units use, while a policy balances load.
+        /// Time between looks at what running units and others use of nodes, while `other_load` is set or a policy balances load.
         pub usage_interval: HumanDuration = HumanDuration::from_secs(30),
-        /// Policies that balance load rest on what running units used within this time: 100 times `usage_interval` at most.
+        /// Plans rest on what others, and policies that balance load on what running units, used within this time: 100 times `usage_interval` at most.
         pub usage_window: HumanDuration = HumanDuration::from_secs(600),
         /// The percentile of that, from 1 to 100 (the highest use), which so many per cent of the looks did not exceed.
         pub usage_percentile: u32 = 95,

@@ -67,8 +67,8 @@ pub(crate) struct Picture {
     pub(crate) usage: Arc<UsageTable>,
     /// When running units saved their work last, as they have reported it.
     pub(crate) checkpoints: Arc<Checkpoints>,
-    /// What others than running units use of nodes, by name, as a percentile of what was measured of late; `None`: nobody has looked.
-    pub(crate) other_use: Option<Arc<NodeUseTable>>,
+    /// What others than running units use of nodes, by name, as a percentile of what was measured of late.
+    pub(crate) other_use: Arc<NodeUseTable>,
     /// What the binder refused of late.
     pub(crate) refused: Arc<RefusedMoves>,
     /// The time of the last look at the clock, Unix milliseconds.
@@ -84,7 +84,7 @@ impl Picture {
 
     /// A list follows. Which of those that have reported checkpoints have ended meanwhile is not known: they report again.
     pub(crate) fn reset(&mut self, store: StoreId, sub_cluster_key: &str) {
-        let (usage, other_use) = (Arc::clone(&self.usage), self.other_use.clone());
+        let (usage, other_use) = (Arc::clone(&self.usage), Arc::clone(&self.other_use));
         *self = Self { store, usage, other_use, now_ms: self.now_ms, ..Self::new(sub_cluster_key) };
     }
 

@@ -6,7 +6,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_cluster::room::SHARE_WHOLE;
 use godel_core_rescheduler::{
     BudgetRoom, ClusterSnapshot, KeptReason, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
     last_checkpoint,
@@ -16,7 +15,6 @@ use godel_domain::{
     duration,
     hold::Hold,
     ids::{IdMap, NodeId, RunningUnitId, UnitId},
-    node::NodeRuntime,
     resources::{CPU, NETWORK, RUNNING_UNITS, Resources},
     running_units::{Phase, RunningUnit, RunningUnits},
     time::Millis,
@@ -291,7 +289,7 @@ impl Making<'_> {
                 sub_cluster: labels.get(&config.sub_cluster_key).cloned().unwrap_or_default(),
                 n_running_max: report.map(|report| report.max_running_units.saturating_add(n_uncounted)),
                 other_use: match config.other_load {
-                    true => self.own.other_use(self.picture, (node, &name), &capacity),
+                    true => self.own.other_use(self.picture, (node, &name)),
                     false => MeasuredUse::default(),
                 },
                 name,
@@ -349,53 +347,26 @@ fn ends_at(record: &UnitRecord, group: u16, started_at: Millis) -> Option<Millis
 struct NodeNotes {
     /// What stands on a node and takes none of its places for running units.
     n_uncounted: IdMap<NodeId, u32>,
-    /// What running units use, as plans count it: of which nothing is measured, and all of them.
+    /// What running units of which nothing is measured use, as plans count it.
     not_measured: IdMap<NodeId, MeasuredUse>,
-    all: IdMap<NodeId, MeasuredUse>,
 }
 
 impl NodeNotes {
     fn note_use(&mut self, row: &RunningUnit, usage: MeasuredUse, is_measured: bool) {
-        add(self.all.entry(row.node).or_default(), usage);
         if !is_measured && row.phase == Phase::Running {
             add(self.not_measured.entry(row.node).or_default(), usage);
         }
     }
 
-    /// What others use of a node: what was measured beside its running units, if somebody has looked, or else what is recorded of the node
-    /// beyond what its running units count with. Of simulated nodes the use of others is not known.
-    fn other_use(
-        &self,
-        picture: &Picture,
-        (node, name): (NodeId, &str),
-        capacity: &Resources,
-    ) -> MeasuredUse {
-        let own = |of: &IdMap<NodeId, MeasuredUse>| of.get(&node).copied().unwrap_or_default();
-        let less = |all: MeasuredUse, own: MeasuredUse| MeasuredUse {
-            cpu_milli: all.cpu_milli.saturating_sub(own.cpu_milli).max(0),
-            network_bps: all.network_bps.saturating_sub(own.network_bps).max(0),
-        };
-        if let Some(measured) = &picture.other_use {
-            let others = measured.get(name).copied().unwrap_or_default();
-            // What runs without being measured is in it.
-            return less(others, own(&self.not_measured));
+    /// What others use of a node, as it was measured beside its running units; nothing before somebody has looked.
+    fn other_use(&self, picture: &Picture, (node, name): (NodeId, &str)) -> MeasuredUse {
+        let others = picture.other_use.get(name).copied().unwrap_or_default();
+        // What runs without being measured is in it.
+        let own = self.not_measured.get(&node).copied().unwrap_or_default();
+        MeasuredUse {
+            cpu_milli: others.cpu_milli.saturating_sub(own.cpu_milli).max(0),
+            network_bps: others.network_bps.saturating_sub(own.network_bps).max(0),
         }
-        let is_measured = match picture.cluster.runtime(node.idx()) {
-            NodeRuntime::Unknown | NodeRuntime::Simulated => false,
-            NodeRuntime::Processes | NodeRuntime::Containers => true,
-        };
-        let Some(load) = picture.cluster.load(node.idx()).filter(|_| is_measured) else {
-            return MeasuredUse::default();
-        };
-        let amount = |share: i64, name: &str| {
-            let amount = i128::from(share) * i128::from(capacity.get(name)) / i128::from(SHARE_WHOLE);
-            i64::try_from(amount).unwrap_or(i64::MAX)
-        };
-        let all = MeasuredUse {
-            cpu_milli: amount(load.p95.cpu, CPU),
-            network_bps: amount(load.p95.network.unwrap_or(0), NETWORK),
-        };
-        less(all, own(&self.all))
     }
 }
 

@@ -102,25 +102,20 @@ impl Engine {
             self.read_files();
         }
         // A policy that is not enabled is planned, and wants it as well.
-        let wants_usage = self
-            .manager
-            .config()
-            .policies
-            .values()
-            .any(|policy| matches!(policy.kind, RescheduleKind::LoadBalance(_)));
-        let config = &self.parts.config;
-        if wants_usage
+        let mut policies = self.manager.config().policies.values();
+        let balances = policies.any(|policy| matches!(policy.kind, RescheduleKind::LoadBalance(_)));
+        if (config.other_load || balances)
             && self.term.is_some()
             && !self.outside.reads_usage
             && is_due(self.outside.usage_ms, now, config.usage_interval.ms())
         {
             (self.outside.reads_usage, self.outside.usage_ms) = (true, now);
-            self.read_usage();
+            self.read_usage(balances);
         }
     }
 
-    /// Reads what running units use.
-    fn read_usage(&mut self) {
+    /// Reads what running units and others use; what each running unit used before is kept only for policies that balance load.
+    fn read_usage(&mut self, balances: bool) {
         let config = &self.parts.config;
         let (window_ms, percent) = (config.usage_window.ms(), config.usage_percentile);
         let now = Millis(self.now());
@@ -130,8 +125,8 @@ impl Engine {
             let read = match list_usage(state).await {
                 Ok((measured, others)) => {
                     let looked = tokio::task::spawn_blocking(move || {
-                        history.look_at_nodes(now, &others);
-                        history.look(now, window_ms, &measured);
+                        history.look_at_nodes(now, window_ms, &others);
+                        history.look(now, if balances { window_ms } else { 0 }, &measured);
                         let usage = Some((history.percentile(percent), history.percentile_of_nodes(percent)));
                         UsageRead { history, usage }
                     });
@@ -204,7 +199,7 @@ impl Engine {
         self.outside.usage_history = history;
         if let Some((usage, others)) = usage {
             self.picture.usage = Arc::new(usage);
-            self.picture.other_use = Some(Arc::new(others));
+            self.picture.other_use = Arc::new(others);
         }
     }
 

@@ -239,7 +239,7 @@ fn a_unit_of_one_replica_asks_for_room_as_a_gang_does() {
 }
 
 #[test]
-fn what_others_use_of_a_node_is_what_is_measured_or_recorded() {
+fn what_others_use_of_a_node_is_what_is_measured_beside_its_running_units() {
     let with_use = |cpu_milli| MeasuredUse { cpu_milli, network_bps: 0 };
     let mut picture = picture(unit("u").replicas(2).cpu(100), &[1, 2]);
     let other = |picture: &Picture, config: &Config| {
@@ -247,7 +247,7 @@ fn what_others_use_of_a_node_is_what_is_measured_or_recorded() {
         snapshot.nodes.iter().take(2).map(|node| node.other_use.cpu_milli).collect::<Vec<_>>()
     };
     assert_eq!(other(&picture, &Config::default()), [0, 0], "nobody has looked");
-    picture.other_use = Some(Arc::new([("n1".to_owned(), with_use(700))].into()));
+    picture.other_use = Arc::new([("n1".to_owned(), with_use(700))].into());
     // What runs there and is not measured by itself is in it.
     assert_eq!(other(&picture, &Config::default()), [600, 0]);
     let measured = |ordinal| (ordinal, with_use(50));
