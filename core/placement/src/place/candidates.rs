@@ -37,7 +37,7 @@ pub struct Candidates {
     /// Replicas of later units that may go on with the list.
     pub(super) uses_left: usize,
     /// The number of soft taints that the best candidate had when the scan was made.
-    n_soft_taints: u32,
+    pub(super) n_soft_taints: u32,
 }
 
 impl Candidate {

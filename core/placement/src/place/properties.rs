@@ -54,6 +54,16 @@ fn event() -> impl Strategy<Value = ClusterEvent> {
     ]
 }
 
+/// One of six large nodes opens, closes, gets or loses a soft taint.
+fn few_open() -> impl Strategy<Value = ClusterEvent> {
+    prop_oneof![
+        3 => (1..=6u32, any::<bool>(), any::<bool>())
+            .prop_map(|(node, is_open, is_tainted)| ClusterEvent::Node(node, 0, (is_open, is_tainted, true))),
+        4 => (1..3u32).prop_map(|replicas| ClusterEvent::Unit(N_KINDS - 1, replicas)),
+        2 => (0..20usize).prop_map(ClusterEvent::End),
+    ]
+}
+
 const N_KINDS: usize = 15;
 
 /// Kinds that between them concern every filter and every score; those from `PLAIN` on have terms about running units.
@@ -137,6 +147,8 @@ struct PlacerWorld {
     profile: Profile,
     /// Lists end with each unit, and scans look at every node: the best is found.
     is_exact: bool,
+    /// Scans look at every node.
+    looks_at_all: bool,
     bound: Vec<(RunningUnitId, NodeId)>,
     n_units: u64,
     revision: u64,
@@ -151,13 +163,23 @@ impl PlacerWorld {
         let mut cluster = Cluster::new();
         profiles.intern(&mut cluster);
         assert!(cluster.counts_work());
-        let placer = Placer::new(Settings { profiles, seed: 7, surplus: 3, cache, limit_scan });
+        let placer = Placer::new(Settings { profiles, seed: 7, surplus: 24, cache, limit_scan });
         let profile = Profile::new(&spec).unwrap();
-        let mut world =
-            Self { cluster, placer, profile, is_exact, bound: Vec::new(), n_units: 0, revision: 0 };
+        let mut world = Self {
+            cluster,
+            placer,
+            profile,
+            is_exact,
+            looks_at_all: !limit_scan,
+            bound: Vec::new(),
+            n_units: 0,
+            revision: 0,
+        };
         for node in 1..=N_NODES {
             world.apply(&ClusterEvent::Node(node, node % 4, (true, false, node % 5 == 0)));
         }
+        // Templates in use keep their lists.
+        (0..N_KINDS).for_each(|kind| _ = world.known(&record(kind, 1_000 + kind as u64, 1)));
         world
     }
 
@@ -254,6 +276,7 @@ impl PlacerWorld {
         for ordinal in 0..replicas {
             let seen = self.look(template);
             let wanted = (replicas - ordinal) as usize;
+            let n_scans = self.placer.misses;
             let Some(choice) = self.placer.next(&mut self.cluster, template, id, wanted) else {
                 assert!(seen.is_empty(), "kind {kind}: nothing was found, though {seen:?} pass");
                 break;
@@ -261,6 +284,20 @@ impl PlacerWorld {
             let Some(rank) = seen.get(&choice.node) else {
                 panic!("kind {kind}: {:?} was chosen, which does not pass", choice.node)
             };
+            if self.looks_at_all {
+                // A list goes on with what it knows, but with nothing that got a soft taint since, unless every node has one.
+                let fewest = seen.values().map(|seen| seen.soft_taints.0).min().unwrap_or(0);
+                let listed = match self.placer.misses == n_scans {
+                    true => self.placer.templates.get(template).candidates.n_soft_taints,
+                    false => fewest,
+                };
+                assert!(
+                    rank.soft_taints.0 <= listed.max(fewest),
+                    "kind {kind}: {:?} has {} soft taints, others {fewest}",
+                    choice.node,
+                    rank.soft_taints.0
+                );
+            }
             if self.is_exact {
                 let best = seen.values().max().unwrap();
                 assert_eq!(rank, best, "kind {kind}: {:?} is not the best", choice.node);
@@ -302,16 +339,22 @@ proptest! {
         }
     }
 
+    /// Few nodes take new work, and which do changes, so that lists of candidates run low.
+    #[test]
+    fn a_known_node_with_a_new_soft_taint_comes_behind_those_that_open(events in prop::collection::vec(few_open(), 1..60)) {
+        let mut world = PlacerWorld::new(true, false, false);
+        (1..=N_NODES).for_each(|node| world.apply(&ClusterEvent::Node(node, 0, (false, false, true))));
+        for event in &events {
+            world.apply(event);
+        }
+    }
+
     /// Who waits is told of every node on which there may be room now.
     #[test]
     fn nodes_that_come_to_pass_have_gained(events in prop::collection::vec(event(), 1..60)) {
         let mut world = PlacerWorld::new(true, true, false);
-        let templates: Vec<TemplateId> = (0..PLAIN)
-            .map(|kind| {
-                let record = record(kind, 1_000 + kind as u64, 1);
-                world.known(&record)
-            })
-            .collect();
+        let templates: Vec<TemplateId> =
+            (0..PLAIN).map(|kind| world.known(&record(kind, 2_000 + kind as u64, 1))).collect();
         for event in &events {
             let before: Vec<_> = templates.iter().map(|template| world.look(*template)).collect();
             let mut gained = Vec::new();
