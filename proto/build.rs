@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".godel.v1.TxnRequest", "crate::raw::TxnRequest")
         .extern_path(".godel.v1.Commit", "crate::raw::Commit")
         .extern_path(".godel.v1.UnitAssignment", "crate::raw::UnitAssignment")
-        // In order already where they are read: see `godel_domain::resources`.
+        // In order already where they are read: see `godel_base::resources`.
         .btree_map(".godel.v1.Resources")
         .compile_fds(descriptors)?;
     Ok(())

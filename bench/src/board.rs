@@ -166,7 +166,7 @@ impl Board {
             differences.push(format!("{n_seen} running units were seen bound, {n_listed} are listed"));
         }
         for (id, seen) in (self.id_base + 1..).zip(&inner.seen) {
-            let unit = world.units.get(&godel_domain::ids::UnitId(id));
+            let unit = world.units.get(&godel_base::ids::UnitId(id));
             for (ordinal, spot) in (0u32..).zip(&seen.spots).filter(|(_, spot)| spot.node != NOWHERE) {
                 let row = unit.and_then(|unit| unit.rows.get(&ordinal));
                 let same = row.is_some_and(|row| {
@@ -342,7 +342,7 @@ pub(super) fn unreadable(error: prost::DecodeError) -> Status {
 #[cfg(test)]
 mod tests {
     use godel_audit::Commit;
-    use godel_domain::ids::Revision;
+    use godel_base::ids::Revision;
     use godel_wire::from_proto;
 
     use super::*;

@@ -12,8 +12,8 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use godel_base::resources::CPU;
 use godel_client::{client::Client, exit::Failure, output::Format, replay::Latency, usage};
-use godel_domain::resources::CPU;
 use godel_proto::v1;
 use prost::Message as _;
 use serde::Serialize;

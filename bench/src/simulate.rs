@@ -19,6 +19,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use clap::{Args as ClapArgs, ValueEnum as _};
 use godel_agent::inventory;
+use godel_base::ids::{NodeId, UnitId};
 use godel_client::{
     exit::{Code, Failure},
     output::{self, Format, View},
@@ -26,7 +27,6 @@ use godel_client::{
 use godel_core_scheduler::Config;
 use godel_domain::{
     change::{Partition, PartitionMode},
-    ids::{NodeId, UnitId},
     node::{MAX_RUNNING_UNITS, NodeReport, NodeRuntime, NodeSpec},
     unit::UnitRecord,
 };

@@ -11,13 +11,13 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use godel_base::ids::Revision;
 use godel_client::{
     exit::{Code, Failure},
     output::{self, Format, View},
     replay::Latency,
     usage,
 };
-use godel_domain::ids::Revision;
 use godel_kit::clock::SystemClock;
 use godel_proto::raw;
 use godel_store::{Committed, Engine, Role, SledConfig, Store as LogStore, StoreConfig};

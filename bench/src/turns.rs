@@ -13,6 +13,7 @@ use std::{
 };
 
 use clap::{Args as ClapArgs, ValueEnum};
+use godel_base::ids::{NodeId, UnitId};
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
@@ -20,11 +21,7 @@ use godel_client::{
     replay::Latency,
     usage,
 };
-use godel_domain::{
-    change::Change,
-    ids::{NodeId, UnitId},
-    running_units::RunChange,
-};
+use godel_domain::{change::Change, running_units::RunChange};
 use godel_kit::CancellationToken;
 use godel_proto::v1;
 use godel_wire::from_proto;

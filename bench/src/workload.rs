@@ -4,15 +4,13 @@ use std::{cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
 use clap::ValueEnum;
 use godel_agent::{NodeDef, inventory};
+use godel_base::resources::{CPU, MEMORY};
 use godel_client::{
     exit::{Code, Failure},
     replay::read_tasks,
     trace::Task,
 };
-use godel_domain::{
-    resources::{CPU, MEMORY},
-    unit_affinity::NODE,
-};
+use godel_domain::unit_affinity::NODE;
 use godel_proto::v1;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::Serialize;

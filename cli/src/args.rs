@@ -271,7 +271,7 @@ pub struct Demo {
     #[arg(long)]
     pub port: Option<u16>,
     /// Timeout.
-    #[arg(long, default_value = "10m", value_parser = godel_domain::duration::parse_whole)]
+    #[arg(long, default_value = "10m", value_parser = godel_base::duration::parse_whole)]
     pub timeout: Duration,
     /// Who may reach what this process listens on.
     #[command(flatten)]

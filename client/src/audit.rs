@@ -16,7 +16,7 @@ mod view;
 use std::{collections::BTreeSet, time::Duration};
 
 use godel_audit::{Acknowledged, Before, Evidence, Invariant, InvariantReport, LocalProcess, check_all};
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 use tokio::time::Instant;
 
 use self::unreadable::Unreadables;

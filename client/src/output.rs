@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::exit::{Code, Failure};
 
-pub use godel_domain::words::{are, count, one_or, plural};
+pub use godel_base::words::{are, count, one_or, plural};
 
 /// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

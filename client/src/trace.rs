@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use godel_domain::resources::{CPU, MEMORY};
+use godel_base::resources::{CPU, MEMORY};
 use godel_proto::v1;
 
 /// One task of a trace.

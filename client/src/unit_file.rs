@@ -28,7 +28,7 @@ use godel_proto::v1;
 
 pub use check::{check, filled, in_keys, is_same, key_of_record, key_of_unit};
 pub use flags::from_flags;
-pub use godel_domain::duration::parse as parse_duration;
+pub use godel_base::duration::parse as parse_duration;
 #[cfg(test)]
 pub(crate) use manifest::keys_of_a_unit;
 pub use manifest::{Document, parse_form, parse_manifest};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{words, zone::show_cpus};
+use godel_base::words;
+use godel_domain::zone::show_cpus;
 use godel_proto::v1;
 use godel_wire::ops::{eviction_reason_from_proto, run_end_reason_from_proto};
 use serde::Serialize;

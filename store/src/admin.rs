@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use godel_domain::ids::{Revision, UnitId};
+use godel_base::ids::{Revision, UnitId};
 use godel_proto::{kinds::WHOLE, v1};
 use prost::Message as _;
 

@@ -5,7 +5,7 @@
 //! group and rotten bytes are all found.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 
 /// Largest chunk, header included.
 pub const CHUNK_BYTES_MAX: usize = 7 * 1024;

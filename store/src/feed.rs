@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use godel_proto::raw;
 use godel_wire::ops::{self, OpError, ParsedOp};
 use parking_lot::Mutex;

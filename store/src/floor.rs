@@ -5,7 +5,7 @@
 //! revision at which it was complete they are the state at that revision.
 
 use bytes::Bytes;
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use godel_proto::v1;
 
 use crate::{

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 
 /// What the log of a generation holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //! Node ids index dense arrays and cannot leap. They need not: whatever names one names a store, a lease's epoch or
 //! a session's epoch beside it.
 
-use godel_domain::ids::{Revision, StoreId, UnitId};
+use godel_base::ids::{Revision, StoreId, UnitId};
 
 use crate::state::State;
 

@@ -9,7 +9,7 @@ pub mod sled;
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 
 use crate::history::Extent;
 

@@ -1,7 +1,7 @@
 //! Records and their keys, and their encoding as `godel.v1.Record` without decoding the value.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use godel_proto::{raw, v1};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 

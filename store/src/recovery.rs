@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use prost::encoding::encode_varint;
 
 use crate::{

@@ -5,8 +5,8 @@
 //! happened meanwhile, since whatever is older than what is there is skipped. Nobody waits for a snapshot.
 
 use bytes::{Bytes, BytesMut};
+use godel_base::ids::{Revision, UnitId};
 use godel_crash::CrashPoints;
-use godel_domain::ids::{Revision, UnitId};
 use godel_proto::{kinds::WHOLE, v1};
 use prost::Message as _;
 

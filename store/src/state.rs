@@ -16,10 +16,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_domain::{
-    ids::{NodeId, Revision, StoreId, UnitId},
-    running_units::RunningUnits,
-};
+use godel_base::ids::{NodeId, Revision, StoreId, UnitId};
+use godel_domain::running_units::RunningUnits;
 use godel_proto::{
     kinds::{WHOLE, is_of_node},
     v1,

@@ -2,8 +2,8 @@
 
 use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, task, time::Duration};
 
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use godel_proto::{raw, v1};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, mpsc, oneshot};

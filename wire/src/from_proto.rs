@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use godel_base::{
+    ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, RunningUnitId, UnitId},
+    quantity::MILLI_WHOLE,
+    resources::{N_NAMES_MAX, Resources},
+};
 use godel_domain::{
     allocation::DeviceSet,
     change::{Block, Change, Lease, Partition, PartitionMode},
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
+    demand::{Demand, DeviceRequest, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
     hold::{GangTurn, Hold, MovementTarget, Slot},
     host_port::{HostPort, N_HOST_PORTS_MAX},
-    ids::{Epoch, HoldId, NODE_ID_MAX, NodeId, Revision, RunningUnitId, UnitId},
     pause::{Pause, Scope},
-    resources::{N_NAMES_MAX, Resources},
     unreadable::Subject,
     yarn_keys::{YARN_SECRET_LEN, YarnKey, YarnKeys},
 };

@@ -10,7 +10,8 @@ mod evictions;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_domain::{ids::UnitId, running_units::RunChange, task_group_record::TASK_GROUPS_MAX};
+use godel_base::ids::UnitId;
+use godel_domain::{running_units::RunChange, task_group_record::TASK_GROUPS_MAX};
 use godel_proto::kinds::Key;
 use godel_proto::{
     kinds::{self, KeyForm, RecordKind},

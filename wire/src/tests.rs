@@ -4,6 +4,10 @@ mod zeros;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use godel_base::{
+    ids::{Epoch, HoldId, NodeId, Revision, RunningUnitId, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     allocation::{CoreSet, DeviceSet, GivenZones, ZoneSet},
     change::{Block, Change, Lease, Partition, PartitionMode},
@@ -13,13 +17,11 @@ use godel_domain::{
     },
     demand::{Demand, Pool},
     hold::{GangTurn, Hold, MovementTarget, Slot},
-    ids::{Epoch, HoldId, NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeSpec, NodeUsage},
     node_load::ZoneLoad,
     pause::{Pause, Scope},
     queue_spec::{QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
-    resources::Resources,
     running_units::RunningUnits,
     submission::{GroupChanges, GroupSubmission},
     unit::UnitRecord,

@@ -3,13 +3,15 @@
 use std::{collections::BTreeMap, hash::BuildHasher};
 
 use bytes::Bytes;
+use godel_base::{
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     change::{Block, Lease, Partition, PartitionMode},
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{NodeUsage, Taint, TaintEffect, Toleration},
     node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
     pause::Pause,
-    resources::Resources,
     running_units::{Bind, RunChange},
     surge::Surge,
     task_group_record::TaskGroupRecord,

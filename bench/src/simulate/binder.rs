@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use godel_audit::Commit;
+use godel_base::ids::{Epoch, Revision};
 use godel_core_binder::leader::{
     Batch, BinderLeader, BinderLeaderConfig, BinderNote, BinderOutbox, StreamId,
 };
 use godel_domain::{
     change::Change,
     decision::{Decision, Outcome},
-    ids::{Epoch, Revision},
     running_units::RunChange,
     txn::{RecordRef, TxnBuilder},
 };

@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{Epoch, Revision, UnitId},
+    time::Millis,
+};
 use godel_core_dispatcher::{
     Assignment, Attach, Config, Dispatcher, SessionId,
     leader::{
@@ -11,8 +15,6 @@ use godel_core_dispatcher::{
 };
 use godel_domain::{
     change::{Change, Commit, Lease},
-    ids::{Epoch, Revision, UnitId},
-    time::Millis,
     txn::{Receipt, RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
 };

@@ -1,8 +1,9 @@
 //! A scheduler without its streams: as its service drives it.
 
 use godel_audit::Commit;
+use godel_base::{ids::ReplicaId, time::Millis};
 use godel_core_scheduler::{Config, Scheduler};
-use godel_domain::{ids::ReplicaId, time::Millis, unit_report::ReportState};
+use godel_domain::unit_report::ReportState;
 
 use super::{
     model::Cost,

@@ -3,7 +3,8 @@
 //! It judges nothing: whatever the binder lets through is committed, so that a wrong decision shows in the audit.
 
 use godel_audit::Commit;
-use godel_domain::{change::Change, ids::Revision, running_units::RunChange};
+use godel_base::ids::Revision;
+use godel_domain::{change::Change, running_units::RunChange};
 
 use super::world::{BINDER, DISPATCHER, Message, Part, SCHEDULERS, Turn, Txn, weight};
 

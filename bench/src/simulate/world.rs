@@ -11,14 +11,16 @@ use std::{
 };
 
 use godel_audit::{Commit, Evidence, History, InvariantReport, World, check_all};
+use godel_base::{
+    ids::{Revision, UnitId},
+    time::Millis,
+};
 use godel_core_dispatcher::Assignment;
 use godel_domain::{
     change::{Change, Partition},
     decision::{Decision, Outcome},
-    ids::{Revision, UnitId},
     node::{NodeReport, NodeSpec},
     running_units::RunChange,
-    time::Millis,
     unit::UnitRecord,
     unit_report::{RoomReport, UnitReport},
 };

@@ -1,7 +1,7 @@
 //! The transactions that are sent: nodes and leases first, then units, placements, reports.
 
 use bytes::Bytes;
-use godel_domain::ids::{NodeId, Revision, UnitId};
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_proto::{raw, v1};
 use godel_store::{Committed, Role};
 use godel_wire::to_proto;
@@ -185,7 +185,7 @@ fn unit_demand() -> v1::Demand {
 }
 
 fn amounts(cpu_milli: i64, memory: i64) -> v1::Resources {
-    use godel_domain::resources::{CPU, MEMORY};
+    use godel_base::resources::{CPU, MEMORY};
     let amounts = [(CPU.to_owned(), cpu_milli), (MEMORY.to_owned(), memory)].into_iter().collect();
     v1::Resources { amounts }
 }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_base::resources::MEMORY;
 use godel_client::{client::Client, exit::Failure};
-use godel_domain::resources::MEMORY;
 use godel_kit::CancellationToken;
 use godel_proto::{raw, v1};
 use prost::Message as _;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use godel_domain::duration;
+use godel_base::duration;
 
 /// `godel history`.
 #[derive(Clone, Debug, ClapArgs)]

@@ -23,7 +23,7 @@ pub struct Drain {
     #[command(flatten)]
     pub nodes: Nodes,
     /// After this time evict all running units, whatever their units can spare.
-    #[arg(long, value_parser = godel_domain::duration::parse_whole)]
+    #[arg(long, value_parser = godel_base::duration::parse_whole)]
     pub deadline: Option<Duration>,
     /// Evict all running units at once: a deadline of 0.
     #[arg(long, conflicts_with = "deadline")]
@@ -32,7 +32,7 @@ pub struct Drain {
     #[arg(long)]
     pub wait: bool,
     /// Stop waiting after this time; the drain continues.
-    #[arg(long, default_value = "15m", value_parser = godel_domain::duration::parse_whole)]
+    #[arg(long, default_value = "15m", value_parser = godel_base::duration::parse_whole)]
     pub timeout: Duration,
 }
 
@@ -47,7 +47,7 @@ pub struct Notice {
     pub reason: String,
     /// Time until the machine may be gone. Running units that are left then are evicted, whatever their units can
     /// spare.
-    #[arg(long, value_parser = godel_domain::duration::parse_whole)]
+    #[arg(long, value_parser = godel_base::duration::parse_whole)]
     pub deadline: Duration,
 }
 

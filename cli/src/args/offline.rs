@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Subcommand};
-use godel_domain::duration;
+use godel_base::duration;
 
 use super::positive;
 

@@ -69,7 +69,7 @@ pub struct ReservationSettings {
     #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE", value_parser = super::label_pair)]
     pub node_selector: Vec<(String, String)>,
     /// Time from now until it expires: `90m`, `7d`; 0: it never expires.
-    #[arg(long, value_parser = godel_domain::duration::parse_whole)]
+    #[arg(long, value_parser = godel_base::duration::parse_whole)]
     pub ttl: Option<Duration>,
     /// Free text.
     #[arg(long)]

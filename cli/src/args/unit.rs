@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use godel_domain::duration;
+use godel_base::duration;
 
 use godel_client::unit_file::{Submit, label_pair, parse_time};
 

@@ -8,13 +8,13 @@ mod zones;
 pub(super) use change::{give_notice, update};
 pub(super) use drain::until_empty;
 
+use godel_base::quantity;
 use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, are, count, fields, shown},
     views::{self, ConflictView, NodeView, NoticeView, QuarantineView, ZoneView},
 };
-use godel_domain::quantity;
 use godel_proto::v1;
 use serde::Serialize;
 use tonic::Response;

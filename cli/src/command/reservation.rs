@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use godel_base::{quantity, quantity::MILLI_WHOLE};
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format},
     views::ReservationView,
 };
-use godel_domain::{demand::MILLI_WHOLE, quantity};
 use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
+use godel_base::{
     quantity,
     resources::{CPU, MEMORY},
 };
@@ -415,13 +415,13 @@ fn use_of(store: &StoreView, name: &str) -> String {
     format!(
         "{name} {} % of {} (guaranteed {} %)",
         percent(of(&store.usage)),
-        godel_domain::quantity::show_about(name, all),
+        godel_base::quantity::show_about(name, all),
         percent(of(&store.guaranteed_usage))
     )
 }
 
 fn bytes(n: u64) -> String {
-    godel_domain::quantity::show_bytes_about(i64::try_from(n).unwrap_or(i64::MAX))
+    godel_base::quantity::show_bytes_about(i64::try_from(n).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

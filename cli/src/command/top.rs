@@ -2,13 +2,13 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use godel_base::resources;
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
     views::{NetworkView, NodeUseView, UnitUseView},
 };
-use godel_domain::resources;
 use godel_proto::v1;
 
 use crate::args::{

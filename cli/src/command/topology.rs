@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, path::Path};
 
 use godel_agent::{NodeDef, detect};
+use godel_base::quantity;
 use godel_client::{
     exit::{Code, Failure},
     output::{self, Format, Paint, field, shown},
     process::quiet_telemetry,
     views::{self, ZoneView},
 };
-use godel_domain::{node::Device, quantity};
+use godel_domain::node::Device;
 use serde::Serialize;
 
 use crate::{args::Topology, config};

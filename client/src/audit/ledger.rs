@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use godel_audit::Acknowledged;
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 
 use crate::exit::Failure;
 

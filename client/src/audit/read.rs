@@ -6,7 +6,7 @@ use godel_audit::{
     AgentReport, AgentRun, Commit, Evidence, History, NodeProcesses, Orphan, OrphanUnit, RunProcesses, Start,
     World,
 };
-use godel_domain::ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
+use godel_base::ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_kit::status;
 use godel_proto::{raw, v1};
 use godel_wire::from_proto;

@@ -3,8 +3,8 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use godel_audit::{Invariant, InvariantReport};
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use godel_kit::CancellationToken;
 use godel_proto::{raw, v1};
 use godel_store::{Engine, Role, SledConfig, Store, StoreConfig};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use godel_audit::{RecordSubject, UnreadableRecord};
-use godel_domain::ids::{NodeId, Revision, UnitId};
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_proto::v1;
 use godel_wire::BadField;
 use prost::Message as _;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use godel_audit::InvariantVerdict;
-use godel_domain::resources::{CPU, MEMORY};
+use godel_base::resources::{CPU, MEMORY};
 use godel_proto::v1;
 use serde::{Deserialize, Serialize};
 

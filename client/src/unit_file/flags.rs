@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use godel_domain::quantity;
+use godel_base::quantity;
 use godel_proto::v1;
 use godel_wire::ops::host_port_to_proto;
 

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    quantity::{self, BadQuantity},
-    queue_spec::{parse_share, show_share},
-};
+use godel_base::quantity::{self, BadQuantity};
+use godel_domain::queue_spec::{parse_share, show_share};
 use godel_proto::v1;
 
 use super::{read::Fields, words, yaml_out::Yaml};

@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use godel_domain::{
+use godel_base::{
     duration,
     quantity::{self, BadQuantity},
     resources::MEMORY,

@@ -3,7 +3,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, ValueEnum};
-use godel_domain::{duration, host_port::HostPort, names};
+use godel_base::duration;
+use godel_domain::{host_port::HostPort, names};
 use godel_proto::v1;
 
 use super::{read::octal, words};

@@ -221,7 +221,7 @@ fn zeros_are_not_absent() {
     }
     assert_eq!(
         unit("active_deadline: 1y\ntemplate: {}").unwrap().active_deadline_ms,
-        Some(godel_domain::duration::YEAR_MS)
+        Some(godel_base::duration::YEAR_MS)
     );
     for (text, expected) in [
         ("kind: queue\nname: q\nweight: 0\n", "3:9: weight: 0 is not in 1..=1000000"),

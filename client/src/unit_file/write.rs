@@ -4,7 +4,8 @@
 //! Every value is written, also where it is a default: what the unit is does not depend on the version that reads the
 //! file. Left out are the uid, which is this unit's own, and how many replicas a daemon has, which the nodes say.
 
-use godel_domain::{duration, quantity, resources::MEMORY, unit::UnitSpec};
+use godel_base::{duration, quantity, resources::MEMORY};
+use godel_domain::unit::UnitSpec;
 use godel_proto::v1;
 use godel_rules::admission::{admit, same::spec_differences};
 use godel_wire::{from_proto, ops::host_port};

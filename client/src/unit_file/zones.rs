@@ -1,6 +1,6 @@
 //! What a replica asks of the zones and links of its node: `topology` of a template, and the flags for it.
 
-use godel_domain::{quantity, resources::MEMORY};
+use godel_base::{quantity, resources::MEMORY};
 use godel_proto::v1;
 
 use super::{read::Fields, unit, words};

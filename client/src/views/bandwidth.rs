@@ -1,6 +1,6 @@
 //! What agents do about the bandwidths of running units, and what nodes and units send and receive.
 
-use godel_domain::{quantity, resources};
+use godel_base::{quantity, resources};
 use godel_proto::v1;
 use serde::Serialize;
 

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use godel_domain::{
-    node::MAX_RUNNING_UNITS,
+use godel_base::{
     quantity::{self, GPU},
     resources::{CPU, MEMORY, NETWORK},
 };
+use godel_domain::node::MAX_RUNNING_UNITS;
 use godel_proto::v1;
 use serde::Serialize;
 

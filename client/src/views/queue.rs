@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
+use godel_base::{
     quantity,
-    queue_spec::{QueuePolicy, show_share},
     resources::{CPU, MEMORY},
 };
+use godel_domain::queue_spec::{QueuePolicy, show_share};
 use godel_proto::v1;
 use godel_wire::to_proto;
 use serde::Serialize;

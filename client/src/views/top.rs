@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{quantity, resources};
+use godel_base::{quantity, resources};
 use godel_proto::v1;
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! Why a unit waits, how it ended, and what becomes of its replicas, in a few words.
 
-use godel_domain::words;
+use godel_base::words;
 use godel_proto::v1;
 
 /// Why a unit waits, or how it ended, for a column of a table.

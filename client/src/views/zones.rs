@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::quantity;
 use godel_domain::{
     allocation::{CoreSet, GivenZones, ZoneSet},
-    quantity,
     zone::{self, Zone},
 };
 use godel_proto::v1;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
-    running_units::Phase,
     words,
 };
+use godel_domain::running_units::Phase;
 
 use super::{
     AgentReport, Evidence,

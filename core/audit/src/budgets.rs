@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
     budget_spec::{Amount, BudgetSpec, Limit},
     change::Change,
-    ids::{Revision, UnitId},
     running_units::{EvictionReason, Phase, RunChange},
     unit::{OnEviction, UnitRecord},
 };

@@ -1,9 +1,7 @@
 //! Compactions: rows of what ended long ago go, and what goes was allowed to.
 
-use godel_domain::{
-    ids::{Revision, UnitId},
-    running_units::{Compaction, Phase, RunChange},
-};
+use godel_base::ids::{Revision, UnitId};
+use godel_domain::running_units::{Compaction, Phase, RunChange};
 
 use super::{
     verdict::Findings,

@@ -4,9 +4,9 @@ mod evictions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     change::Change,
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::NodeReport,
     running_units::{EvictionReason, Phase, RunChange},
 };

@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    change::Change,
-    ids::{Revision, UnitId},
-};
+use godel_base::ids::{Revision, UnitId};
+use godel_domain::change::Change;
 
 use super::{Acknowledged, Evidence, History, RecordSubject, Start, verdict::Findings};
 

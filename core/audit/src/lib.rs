@@ -62,10 +62,8 @@ pub mod world;
 
 use std::fmt;
 
-use godel_domain::{
-    ids::{NodeId, Revision, RunningUnitId},
-    running_units::Phase,
-};
+use godel_base::ids::{NodeId, Revision, RunningUnitId};
+use godel_domain::running_units::Phase;
 
 pub use self::{
     local::LocalProcess,

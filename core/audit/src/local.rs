@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::ids::UnitId;
+use godel_base::ids::UnitId;
 
 use super::{
     Before, Evidence,

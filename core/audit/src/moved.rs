@@ -5,10 +5,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::{ReplicaId, Revision, UnitId};
 use godel_domain::{
     change::Change,
     hold::Hold,
-    ids::{ReplicaId, Revision, UnitId},
     running_units::{Phase, RunChange},
 };
 
@@ -120,7 +120,7 @@ impl MovedReplicas {
         let waiting: Vec<String> = self.waiting.iter().filter_map(waits).collect();
         let mut words = format!(
             ", {}, {} of them run again",
-            godel_domain::words::count(self.n_made, "move"),
+            godel_base::words::count(self.n_made, "move"),
             self.n_run_again
         );
         if !waiting.is_empty() {

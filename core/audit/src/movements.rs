@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::{HoldId, ReplicaId, RunningUnitId};
 use godel_domain::{
     change::Change,
     hold::Hold,
-    ids::{HoldId, ReplicaId, RunningUnitId},
     running_units::{EvictionReason, RunChange},
 };
 

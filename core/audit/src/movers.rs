@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::HoldId;
 use godel_domain::{
     demand::Demand,
     hold::{BoundState, Hold},
-    ids::HoldId,
 };
 
 use super::{preemptions::queue_of_hold, queues::levels, world::World};

@@ -1,11 +1,7 @@
 //! Units that a commit moves to another queue: what counted in one queue counts in the other from then on.
 
-use godel_domain::{
-    change::Change,
-    demand::Demand,
-    ids::{Revision, UnitId},
-    running_units::RunChange,
-};
+use godel_base::ids::{Revision, UnitId};
+use godel_domain::{change::Change, demand::Demand, running_units::RunChange};
 
 use super::{
     verdict::Findings,

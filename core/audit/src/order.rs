@@ -17,11 +17,11 @@ mod levels;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::{NodeId, UnitId};
 use godel_domain::{
     change::Change,
     demand::Pool,
     hold::Hold,
-    ids::{NodeId, UnitId},
     queue_spec::Band,
     running_units::{Bind, RunChange},
     unit::{Template, UnitRecord},

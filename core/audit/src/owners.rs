@@ -5,13 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{
-    change::Change,
-    demand::Demand,
-    ids::{Revision, UnitId},
-    queue_spec::QueueSpec,
-    unit::UnitRecord,
-};
+use godel_base::ids::{Revision, UnitId};
+use godel_domain::{change::Change, demand::Demand, queue_spec::QueueSpec, unit::UnitRecord};
 
 use super::{
     Evidence, History, Start, movers,
@@ -229,10 +224,12 @@ fn is_limited(spec: &QueueSpec) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use godel_domain::{
-        hold::Hold,
+    use godel_base::{
         ids::{HoldId, NodeId},
         resources::Resources,
+    };
+    use godel_domain::{
+        hold::Hold,
         running_units::{Bind, Phase, RunChange, Statuses},
         unit::WorkloadClass,
     };

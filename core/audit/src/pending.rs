@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::{
+    ids::{NodeId, Revision, UnitId},
+    quantity::MILLI_WHOLE,
+    resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
+};
 use godel_domain::{
     allocation::{GivenZones, ZoneSet},
-    demand::{DeviceRequest, MILLI_WHOLE, Pool},
+    demand::{DeviceRequest, Pool},
     hold::Hold,
-    ids::{NodeId, Revision, UnitId},
     node::{Device, NODE_CLASS, TaintEffect},
     node_load::{MaxLoad, NodeLoad},
-    resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::{EvictionReason, Phase},
     unit::{OnBelowMin, TaskGroup, Template, UnitRecord},
     zone::{CpuMode, ZonePolicy},

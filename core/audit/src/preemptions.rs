@@ -1,18 +1,19 @@
 //! I6 for preemptions: rank and whole units, with everything that a queue uses counted anew at every commit.
-//!
-//! The binder judges what it has read and what it has under way; a hold says up to which revision that was. What ended
-//! of itself between that and the commit counts as if it were still there.
+//! The binder judges what it has read and what it has under way; a hold says up to which revision that was. What ended of itself between that
+//! and the commit counts as if it were still there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use godel_base::{
+    ids::{Revision, UnitId},
+    resources::{CPU, MEMORY},
+};
 use godel_domain::{
     change::Change,
     demand::Demand,
     hold::Hold,
-    ids::{Revision, UnitId},
     priority_classes::PriorityClasses,
     queue_spec::PriorityClass,
-    resources::{CPU, MEMORY},
     running_units::{EvictionReason, RunChange},
 };
 

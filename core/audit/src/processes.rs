@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
-    node::NodeRuntime,
-    running_units::Phase,
-    unit::RunSpec,
     words,
 };
+use godel_domain::{node::NodeRuntime, running_units::Phase, unit::RunSpec};
 
 use super::{
     Before, Evidence,

@@ -9,14 +9,12 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
-    change::Change,
-    demand::Demand,
-    hold::Hold,
+use godel_base::{
     ids::{Revision, UnitId},
-    queue_spec::QueueSpec,
     resources::Resources,
-    running_units::RunChange,
+};
+use godel_domain::{
+    change::Change, demand::Demand, hold::Hold, queue_spec::QueueSpec, running_units::RunChange,
 };
 
 use super::{

@@ -6,14 +6,17 @@ mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::{
+    ids::{NodeId, Revision},
+    quantity::MILLI_WHOLE,
+    resources::{RUNNING_UNITS, Resources},
+};
 use godel_domain::{
     allocation::{Allocation, DeviceSet},
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICES_MAX, Pool},
+    demand::{Demand, DeviceRequest, N_DEVICES_MAX, Pool},
     hold::Hold,
     host_port::HostPort,
-    ids::{NodeId, Revision},
     node::Device,
-    resources::{RUNNING_UNITS, Resources},
 };
 
 pub(super) use self::{

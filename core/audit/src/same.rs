@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    ids::{Revision, UnitId},
-    running_units::Phase,
-};
+use godel_base::ids::{Revision, UnitId};
+use godel_domain::running_units::Phase;
 
 use super::{
     Evidence,

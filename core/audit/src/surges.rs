@@ -1,9 +1,8 @@
 //! Replicas that start before those stop that they replace: one stops only once its replacement runs, under an ordinal that is
 //! new.
 
-use godel_domain::{
-    change::Change, hold::Hold, ids::RunningUnitId, running_units::Phase, surge::Surge, unit::UnitRecord,
-};
+use godel_base::ids::RunningUnitId;
+use godel_domain::{change::Change, hold::Hold, running_units::Phase, surge::Surge, unit::UnitRecord};
 
 use super::{
     verdict::Findings,

@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use godel_base::ids::{NodeId, ReplicaId, RunningUnitId, UnitId};
 use godel_domain::{
     change::Change,
     demand::Pool,
     hold::Hold,
-    ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
     label_expression::LabelExpression,
     running_units::{Bind, EvictionReason, Phase, RunChange},
     unit::{Template, UnitSpec},

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
     change::Change,
-    ids::{NodeId, Revision, UnitId},
     label_expression::LabelExpression,
     running_units::{Bind, EvictionReason, RunChange},
     unit::UnitSpec,

@@ -12,15 +12,14 @@ mod unreadable;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{ids::UnitId, resources::Resources};
 use godel_domain::{
     allocation::DeviceSet,
     change::{Change, Lease},
     demand::{Demand, Pool},
-    ids::UnitId,
     node::{Device, NODE_CLASS, NodeReport, NodeRuntime, NodeSpec, Taint, TaintEffect},
     pause::{Pause, Scope},
     queue_spec::QueueSpec,
-    resources::Resources,
     running_units::{Bind, Compaction, Evict, EvictionReason, Requeue, RunChange, Statuses},
     unit::{OnBelowMin, TaskGroup, Template, UnitRecord},
 };

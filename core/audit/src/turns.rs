@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::UnitId;
 use godel_domain::{
     change::Change,
     hold::{GangTurn, Hold},
-    ids::UnitId,
     sub_cluster::overlap,
 };
 

@@ -11,11 +11,8 @@ use std::{
     fmt,
 };
 
-use godel_domain::{
-    change::Change,
-    hold::Hold,
-    ids::{HoldId, NodeId, Revision, UnitId},
-};
+use godel_base::ids::{HoldId, NodeId, Revision, UnitId};
+use godel_domain::{change::Change, hold::Hold};
 
 use super::{
     Evidence, Invariant, InvariantReport, Start,

@@ -8,18 +8,20 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::{
+    ids::{HoldId, NodeId, Revision, UnitId},
+    resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
+};
 use godel_domain::{
     allocation::Allocation,
     budget_spec::BudgetSpec,
     change::{Block, Change, Lease, Partition},
     demand::{Demand, Pool},
     hold::Hold,
-    ids::{HoldId, NodeId, Revision, UnitId},
     node::{Device, NodeReport, NodeSpec, NodeUsage, TaintEffect},
     pause::Pause,
     queue_spec::{PriorityClass, QueueSpec},
     reservation_spec::ReservationSpec,
-    resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
     running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, PreemptionTerms, RunChange, RunningUnits},
     task_group_record::TaskGroupRecord,
     unit::UnitRecord,
@@ -546,10 +548,7 @@ pub(super) fn column<T: Copy + Default>(column: &[T], idx: usize) -> T {
 fn set<T: Clone>(slot: &mut Option<Versioned<T>>, created: Revision, revision: Revision, value: &T) {
     match slot {
         Some(record) if record.revision > revision => {}
-        Some(record) => {
-            record.revision = revision;
-            record.value = value.clone();
-        }
+        Some(record) => (record.revision, record.value) = (revision, value.clone()),
         None => *slot = Some(Versioned { created, revision, value: value.clone() }),
     }
 }

@@ -4,11 +4,8 @@
 //! Budgets hold back preemptions, and drains until their deadline. They do not hold back what a unit wants of itself, the
 //! loss of a node, or the squeezing of best-effort running units.
 
-use godel_domain::{
-    decision::RejectionReason,
-    ids::{Revision, RunningUnitId, UnitId},
-    running_units::Evict,
-};
+use godel_base::ids::{Revision, RunningUnitId, UnitId};
+use godel_domain::{decision::RejectionReason, running_units::Evict};
 use godel_rules::budget::Spent;
 
 use super::{claims::Wrong, picture::BinderPicture};

@@ -6,10 +6,10 @@ mod room;
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     decision::{Claim, Decision, RejectionReason},
     hold::{GangTurn, Hold},
-    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     lifecycle,
     running_units::{Evict, Phase},
 };

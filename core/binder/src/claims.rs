@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     decision::{Claim, Decision, Preemption, Rejection, RejectionReason},
     hold::Hold,
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Evict, EvictionReason, RunningUnits},
 };
 use godel_framework::{
@@ -176,7 +176,7 @@ impl ClaimCheck<'_> {
         if preemption.n_victims() > N_VICTIMS_MAX {
             let detail = format!(
                 "{}, more than {N_VICTIMS_MAX}",
-                godel_domain::words::count(preemption.n_victims(), "victim")
+                godel_base::words::count(preemption.n_victims(), "victim")
             );
             return Err((RejectionReason::Invalid, NodeId(0), detail));
         }

@@ -1,9 +1,9 @@
 //! What changes the parts of the binder from outside: records as they are read, the time of day, and the fates of
 //! transactions. Each event reaches the parts that it concerns, in turn.
 
+use godel_base::ids::{Revision, RunningUnitId, UnitId};
 use godel_domain::{
     change::{Change, Commit},
-    ids::{Revision, RunningUnitId, UnitId},
     running_units::{RunChange, RunningUnits},
     unit::UnitRecord,
     unreadable::Subject,

@@ -3,10 +3,10 @@
 //! Room that is taken stays taken and counts where it counted; nothing is bound, held, made to leave or given back that
 //! rests on such a record.
 
+use godel_base::ids::{NodeId, UnitId};
 use godel_domain::{
     decision::{Decision, RejectionReason},
     hold::Hold,
-    ids::{NodeId, UnitId},
     running_units::EvictionReason,
     unreadable::Unreadable,
 };

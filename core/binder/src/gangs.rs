@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{NodeId, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     decision::{Decision, Rejection, RejectionReason},
     demand::Pool,
     hold::{Borrower, GangTurn},
-    ids::{NodeId, UnitId},
 };
 use smallvec::SmallVec;
 

@@ -12,12 +12,12 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::ids::{Epoch, HoldId, IdMap, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     change::Change,
     demand::Pool,
     hold::{GangTurn, Hold},
-    ids::{Epoch, HoldId, IdMap, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     sub_cluster::overlap,
 };
 use godel_queueing::{Need, PayerIdx, QueueIdx, Reliefs};

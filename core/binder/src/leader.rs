@@ -27,14 +27,16 @@ mod tests;
 
 use std::collections::VecDeque;
 
+use godel_base::{
+    ids::{Epoch, NodeId, Revision, StoreId, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     change::{Change, Commit},
     decision::{Decision, Outcome, Rejection, RejectionReason},
     hold::GangTurn,
-    ids::{Epoch, NodeId, Revision, StoreId, UnitId},
     requested_move::RequestedMove,
     running_units::Evict,
-    time::Millis,
     txn::TxnBuilder,
 };
 

@@ -58,11 +58,11 @@ mod tests;
 
 use std::sync::Arc;
 
+use godel_base::ids::{Epoch, HoldId, Revision, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     decision::{FreshNode, Rejection},
     hold::{GangTurn, Hold},
-    ids::{Epoch, HoldId, Revision, UnitId},
     running_units::{Bind, Evict},
 };
 use godel_queueing::{QueueIdx, Quota};

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::{HoldId, IdMap, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
-use godel_domain::{
-    decision::Claim,
-    ids::{HoldId, IdMap, RunningUnitId, UnitId},
-};
+use godel_domain::decision::Claim;
 use godel_queueing::{Amounts, Need, QueueIdx, QueueMaximum, Quota, at};
 
 use super::{

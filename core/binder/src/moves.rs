@@ -16,11 +16,11 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     decision::RejectionReason,
     hold::{Hold, MovementTarget},
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle::GangCount,
     requested_move::{MadeMove, MoveRefusal, RequestedMove, evicted_by},
     running_units::{Evict, EvictionReason, Phase, RunningUnit, RunningUnits},

@@ -5,11 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use godel_base::ids::{ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
-use godel_domain::{
-    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
-    running_units::{Evict, EvictionReason},
-};
+use godel_domain::running_units::{Evict, EvictionReason};
 use godel_queueing::{Need, QueueIdx};
 use rustc_hash::FxHashMap;
 

@@ -6,12 +6,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use godel_base::ids::{IdMap, NodeId, Revision, UnitId};
 use godel_cluster::{AffinityTerms, Cluster, GroupDeltas};
 use godel_domain::{
     budget_spec::BudgetSpec,
     decision::{Decision, FreshNode, Rejection},
     hold::Hold,
-    ids::{IdMap, NodeId, Revision, UnitId},
     running_units::{RunChange, RunningUnits},
     unit::UnitRecord,
 };

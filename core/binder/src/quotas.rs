@@ -4,11 +4,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{Revision, UnitId};
 use godel_cluster::{Cluster, GroupDeltas, ShapeId};
-use godel_domain::{
-    ids::{Revision, UnitId},
-    queue_spec::QueueSpec,
-};
+use godel_domain::queue_spec::QueueSpec;
 use godel_queueing::{AskId, Need, PayerIdx, QueueIdx, QueueMaximum, Quota};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::{ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
-    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle::returns,
     running_units::{Requeue, RunningUnit, RunningUnits},
 };

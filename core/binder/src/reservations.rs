@@ -10,13 +10,13 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId};
 use godel_cluster::{Cluster, Owned};
 use godel_domain::{
     allocation::Allocation,
     decision::Decision,
     demand::Pool,
     hold::{Hold, Slot},
-    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     reservation_spec::ReservationSpec,
 };
 use godel_queueing::QueueIdx;

@@ -5,10 +5,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use godel_base::ids::{NodeId, ReplicaId, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
-    ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
     running_units::{Bind, Evict, EvictionReason},
 };
 

@@ -6,11 +6,9 @@
 
 use std::cmp::Reverse;
 
+use godel_base::ids::{NodeId, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
-use godel_domain::{
-    demand::Pool,
-    ids::{NodeId, RunningUnitId, UnitId},
-};
+use godel_domain::demand::Pool;
 
 /// The order in which running units of a node leave. Field order is the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,15 +18,17 @@ mod terms;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{HoldId, NodeId},
+    resources::{CPU, Resources},
+};
 use godel_domain::{
     allocation::{CoreSet, DeviceSet, GivenZones, ZoneSet},
     change::{Change, Commit},
     decision::{Claim, Decision, GroupPlacement, N_PLACEMENTS_MAX, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
-    ids::{HoldId, NodeId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
     queue_spec::QueueSpec,
-    resources::{CPU, Resources},
     running_units::{EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
     unit::UnitRecord,
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},

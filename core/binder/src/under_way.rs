@@ -5,10 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{
-    ids::{HoldId, IdMap, ReplicaId, Revision, RunningUnitId, UnitId},
-    running_units::{Bind, Phase, RunningUnits},
-};
+use godel_base::ids::{HoldId, IdMap, ReplicaId, Revision, RunningUnitId, UnitId};
+use godel_domain::running_units::{Bind, Phase, RunningUnits};
 use godel_queueing::{Need, PayerIdx};
 use smallvec::SmallVec;
 

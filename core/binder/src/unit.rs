@@ -1,10 +1,10 @@
 //! What the binder keeps of a unit's record: the part that its questions need, a tenth of the record's memory. There
 //! may be a million of them.
 
+use godel_base::ids::Revision;
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
     demand::Pool,
-    ids::Revision,
     lifecycle::{GangCount, GangTerms, returns},
     node::RuntimeNeed,
     running_units::{End, RunningUnit, RunningUnits},

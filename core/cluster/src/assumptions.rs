@@ -4,10 +4,8 @@
 //! to and emptied from the front, and the place of the next one is guessed before it is searched. Thousands of one unit
 //! come in a row, so the column of the last one stays at hand.
 
-use godel_domain::{
-    allocation::Allocation,
-    ids::{IdMap, NodeId, ReplicaId, RunningUnitId, UnitId},
-};
+use godel_base::ids::{IdMap, NodeId, ReplicaId, RunningUnitId, UnitId};
+use godel_domain::allocation::Allocation;
 
 use super::shapes::ShapeId;
 

@@ -6,11 +6,8 @@
 //!
 //! A pure function of the records. It is kept from the first best-effort demand on: a cluster without any pays nothing.
 
-use godel_domain::{
-    node::NodeUsage,
-    resources::{CPU, MEMORY},
-    running_units::RunningUnit,
-};
+use godel_base::resources::{CPU, MEMORY};
+use godel_domain::{node::NodeUsage, running_units::RunningUnit};
 
 use super::{
     room::{Asks, DeviceRoom, Room},
@@ -105,11 +102,8 @@ fn reserved(usage: &NodeUsage) -> Asks {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{
-        demand::{Demand, Pool},
-        ids::NodeId,
-        resources::Resources,
-    };
+    use godel_base::{ids::NodeId, resources::Resources};
+    use godel_domain::demand::{Demand, Pool};
 
     use super::*;
     use crate::catalogue::Catalogue;

@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_domain::{
-    budget_spec::BudgetSpec,
-    ids::{Revision, UnitId},
-    running_units::RunningUnits,
-};
+use godel_base::ids::{Revision, UnitId};
+use godel_domain::{budget_spec::BudgetSpec, running_units::RunningUnits};
 use godel_rules::budget::{Budgets, Identity, WantedOrdinals};
 
 use super::taken::TakenRoom;

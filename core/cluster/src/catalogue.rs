@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::resources::Resources;
 use godel_domain::{
     demand::{Demand, N_DEVICES_MAX, Pool},
     node::{Device, Taint},
     node_load::MaxLoad,
-    resources::Resources,
 };
 use smallvec::SmallVec;
 

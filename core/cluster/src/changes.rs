@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     allocation::Allocation,
     budget_spec::BudgetSpec,
     demand::{Demand, Pool},
     hold::{Borrower, Hold},
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     reservation_spec::ReservationSpec,
-    resources::Resources,
     running_units::{EvictionReason, RunChange, RunningUnits},
 };
 use godel_rules::budget::{Identity, WantedOrdinals};

@@ -177,10 +177,8 @@ fn part_of(devices: &NodeDevices, ask: &DeviceAsk) -> Option<DeviceSet> {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{
-        demand::{Demand, DeviceRequest},
-        resources::{CPU, Resources},
-    };
+    use godel_base::resources::{CPU, Resources};
+    use godel_domain::demand::{Demand, DeviceRequest};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 //!
 //! Counts follow rows and assumptions. Nothing is kept while there is no daemon.
 
-use godel_domain::ids::{IdMap, NodeId, UnitId};
+use godel_base::ids::{IdMap, NodeId, UnitId};
 
 use super::room::{BLOCK, BlockMask};
 

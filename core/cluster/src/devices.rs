@@ -1,10 +1,10 @@
 //! Devices of a node: what is left of each, which ones serve a request, which ones to take where it does not matter how they lie.
 
+use godel_base::{quantity, quantity::MILLI_WHOLE};
 use godel_domain::{
     allocation::{Allocation, DeviceSet},
-    demand::{DeviceRequest, DeviceTerms, MILLI_WHOLE, N_DEVICES_MAX},
+    demand::{DeviceRequest, DeviceTerms, N_DEVICES_MAX},
     node::{Device, DeviceDetails},
-    quantity,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -14,8 +14,8 @@ mod topology;
 
 use std::sync::Arc;
 
+use godel_base::ids::{IdMap, NodeId, UnitId};
 use godel_domain::{
-    ids::{IdMap, NodeId, UnitId},
     label_expression::LabelExpression,
     unit_affinity::{TERM_WEIGHT_MAX, UnitTerm},
     unit_topology::UnitTopology,

@@ -2,11 +2,11 @@
 //!
 //! Whether the node may be used at all, its labels and its taints are `records`' business.
 
+use godel_base::ids::NodeId;
 use godel_domain::{
     allocation::{Allocation, GivenZones},
     demand::Pool,
     hold::Hold,
-    ids::NodeId,
 };
 
 use super::{

@@ -5,14 +5,16 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{NODE_ID_MAX, NodeId},
+    resources::Resources,
+};
 use godel_domain::{
     allocation::{Allocation, DeviceSet, GivenZones},
     demand::Pool,
     host_port::HostPort,
-    ids::{NODE_ID_MAX, NodeId},
     node::{NodeReport, NodeUsage},
     node_load::ZoneLoad,
-    resources::Resources,
     running_units::RunningUnit,
 };
 use rustc_hash::FxHashMap;

@@ -9,10 +9,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, IdMap, NodeId, UnitId};
 use godel_domain::{
     demand::Pool,
     hold::{Borrower, Hold},
-    ids::{HoldId, IdMap, NodeId, UnitId},
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

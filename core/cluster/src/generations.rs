@@ -1,6 +1,6 @@
 //! When each node changed last, and which nodes have gained room.
 
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 
 /// Changes of nodes by number, and the nodes on which more may fit than before.
 #[derive(Clone, Debug, Default)]

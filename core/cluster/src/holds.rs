@@ -4,11 +4,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_domain::{
-    demand::Pool,
-    hold::Hold,
-    ids::{HoldId, IdMap, NodeId, RunningUnitId, UnitId},
-};
+use godel_base::ids::{HoldId, IdMap, NodeId, RunningUnitId, UnitId};
+use godel_domain::{demand::Pool, hold::Hold};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 

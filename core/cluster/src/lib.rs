@@ -59,15 +59,17 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{
+    ids::{NodeId, Revision, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     allocation::ZoneSet,
     change::Change,
     demand::{Demand, Pool},
     frozen::{Frozen, Noted},
-    ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
     node_load::MaxLoad,
-    resources::Resources,
     work_kind::WorkKind,
     zone::ZonePolicy,
 };

@@ -3,10 +3,8 @@
 //! The state service records the use of a node when it has changed by a step, so this changes a few times a minute at most and
 //! is resolved then: whoever looks at a node compares integers. Nothing is kept until the use of some node is known.
 
-use godel_domain::{
-    node_load::{LoadAmounts, MaxLoad, NodeLoad},
-    resources::{CPU, MEMORY, NETWORK, Resources},
-};
+use godel_base::resources::{CPU, MEMORY, NETWORK, Resources};
+use godel_domain::node_load::{LoadAmounts, MaxLoad, NodeLoad};
 
 use super::room::SHARE_WHOLE;
 

@@ -9,9 +9,9 @@
 //!
 //! All of it follows from holds, rows and assumptions, in whatever order they come.
 
+use godel_base::ids::{HoldId, IdMap, NodeId, ReplicaId, UnitId};
 use godel_domain::{
     hold::{BoundState, Hold, MoverShare},
-    ids::{HoldId, IdMap, NodeId, ReplicaId, UnitId},
     running_units::EvictionReason,
 };
 use smallvec::SmallVec;

@@ -1,9 +1,9 @@
 //! Who is on which node. Needed only by the search for victims: kept from the first one on, so that a cluster in which
 //! nobody is preempted pays nothing.
 
+use godel_base::ids::{NodeId, UnitId};
 use godel_domain::{
     demand::Pool,
-    ids::{NodeId, UnitId},
     running_units::{End, RunningUnit, RunningUnits},
 };
 

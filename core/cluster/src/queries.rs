@@ -2,15 +2,17 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{HoldId, NodeId, RunningUnitId, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     allocation::Allocation,
     demand::{Demand, Pool},
     hold::{Borrower, Hold, MoverShare},
-    ids::{HoldId, NodeId, RunningUnitId, UnitId},
     node::{NodeRuntime, Toleration},
     node_affinity::NodeAffinity,
     reservation_spec::ReservationSpec,
-    resources::Resources,
     running_units::{RunningUnit, RunningUnits},
 };
 use godel_rules::budget::Budgets;

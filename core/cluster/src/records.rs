@@ -4,14 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{
+    ids::{NodeId, Revision},
+    resources::Resources,
+};
 use godel_domain::{
     change::Change,
     frozen::{Frozen, Noted},
-    ids::{NodeId, Revision},
     label_expression,
     node::{NodeReport, NodeRuntime, NodeSpec, NodeUsage, Toleration, may_come},
     node_affinity::NodeAffinity,
-    resources::Resources,
 };
 
 use super::{

@@ -8,10 +8,8 @@
 //! What is kept for somebody who is not there yet is a hold, and a slot of a reservation is one: who enters it takes its place as any
 //! replica does, and the hold gives way meanwhile (`holds`).
 
-use godel_domain::{
-    allocation::Allocation,
-    ids::{NodeId, UnitId},
-};
+use godel_base::ids::{NodeId, UnitId};
+use godel_domain::allocation::Allocation;
 
 use super::{
     catalogue::Catalogue,

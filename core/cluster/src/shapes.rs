@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use godel_base::resources::{CPU, MEMORY, N_NAMES_MAX, RUNNING_UNITS};
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     node_load::MaxLoad,
-    resources::{CPU, MEMORY, N_NAMES_MAX, RUNNING_UNITS},
     zone::ZoneRequest,
 };
 use rustc_hash::FxHashMap;

@@ -10,13 +10,8 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
-    allocation::Allocation,
-    demand::Pool,
-    hold::Hold,
-    ids::{HoldId, IdMap, NodeId, RunningUnitId, UnitId},
-    reservation_spec::ReservationSpec,
-};
+use godel_base::ids::{HoldId, IdMap, NodeId, RunningUnitId, UnitId};
+use godel_domain::{allocation::Allocation, demand::Pool, hold::Hold, reservation_spec::ReservationSpec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 

@@ -4,7 +4,7 @@
 //! The unit is the one that is being placed: its counts are made when its turn comes, in the time of its running units, and
 //! follow assumptions and rows from then on, so that a placement costs an addition.
 
-use godel_domain::ids::{NodeId, UnitId};
+use godel_base::ids::{NodeId, UnitId};
 
 /// By node what those there count in scores beyond what they take, of cpu and memory; empty while that is nothing everywhere.
 #[derive(Clone, Debug, Default)]

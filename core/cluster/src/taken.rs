@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{IdMap, NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     allocation::Allocation,
     demand::Pool,
-    ids::{IdMap, NodeId, Revision, RunningUnitId, UnitId},
     running_units::{Compaction, Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
     work_kind::WorkKind,
 };

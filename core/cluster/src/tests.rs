@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{HoldId, RunningUnitId, UnitId},
+    resources::{CPU, MEMORY, RUNNING_UNITS},
+};
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
-    ids::{HoldId, RunningUnitId, UnitId},
     node::Device,
-    resources::{CPU, MEMORY, RUNNING_UNITS},
     running_units::{
         Bind, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, RunningUnits, Statuses,
     },

@@ -3,10 +3,8 @@
 //! Counts follow rows and assumptions, so that a placement costs an addition. They are kept from the first profile on that asks
 //! for them: a scheduler without any pays nothing.
 
-use godel_domain::{
-    ids::{IdMap, NodeId, UnitId},
-    work_kind::WorkKind,
-};
+use godel_base::ids::{IdMap, NodeId, UnitId};
+use godel_domain::work_kind::WorkKind;
 
 /// How many running units of each kind are on a node, assumed or there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

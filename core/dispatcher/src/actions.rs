@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
     change::{NodeScope, Partition},
-    ids::{Revision, UnitId},
     running_units::{Compaction, EvictionReason},
     unit::UnitRecord,
 };

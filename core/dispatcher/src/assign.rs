@@ -1,11 +1,10 @@
 //! One pass of assignments: which units go to which schedulers now.
 
-use godel_domain::{
-    change::NodeScope,
+use godel_base::{
     ids::{Revision, UnitId},
-    queue_spec::Band,
     time::Millis,
 };
+use godel_domain::{change::NodeScope, queue_spec::Band};
 use godel_queueing::{FloorChange, RoomIdx, Waiting};
 
 use smallvec::SmallVec;

@@ -5,12 +5,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use godel_domain::{
+use godel_base::{
     ids::{Revision, UnitId},
-    lifecycle,
     time::Millis,
-    unit::UnitRecord,
 };
+use godel_domain::{lifecycle, unit::UnitRecord};
 use godel_queueing::Waiting;
 use godel_rules::admission::feasibility::Capacities;
 

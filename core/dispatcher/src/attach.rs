@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{
+    ids::{Epoch, Revision, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     change::{Lease, NodeScope},
-    ids::{Epoch, Revision, UnitId},
     running_units::Phase as RowPhase,
-    time::Millis,
     unit_report::{ReportState, UnitReport},
 };
 
@@ -159,7 +161,11 @@ impl Assignments {
         let Some(idx) = schedulers.of_session(session) else { return false };
         let unit = report.unit;
         let Some(entry) = units.get_mut(unit) else { return false };
-        let (n_to_place, n_behind) = (entry.to_place(), entry.n_behind_holds());
+        let is_about_places = matches!(report.state, ReportState::Parked | ReportState::Woken);
+        let n_to_place = if is_about_places { entry.to_place() } else { 0 };
+        // They wait for the first binding of the unit, because room is held for others of it.
+        let is_behind = !entry.record.spec.is_ordered();
+        let n_behind = if is_behind { entry.counts.pending.saturating_sub(n_to_place) } else { 0 };
         let Whereabouts::Dispatched(held) = &mut entry.place else { return false };
         if held.scheduler != idx || held.is_outdated(&report) {
             return false;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_domain::{budget_spec::BudgetSpec, ids::UnitId};
+use godel_base::ids::UnitId;
+use godel_domain::budget_spec::BudgetSpec;
 use godel_rules::budget::{Budget, Budgets, Identity, Use, WantedOrdinals};
 
 use super::{

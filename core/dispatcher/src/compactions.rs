@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
+use godel_base::{
     ids::{Revision, UnitId},
     time::Millis,
 };

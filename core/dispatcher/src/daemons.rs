@@ -10,11 +10,13 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, Revision, UnitId},
+    time::Millis,
+};
+use godel_domain::{
     node::{NodeReport, NodeRuntime, NodeSpec, Taint},
     running_units::RunChange,
-    time::Millis,
     unit::{Template, UnitRecord},
 };
 use godel_rules::daemon::{NodeUse, follow, node_use};

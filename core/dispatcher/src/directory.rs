@@ -5,12 +5,11 @@ use std::{
     ops::Bound,
 };
 
-use godel_domain::{
+use godel_base::{
     ids::{IdSet, Revision, UnitId},
-    names,
     time::Millis,
-    unit::UnitRecord,
 };
+use godel_domain::{names, unit::UnitRecord};
 use godel_rules::admission::same;
 use rustc_hash::FxHashMap;
 

@@ -6,11 +6,13 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
+use godel_base::{
     ids::{Revision, UnitId},
+    time::Millis,
+};
+use godel_domain::{
     lifecycle::{self, UnitPhase},
     running_units::EvictionReason,
-    time::Millis,
 };
 
 use super::{

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{HoldId, NodeId, Revision, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     budget_spec::BudgetSpec,
     change::{Block, Change, Lease, Partition},
     hold::Hold,
-    ids::{HoldId, NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
     pause::{Pause, Scope},
     queue_spec::{PriorityClass, QueueSpec},
     reservation_spec::ReservationSpec,
     running_units::{EvictionReason, RunChange, RunningUnits},
-    time::Millis,
     unit::UnitRecord,
     unit_report::{RoomReport, UnitReport},
     unreadable::{Subject, Unreadable},
@@ -66,8 +68,7 @@ impl Dispatcher {
         for unit in gone {
             self.on_unit_deleted(unit, now);
         }
-        let records = &self.assignments.queueing.records;
-        for path in unlisted(&records.queues, &listed.queues) {
+        for path in unlisted(&self.assignments.queueing.records.queues, &listed.queues) {
             self.on_queue_deleted(&path);
         }
         for name in unlisted(&self.assignments.queueing.records.classes, &listed.classes) {
@@ -236,9 +237,8 @@ impl Dispatcher {
         }
     }
 
-    /// A unit's record as committed at `revision`, from the store's answer or the watch, in any order and as
-    /// often as it comes. `created`: revision and commit time of the transaction that created it, used when it
-    /// is new.
+    /// A unit's record as committed at `revision`, from the store's answer or the watch, in any order and as often as it comes.
+    /// `created`: revision and commit time of the transaction that created it, used when it is new.
     pub fn on_unit(
         &mut self,
         record: Arc<UnitRecord>,

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::{NodeId, ReplicaId};
 use godel_domain::{
-    ids::{NodeId, ReplicaId},
     node::{NodeSpec, Taint, TaintEffect},
     running_units::{EvictionReason, RunningUnits},
     unit::UnitSpec,

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{
+use godel_base::{
     ids::{HoldId, NodeId, Revision, UnitId},
-    pause,
     time::Millis,
-    unreadable::Subject,
 };
+use godel_domain::{pause, unreadable::Subject};
 
 /// How far the records have been read.
 #[derive(Debug, Default)]

@@ -22,15 +22,17 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::{
+    ids::{HoldId, NodeId, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     change::{NodeScope, PartitionMode},
     demand::Pool,
     hold::Hold,
-    ids::{HoldId, NodeId, UnitId},
     lifecycle,
     refusals::{Refusals, WaitReason},
     sub_cluster,
-    time::Millis,
 };
 use godel_queueing::Waiting;
 
@@ -160,9 +162,9 @@ impl Gangs {
         let Some(wait) = self.waiting.get(&unit).filter(|wait| now < wait.not_before) else {
             return String::new();
         };
-        let turns = godel_domain::words::count(wait.n_vain, "turn");
+        let turns = godel_base::words::count(wait.n_vain, "turn");
         let left_ms = wait.not_before.since(now).div_ceil(1_000).saturating_mul(1_000);
-        let left = godel_domain::duration::show_ms(left_ms);
+        let left = godel_base::duration::show_ms(left_ms);
         format!("{turns} to gather room came to nothing; the next one in {left} at the earliest")
     }
 

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::UnitId;
 use godel_domain::{
     change::Change,
     frozen::Frozen,
-    ids::UnitId,
     pause::{Pauses, Scope},
     queue_spec::parent,
     refusals::{RefusalCount, Refusals, WaitReason},

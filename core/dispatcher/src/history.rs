@@ -9,7 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{ids::UnitId, lifecycle, lifecycle::UnitPhase, unit_history::UnitHistory};
+use godel_base::ids::UnitId;
+use godel_domain::{lifecycle, lifecycle::UnitPhase, unit_history::UnitHistory};
 use godel_rules::history::{self, UnitTimes};
 
 use super::{unit_entry::UnitEntry, units::Units};
@@ -205,7 +206,8 @@ fn merged(
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{ids::NodeId, running_units::Phase, unit::WorkloadClass, unit_history::RunHistory};
+    use godel_base::ids::NodeId;
+    use godel_domain::{running_units::Phase, unit::WorkloadClass, unit_history::RunHistory};
 
     use super::*;
 

@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_domain::{
-    hold::Hold,
-    ids::{HoldId, NodeId, ReplicaId, RunningUnitId},
-    running_units::Phase,
-};
+use godel_base::ids::{HoldId, NodeId, ReplicaId, RunningUnitId};
+use godel_domain::{hold::Hold, running_units::Phase};
 
 use super::{gangs, nodes::Nodes, unit_entry::UnitEntry, units::Units};
 
@@ -33,7 +30,7 @@ pub(super) fn remove_hold(entry: &mut UnitEntry, id: HoldId) -> Option<bool> {
 /// What a unit that room is held for waits for, in words: `waits for 2 victims to leave node n1`.
 pub(super) fn waits_for(holds: &[Arc<Hold>], units: &Units, nodes: &Nodes) -> String {
     if let Some(turn) = gangs::turn_of(holds) {
-        let nodes = godel_domain::words::count(turn.n_nodes, "node");
+        let nodes = godel_base::words::count(turn.n_nodes, "node");
         return format!("holds room for {} as it becomes free on {nodes}", turn.n_places);
     }
     let n_in_queue: usize = holds.iter().map(|hold| n_remaining(&hold.queue_victims, units)).sum();
@@ -41,13 +38,13 @@ pub(super) fn waits_for(holds: &[Arc<Hold>], units: &Units, nodes: &Nodes) -> St
     let victims_on: Vec<NodeId> = holds.iter().filter(remains).map(|hold| hold.node).collect();
     let Some(first) = victims_on.first() else {
         if n_in_queue > 0 {
-            let victims = godel_domain::words::count(n_in_queue, "victim");
+            let victims = godel_base::words::count(n_in_queue, "victim");
             return format!("waits for {victims} to leave a queue that is full");
         }
         return "room is held for it".to_owned();
     };
     let n: usize = holds.iter().map(|hold| n_remaining(&hold.victims, units)).sum::<usize>() + n_in_queue;
-    let victims = godel_domain::words::count(n, "victim");
+    let victims = godel_base::words::count(n, "victim");
     let name = nodes.name_or_id(*first);
     match victims_on.len() {
         1 => format!("waits for {victims} to leave node {name}"),

@@ -22,13 +22,15 @@ mod tests;
 
 use std::{collections::VecDeque, sync::Arc};
 
+use godel_base::{
+    ids::{Revision, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     change::{Change, Commit, Partition},
-    ids::{Revision, UnitId},
     pause::{Pause, Scope},
     queue_spec::DEFAULT_QUEUE,
     running_units::{EvictionReason, RunChange},
-    time::Millis,
     txn::{Receipt, TxnBuilder},
     unit_report::{RoomReport, UnitReport},
 };

@@ -54,14 +54,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_domain::{
-    change::Partition,
-    hold::Hold,
+use godel_base::{
     ids::{HoldId, UnitId},
     time::Millis,
-    unit::UnitRecord,
-    unit_history::UnitHistory,
 };
+use godel_domain::{change::Partition, hold::Hold, unit::UnitRecord, unit_history::UnitHistory};
 use godel_rules::{budget::Budgets, lost_nodes::BrakeChange};
 
 mod actions;

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use godel_domain::{ids::UnitId, lifecycle, time::Millis};
+use godel_base::{ids::UnitId, time::Millis};
+use godel_domain::lifecycle;
 
 use super::{unit_entry::UnitEntry, units::Units};
 

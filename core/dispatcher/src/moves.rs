@@ -2,11 +2,11 @@
 
 use std::{fmt, sync::Arc};
 
-use godel_domain::{
+use godel_base::{
     ids::{Revision, UnitId},
     quantity,
-    queue_spec::QueueSpec,
 };
+use godel_domain::queue_spec::QueueSpec;
 use godel_queueing::{MoveLack, QueueIdx, QueueTree};
 
 use super::{queues::Queueing, unit_entry::UnitEntry, units::Units};

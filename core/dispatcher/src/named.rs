@@ -1,7 +1,8 @@
 //! The unit that a name stands for: whole names and whole uids for whoever changes something, unique prefixes of them
 //! for whoever reads.
 
-use godel_domain::{ids::UnitId, names};
+use godel_base::ids::UnitId;
+use godel_domain::names;
 
 use super::units::Units;
 

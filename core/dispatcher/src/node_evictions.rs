@@ -7,11 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, ReplicaId, Revision, UnitId},
+    time::Millis,
+};
+use godel_domain::{
     node::{self, Drain, NodeSpec, Taint, TaintEffect},
     running_units::{Bind, EvictionReason, Phase, RunningUnits},
-    time::Millis,
 };
 use godel_rules::{
     budget::{Budgets, Spent},

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::NodeId;
 use godel_domain::{
-    ids::NodeId,
     node::{NodeReport, NodeSpec},
     unit::TaskGroup,
 };

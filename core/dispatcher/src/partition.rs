@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{NodeId, Revision},
+    time::Millis,
+};
 use godel_domain::{
     change::{Block, Change, NodeScope, Partition, PartitionMode},
-    ids::{NodeId, Revision},
     node::{NodeReport, NodeSpec},
-    time::Millis,
 };
 use godel_rules::{
     partition::{self, StrategyKind, Traits},

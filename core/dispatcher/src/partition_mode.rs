@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    change::{Partition, PartitionMode},
+use godel_base::{
     ids::{Epoch, Revision},
     time::Millis,
 };
+use godel_domain::change::{Partition, PartitionMode};
 use godel_rules::partition_mode::{self, LoadWindow, Streak, Switch};
 
 use super::{Action, assignments::Assignments, nodes::Nodes, partition::Partitioning};

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, fmt};
 
-use godel_domain::{ids::UnitId, seed::mix};
+use godel_base::{ids::UnitId, seed::mix};
 
 /// A scheduler that may get a unit: attached, with credits left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

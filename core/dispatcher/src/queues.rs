@@ -5,12 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
+use godel_base::{
     ids::{Revision, UnitId},
+    time::Millis,
+};
+use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::{PriorityClass, QueueSpec},
     record_change::{N_USERS_NAMED, Users},
-    time::Millis,
     unit::{UnitRecord, UnitSpec},
 };
 use godel_queueing::{Config, PendingReason, QueueIdx, Queues, Quota, RoomIdx, Waiting};

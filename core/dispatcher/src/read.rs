@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
+use godel_base::{
+    ids::{Epoch, NodeId, Revision, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     allocation::DeviceSet,
     change::{Change, Partition, PartitionMode},
     frozen::Frozen,
-    ids::{Epoch, NodeId, Revision, UnitId},
     lifecycle::{self, Counts, UnitPhase},
     pause::Pauses,
     priority_classes::PriorityClasses,
@@ -15,7 +18,6 @@ use godel_domain::{
     reservation_spec::ReservationSpec,
     running_units::{LastEviction, RunningUnits, UnitTerms},
     sub_cluster,
-    time::Millis,
     unit::{UnitRecord, UnitSpec},
 };
 use godel_queueing::{Quota, RoomIdx};

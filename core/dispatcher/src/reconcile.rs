@@ -9,11 +9,11 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
-    hold::Hold,
+use godel_base::{
     ids::{HoldId, NodeId, UnitId},
     time::Millis,
 };
+use godel_domain::hold::Hold;
 use godel_rules::admission::feasibility::Capacities;
 
 use super::{

@@ -9,9 +9,9 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::ids::Revision;
 use godel_domain::{
     budget_spec::BudgetSpec,
-    ids::Revision,
     names,
     priority_classes::PriorityClasses,
     queue_spec::{DEFAULT_QUEUE, PriorityClass, QueueSpec, parent},

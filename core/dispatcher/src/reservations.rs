@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     hold::Hold,
-    ids::{HoldId, RunningUnitId},
     record_change::{N_USERS_NAMED, Users},
     reservation_spec::ReservationSpec,
 };

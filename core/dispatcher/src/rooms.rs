@@ -13,12 +13,14 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::{
+    ids::{Revision, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     demand::Pool,
-    ids::{Revision, UnitId},
     queue_spec::Band,
     refusals::Refusals,
-    time::Millis,
     unit_report::{RoomReport, UnitReport},
 };
 use godel_queueing::{QueueIdx, Queues, RoomIdx, Waiting};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::ids::{Epoch, IdSet, UnitId};
+use godel_base::ids::{Epoch, IdSet, UnitId};
 use godel_queueing::{Queues, Waiting};
 
 use super::{

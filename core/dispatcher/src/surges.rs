@@ -8,13 +8,11 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
-    change::Change,
-    hold::Hold,
+use godel_base::{
     ids::{HoldId, Revision, UnitId},
-    running_units::RunChange,
     time::Millis,
 };
+use godel_domain::{change::Change, hold::Hold, running_units::RunChange};
 use godel_rules::surge;
 
 use super::{Action, assignments::Assignments, gates::AssignmentGates, unit_entry::UnitEntry, units::Units};

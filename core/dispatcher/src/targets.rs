@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, ReplicaId};
 use godel_domain::{
     hold::{BoundState, Hold},
-    ids::{HoldId, ReplicaId},
     running_units::{Phase, RunningUnits},
     unit::UnitRecord,
 };

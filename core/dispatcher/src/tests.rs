@@ -1,12 +1,14 @@
 use std::collections::BTreeSet;
 
+use godel_base::{
+    ids::{Epoch, NodeId, Revision},
+    resources::Resources,
+};
 use godel_domain::{
     change::{Lease, NodeScope, Partition, PartitionMode},
-    ids::{Epoch, NodeId, Revision},
     lifecycle::{Counts, UnitPhase},
     node::{NodeReport, NodeSpec},
     refusals::Refusals,
-    resources::Resources,
     running_units::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnits, Statuses,
     },

@@ -2,16 +2,18 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use godel_base::{
+    ids::{ReplicaId, Revision},
+    time::Millis,
+};
 use godel_domain::{
     change::NodeScope,
     hold::Hold,
-    ids::{ReplicaId, Revision},
     lifecycle::{self, Counts, GangTerms, Soft, UnitPhase},
     priority_classes::PriorityClasses,
     queue_spec::Band,
     refusals::Refusals,
     running_units::{EvictionReason, Phase as RowPhase, RunChange, RunningUnit, RunningUnits},
-    time::Millis,
     unit::UnitRecord,
     unit_report::{ReportState, UnitReport},
 };
@@ -465,11 +467,6 @@ impl UnitEntry {
             return self.counts.pending;
         }
         u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Returns the number of pending running units that wait for the first binding of the unit, because room is held for others of it.
-    pub(super) fn n_behind_holds(&self) -> u32 {
-        if self.record.spec.is_ordered() { 0 } else { self.counts.pending.saturating_sub(self.to_place()) }
     }
 
     /// Of those that are to be placed the ones without a place, as far as is known: others may be placed, and the rows have yet to say so.

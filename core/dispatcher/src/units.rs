@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{
-    hold::Hold,
-    ids::{IdMap, UnitId},
-    unit::UnitRecord,
-};
+use godel_base::ids::{IdMap, UnitId};
+use godel_domain::{hold::Hold, unit::UnitRecord};
 
 use super::{
     directory::Directory,

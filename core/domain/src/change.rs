@@ -5,18 +5,20 @@ use std::sync::Arc;
 use crate::{
     budget_spec::BudgetSpec,
     hold::Hold,
-    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec, NodeUsage},
     pause::{self, Pause},
     queue_spec::{PriorityClass, QueueSpec},
     reservation_spec::ReservationSpec,
-    resources::Resources,
     running_units::{RunChange, RunningUnits},
     task_group_record::TaskGroupRecord,
     unit::UnitRecord,
     unit_history::UnitHistory,
     unreadable::{Subject, Unreadable},
     yarn_keys::YarnKeys,
+};
+use godel_base::{
+    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
+    resources::Resources,
 };
 
 /// One committed transaction, as every follower reads it: the deciders take it whole by their `apply`.

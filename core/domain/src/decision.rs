@@ -3,6 +3,8 @@
 use crate::{
     allocation::{self, Allocation, DeviceSet, GivenZones},
     demand::Pool,
+};
+use godel_base::{
     ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     resources::Resources,
 };

@@ -1,9 +1,8 @@
 //! What one running unit takes on a node.
 
-use crate::{host_port::HostPort, node::Device, resources::Resources, zone::ZoneRequest};
+use crate::{host_port::HostPort, node::Device, zone::ZoneRequest};
+use godel_base::{quantity::MILLI_WHOLE, resources::Resources};
 
-/// Thousandths in one whole device.
-pub const MILLI_WHOLE: u32 = 1000;
 /// Most devices of one node, over all kinds: a set of them ([`DeviceSet`](crate::allocation::DeviceSet)) has a bit for each.
 pub const N_DEVICES_MAX: usize = 64;
 

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     change::Change,
-    ids::{HoldId, NodeId, UnitId},
     pause::Scope,
     running_units::RunChange,
     unreadable::{AffectedNodes, Subject, Unreadable},
 };
+use godel_base::ids::{HoldId, NodeId, UnitId};
 use rustc_hash::FxHashMap;
 
 #[cfg(test)]

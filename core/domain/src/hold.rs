@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::{
     allocation::{self, Allocation, DeviceSet, GivenZones},
     demand::{Demand, Pool},
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     queue_spec::Band,
     running_units::{Phase, RunningUnit},
 };
+use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 
 /// What a movement's hold counts for in the queue of its unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

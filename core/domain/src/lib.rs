@@ -10,11 +10,9 @@
 //! - `decision`: what schedulers decide, and what the binder answers.
 //! - `defaults`: defaults by workload class, one table.
 //! - `demand`: what one running unit takes on a node.
-//! - `duration`: durations as people write them, `90s` or `1h30m`.
 //! - `frozen`: what is frozen because of records that this version cannot read.
 //! - `hold`: room on a node that the binder keeps for a unit.
 //! - `host_port`: ports of nodes that running units listen on.
-//! - `ids`: identifiers and counters as types of their own, and maps by them.
 //! - `label_expression`: conditions on labels, and the text in which people write them.
 //! - `lifecycle`: the phase of a unit, derived from its running units.
 //! - `limits`: how large units and what they ask for may be.
@@ -24,21 +22,17 @@
 //! - `node`: what a node is, its taints, and what its agent reports.
 //! - `pause`: what administrators have paused.
 //! - `priority_classes`: priority classes by name, with those that are built in.
-//! - `quantity`: quantities of resources, parsed and printed in Kubernetes' notation.
 //! - `queue_spec`: queues and priority classes as people write them.
 //! - `record_change`: changes of records that people write, and what is found wrong with them.
 //! - `refusals`: why a unit waits, as reports and queues carry it.
 //! - `requested_move`: moves of running units as somebody asks for them.
 //! - `reservation_spec`: reservations as people write them.
-//! - `resources`: amounts of named resources.
 //! - `run_end`: how a running unit ended, and when it ran.
 //! - `running_units`: the life of running units, as one table per unit.
-//! - `seed`: numbers that look random and follow from a seed.
 //! - `submission`: units as clients write them, for the checks of admission.
 //! - `surge`: replicas that start before those stop that they replace.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
 //! - `task_group_record`: task groups that were added to a unit, and the unit as all of them make it.
-//! - `time`: time as decisions see it, in milliseconds.
 //! - `unit_affinity`: where replicas go in relation to running units.
 //! - `unit_history`: what is kept of a unit once its record is deleted.
 //! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
@@ -47,7 +41,6 @@
 //! - `txn`: transactions as the leaders write them, and why the store refuses one.
 //! - `unreadable`: records that this version cannot read.
 //! - `unwelcome`: why a unit may not be submitted where it wants to go.
-//! - `words`: counts with their noun, `1 node`, `2 nodes`.
 //! - `work_kind`: kinds of work that go well together on one node.
 //! - `yarn_keys`: keys that sign the tokens of YARN, and when they roll over.
 //! - `zone`: the zones of a node, as sockets and NUMA nodes, and what a running unit asks of them.
@@ -58,11 +51,9 @@ pub mod change;
 pub mod decision;
 pub mod defaults;
 pub mod demand;
-pub mod duration;
 pub mod frozen;
 pub mod hold;
 pub mod host_port;
-pub mod ids;
 pub mod label_expression;
 pub mod lifecycle;
 pub mod limits;
@@ -72,21 +63,17 @@ pub mod node_affinity;
 pub mod node_load;
 pub mod pause;
 pub mod priority_classes;
-pub mod quantity;
 pub mod queue_spec;
 pub mod record_change;
 pub mod refusals;
 pub mod requested_move;
 pub mod reservation_spec;
-pub mod resources;
 pub mod run_end;
 pub mod running_units;
-pub mod seed;
 pub mod sub_cluster;
 pub mod submission;
 pub mod surge;
 pub mod task_group_record;
-pub mod time;
 pub mod txn;
 pub mod unit;
 pub mod unit_affinity;
@@ -95,7 +82,6 @@ pub mod unit_report;
 pub mod unit_topology;
 pub mod unreadable;
 pub mod unwelcome;
-pub mod words;
 pub mod work_kind;
 pub mod yarn_keys;
 pub mod zone;

@@ -7,10 +7,10 @@ mod gang_terms;
 mod transitions;
 
 use crate::{
-    ids::ReplicaId,
     running_units::{EvictionReason, Phase as RowPhase, RunningUnit, RunningUnits},
     unit::{OnBelowMin, OnEviction, OnFailure, UnitEnd, UnitRecord},
 };
+use godel_base::ids::ReplicaId;
 
 pub use self::{
     gang_terms::{GangCount, GangTerms, GroupMinimum, counted, has_left},

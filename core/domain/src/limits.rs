@@ -1,6 +1,6 @@
 //! How large units and what they ask for may be. Admission holds them, and state, which takes no record beyond them.
 
-use crate::{duration::YEAR_MS, quantity};
+use godel_base::{duration::YEAR_MS, quantity};
 
 /// Most running units of one unit.
 pub const REPLICAS_MAX: u32 = 100_000;

@@ -3,7 +3,7 @@
 //!
 //! No name and no text for people has control characters.
 
-use crate::{
+use godel_base::{
     quantity,
     resources::{CPU, MEMORY, RUNNING_UNITS},
     seed::mix,

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    ids::NodeId,
     node_load::{NodeLoad, ZoneLoad},
-    resources::Resources,
     unit::RunSpec,
     zone::Zone,
 };
+use godel_base::{ids::NodeId, resources::Resources};
 
 /// Label of nodes that are only for units that name it: virtual or external nodes.
 pub const NODE_CLASS: &str = "godel.dev/node-class";

@@ -7,7 +7,7 @@ pub struct LoadAmounts {
     pub cpu: i64,
     /// Bytes.
     pub memory: i64,
-    /// In the unit of the resource [`NETWORK`](crate::resources::NETWORK); 0 where no network use is measured.
+    /// In the unit of the resource [`NETWORK`](godel_base::resources::NETWORK); 0 where no network use is measured.
     pub network: i64,
 }
 

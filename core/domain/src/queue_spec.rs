@@ -22,7 +22,7 @@ pub const ONLINE_PRIORITY: i32 = 1_000_000;
 
 /// A queue as written.
 ///
-/// Amounts are those of [`Resources`](crate::resources::Resources); devices count by their kind in thousandths.
+/// Amounts are those of [`Resources`](godel_base::resources::Resources); devices count by their kind in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
     /// Path: labels with `.` between them.

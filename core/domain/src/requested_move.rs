@@ -1,10 +1,7 @@
 //! Moves of running units as somebody asks the binder for them, and why the binder refuses one.
 
-use crate::{
-    allocation::Allocation,
-    decision::RejectionReason,
-    ids::{HoldId, NodeId, RunningUnitId},
-};
+use crate::{allocation::Allocation, decision::RejectionReason};
+use godel_base::ids::{HoldId, NodeId, RunningUnitId};
 
 /// Bytes of the name of a movement: with the words before it the name fits into what rows remember of an eviction.
 pub const MOVEMENT_LEN_MAX: usize = 80;

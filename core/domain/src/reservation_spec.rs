@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, hash::Hasher as _};
 use rustc_hash::FxHasher;
 
 use crate::{
-    demand::{Demand, DeviceRequest, MILLI_WHOLE},
+    demand::{Demand, DeviceRequest},
     limits::{AMOUNT_MAX, amount_out_of_range},
     names::{self, BadName, ENTRIES_MAX, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
     record_change::{DESCRIPTION_LEN_MAX, Ground, Report},
-    resources::CPU,
     zone::CpuMode,
 };
+use godel_base::{quantity::MILLI_WHOLE, resources::CPU};
 
 /// Thousandths of one CPU.
 const MILLI_CPU: i64 = 1_000;

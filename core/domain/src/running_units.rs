@@ -17,9 +17,9 @@ use std::sync::Arc;
 use crate::{
     allocation::{self, Allocation, DeviceSet, GivenZones},
     demand::{Demand, Pool},
-    ids::{NodeId, ReplicaId, Revision, UnitId},
     run_end::RunEnd,
 };
+use godel_base::ids::{NodeId, ReplicaId, Revision, UnitId};
 
 mod check;
 mod ends;

@@ -12,10 +12,10 @@ use std::{
 
 use crate::{
     change::Change,
-    ids::{IdMap, UnitId},
     unit::{TaskGroup, UnitRecord},
     unreadable::{Subject, Unreadable},
 };
+use godel_base::ids::{IdMap, UnitId};
 
 /// Task groups of a unit, those of its submission and those added together.
 pub const TASK_GROUPS_MAX: usize = 1_024;

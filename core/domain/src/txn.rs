@@ -1,9 +1,7 @@
 //! Transactions as the leaders write them: operations, what these rest on, and why the store refuses one.
 
-use crate::{
-    change::Change,
-    ids::{Revision, UnitId},
-};
+use crate::change::Change;
+use godel_base::ids::{Revision, UnitId};
 
 /// A record whose revision a transaction can rest on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

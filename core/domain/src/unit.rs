@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::{
     demand::{Demand, Pool},
-    ids::UnitId,
     node::{RuntimeNeed, Toleration},
     node_affinity::NodeAffinity,
     node_load::MaxLoad,
@@ -15,6 +14,7 @@ use crate::{
     unit_affinity::UnitAffinity,
     unit_topology::{GroupTopology, UnitTopology},
 };
+use godel_base::ids::UnitId;
 
 /// So long a unit may wait by default before it is said that it finds no place, milliseconds.
 pub const SCHEDULING_TIMEOUT_MS: u64 = 5 * 60 * 1_000;

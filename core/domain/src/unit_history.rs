@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    ids::{NodeId, UnitId},
     lifecycle::UnitPhase,
     running_units::Phase,
     unit::{UnitEnd, WorkloadClass},
 };
+use godel_base::ids::{NodeId, UnitId};
 
 /// Replicas that are kept one by one; of a larger unit only the sums tell of the others.
 pub const N_RUNS_MAX: usize = 1_000;

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    ids::{Revision, UnitId},
-    refusals::Refusals,
-};
+use crate::refusals::Refusals;
+use godel_base::ids::{Revision, UnitId};
 
 /// What became of a try.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,8 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::{
-    change::Change,
-    ids::{HoldId, NodeId, UnitId},
-};
+use crate::change::Change;
+use godel_base::ids::{HoldId, NodeId, UnitId};
 
 /// Which record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,7 @@
 //! The zones of a node, as sockets and NUMA nodes, and what a running unit asks of them.
 
-use crate::{allocation::GivenZones, resources::Resources};
+use crate::allocation::GivenZones;
+use godel_base::resources::Resources;
 
 /// Most cores of one zone: a set of them ([`CoreSet`](crate::allocation::CoreSet)) has a bit for each.
 pub const N_CORES_MAX: usize = 64;

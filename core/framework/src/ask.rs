@@ -6,13 +6,13 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::ids::{NodeId, UnitId};
 use godel_cluster::{
     BlockMask, Cluster, DaemonIdx, GroupRef, ShapeId, StandingTerms, SubClusterId, TakersIdx, UnitRules,
     labels::{LabelSets, TaintVerdict},
 };
 use godel_domain::{
     demand::Pool,
-    ids::{NodeId, UnitId},
     node::{RuntimeNeed, Toleration},
     node_affinity::NodeAffinity,
     node_load::MaxLoad,

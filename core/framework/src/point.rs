@@ -18,12 +18,9 @@
 
 use std::{fmt, sync::Arc};
 
+use godel_base::ids::{NodeId, ReplicaId, UnitId};
 use godel_cluster::{Cluster, NodeBlocks, Owned, Unfit};
-use godel_domain::{
-    allocation::Allocation,
-    decision::RejectionReason,
-    ids::{NodeId, ReplicaId, UnitId},
-};
+use godel_domain::{allocation::Allocation, decision::RejectionReason};
 use smallvec::SmallVec;
 
 use crate::{

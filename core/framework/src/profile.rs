@@ -4,8 +4,9 @@ mod groupers;
 
 use std::{cmp::Reverse, fmt, sync::Arc};
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, NodeBlocks, Unfit, labels::TaintVerdict};
-use godel_domain::{ids::NodeId, refusals::WaitReason};
+use godel_domain::refusals::WaitReason;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

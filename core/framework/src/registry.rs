@@ -6,8 +6,8 @@ mod preempt;
 
 use std::sync::Arc;
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, Unfit};
-use godel_domain::ids::NodeId;
 use serde_json::Value;
 
 use crate::{

@@ -4,9 +4,10 @@
 //! refuses knows something that the records do not: it has less than it said, or runs what nobody knows of. What was bound
 //! there before it came back is its business in any case, and is not checked: a node may have shrunk.
 
+use godel_base::quantity::MILLI_WHOLE;
 use godel_domain::{
     allocation::{DeviceSet, GivenZones, ZoneSet},
-    demand::{MILLI_WHOLE, Pool},
+    demand::Pool,
 };
 use smallvec::SmallVec;
 

@@ -1,6 +1,7 @@
 //! Which member answers a call that comes to state: state forwards what is for clients, so that one address is enough.
 
-use godel_domain::{change::Lease, time::Millis};
+use godel_base::time::Millis;
+use godel_domain::change::Lease;
 
 use crate::leases::{Leases, Shown};
 
@@ -112,7 +113,7 @@ pub fn member(
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::ids::Epoch;
+    use godel_base::ids::Epoch;
 
     use super::*;
 

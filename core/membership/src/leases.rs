@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{change::Lease, ids::Epoch, names, time::Millis};
+use godel_base::{ids::Epoch, time::Millis};
+use godel_domain::{change::Lease, names};
 
 /// TTL of a lease that did not ask for one.
 pub const TTL_MS_DEFAULT: u32 = 3_000;

@@ -3,10 +3,8 @@
 //! The window has `N_PARTS` parts; of the samples in one part the mean counts, so a node costs half a KiB however often it is
 //! measured. Percentiles are by the nearest rank: the least sample that so many per cent of all do not exceed.
 
-use godel_domain::{
-    node_load::{LoadAmounts, NodeLoad},
-    time::Millis,
-};
+use godel_base::time::Millis;
+use godel_domain::node_load::{LoadAmounts, NodeLoad};
 
 /// Parts of the window: with heartbeats of a few seconds and five minutes each has one to three samples.
 const N_PARTS: usize = 30;

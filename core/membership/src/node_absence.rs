@@ -1,6 +1,6 @@
 //! When the record of a node goes by itself, because its machine has been away for so long.
 
-use godel_domain::{ids::NodeId, time::Millis};
+use godel_base::{ids::NodeId, time::Millis};
 
 /// A node as its absence is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, UnitId},
+    time::Millis,
+};
+use godel_domain::{
     node::{NodeReport, NodeSpec, TaintEffect},
     run_end::RunEndReason,
-    time::Millis,
     unit::Template,
 };
 
@@ -287,7 +289,8 @@ pub fn suspicion(since: Millis, now: Millis, config: &FailureConfig) -> Option<T
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{resources::Resources, unit::RunSpec};
+    use godel_base::resources::Resources;
+    use godel_domain::unit::RunSpec;
     use proptest::prelude::*;
 
     use super::*;

@@ -7,7 +7,7 @@
 //! A use *covers* a running unit once the unit was there in so many samples that the percentile must show it. Until then
 //! its request counts instead: the smoothed use comes with the time up to which bindings are covered.
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 
 /// Resources that are measured, and that best-effort running units may have of what others do not use: milli-cores and
 /// MiB. Everything else is counted by requests.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 
 use crate::agent_admission::AssignmentRefusal;
 

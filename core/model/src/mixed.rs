@@ -10,17 +10,19 @@ use std::{
 };
 
 use godel_audit::{Evidence, History, Invariant, InvariantReport, Service, check_all};
+use godel_base::{
+    ids::{Epoch, NodeId, ReplicaId, Revision, UnitId},
+    seed::mix,
+    time::Millis,
+};
 use godel_core_binder::{Accepted, Binder, HoldWork, Verdict};
 use godel_core_dispatcher::{Action, Attach, Config, Dispatcher, SessionId};
 use godel_core_scheduler::{Config as SchedulerConfig, Scheduler};
 use godel_domain::{
     change::{Change, Commit, Lease},
     decision::{Decision, Outcome},
-    ids::{Epoch, NodeId, ReplicaId, Revision, UnitId},
     queue_spec::QueueSpec,
     running_units::{Phase, RunChange, Statuses},
-    seed::mix,
-    time::Millis,
     unit::WorkloadClass,
 };
 use godel_testkit::{BuildDemand as _, BuildUnit as _};

@@ -153,7 +153,7 @@ struct Checksum(u64);
 
 impl Checksum {
     fn add(&mut self, value: u64) {
-        self.0 = godel_domain::seed::mix(self.0 ^ value);
+        self.0 = godel_base::seed::mix(self.0 ^ value);
     }
 
     fn add_text(&mut self, text: &str) {

@@ -7,18 +7,20 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{Epoch, NodeId, ReplicaId, Revision, UnitId},
+    resources::{CPU, MEMORY},
+    seed::mix,
+    time::Millis,
+};
 use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, SessionId};
 use godel_core_scheduler::{Config as SchedulerConfig, Scheduler};
 use godel_domain::{
     change::{Change, Commit, Lease},
     decision::{Decision, Outcome, Rejection, RejectionReason},
     demand::Demand,
-    ids::{Epoch, NodeId, ReplicaId, Revision, UnitId},
     queue_spec::QueueSpec,
-    resources::{CPU, MEMORY},
     running_units::{Bind, Phase, RunChange, Statuses},
-    seed::mix,
-    time::Millis,
     unit::{TaskGroup, Template, UnitRecord},
     unit_report::{RoomReport, UnitReport},
 };

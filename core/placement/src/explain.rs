@@ -2,12 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use godel_base::{ids::NodeId, quantity};
 use godel_cluster::{Cluster, NodeBlocks, ShapeId, Unfit, devices::DeviceAsk, shrunk::frozen_words};
-use godel_domain::{
-    ids::NodeId,
-    quantity,
-    refusals::{RefusalCount, Refusals},
-};
+use godel_domain::refusals::{RefusalCount, Refusals};
 use godel_framework::Ask;
 
 /// Stands for the plugins of reasons that are not kept.

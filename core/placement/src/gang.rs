@@ -11,11 +11,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::{NodeId, UnitId};
 use godel_cluster::{Cluster, ShapeId, shapes::Shape};
-use godel_domain::{
-    allocation::Allocation,
-    ids::{NodeId, UnitId},
-};
+use godel_domain::allocation::Allocation;
 
 use crate::preempt::Trial;
 

@@ -9,6 +9,10 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{
+    ids::{NodeId, UnitId},
+    seed::mix,
+};
 use godel_cluster::{
     Cluster, GroupRef, SubClusterId, Unfit,
     room::{BLOCK, BlockMask},
@@ -16,9 +20,7 @@ use godel_cluster::{
 use godel_domain::{
     allocation::Allocation,
     change::{NodeScope, Partition},
-    ids::{NodeId, UnitId},
     refusals::{Refusals, WaitReason},
-    seed::mix,
     unit::{Template, UnitSpec},
     work_kind::WorkKind,
 };

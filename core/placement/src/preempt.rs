@@ -11,11 +11,9 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::{HoldId, NodeId, RunningUnitId, UnitId};
 use godel_cluster::{Cluster, ShapeId};
-use godel_domain::{
-    allocation::Allocation,
-    ids::{HoldId, NodeId, RunningUnitId, UnitId},
-};
+use godel_domain::allocation::Allocation;
 use godel_framework::{point::Seeker, registry::CandidateKey};
 use godel_queueing::{Lack, Quota};
 use rustc_hash::FxHashSet;

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use godel_base::{quantity, resources::N_NAMES_MAX};
 use godel_domain::{
     names::{self, BadName, ENTRIES_MAX},
-    quantity,
     record_change::{
         DESCRIPTION_LEN_MAX, Ground, N_USERS_NAMED, RecordChange, Report, Users, Violation, existence, list,
     },
-    resources::N_NAMES_MAX,
 };
 use godel_domain::{
     priority_classes::PriorityClasses,

@@ -8,8 +8,8 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
+use godel_base::{ids::UnitId, time::Millis};
 use godel_domain::queue_spec::QueuePolicy;
-use godel_domain::{ids::UnitId, time::Millis};
 use rustc_hash::FxHashMap;
 
 use super::{

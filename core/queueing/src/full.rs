@@ -10,8 +10,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use godel_base::{ids::UnitId, time::Millis};
+use godel_domain::demand::Pool;
 use godel_domain::queue_spec::Band;
-use godel_domain::{demand::Pool, ids::UnitId, time::Millis};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 

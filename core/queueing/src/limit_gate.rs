@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::time::Millis;
 use godel_domain::queue_spec::Band;
-use godel_domain::time::Millis;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 

@@ -17,8 +17,9 @@ mod ready;
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::UnitId;
 use godel_domain::queue_spec::{Band, QueueSpec};
-use godel_domain::{demand::Demand, ids::UnitId, unit::UnitSpec};
+use godel_domain::{demand::Demand, unit::UnitSpec};
 use smallvec::SmallVec;
 
 use super::{

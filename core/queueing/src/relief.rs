@@ -6,10 +6,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_domain::{
-    hold::Hold,
-    ids::{HoldId, IdMap, IdSet, RunningUnitId, UnitId},
-};
+use godel_base::ids::{HoldId, IdMap, IdSet, RunningUnitId, UnitId};
+use godel_domain::hold::Hold;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 

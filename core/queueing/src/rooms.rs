@@ -10,7 +10,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use godel_domain::{ids::UnitId, queue_spec::Band};
+use godel_base::ids::UnitId;
+use godel_domain::queue_spec::Band;
 
 use super::{leaf::ClassRef, order::Waiting, tree::QueueIdx};
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use godel_base::{ids::UnitId, quantity, time::Millis};
 use godel_domain::queue_spec::Band;
-use godel_domain::{ids::UnitId, quantity, time::Millis};
 use smallvec::SmallVec;
 
 use super::{

@@ -6,9 +6,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::UnitId;
 use godel_domain::{
     frozen::Frozen,
-    ids::UnitId,
     queue_spec::{DEFAULT_QUEUE, QueuePolicy, QueueSpec, WEIGHT_DEFAULT, WEIGHT_MAX, parent},
     unreadable::{Subject, Unreadable},
     unwelcome::NotAdmitted,

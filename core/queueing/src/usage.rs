@@ -6,10 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{
-    demand::Demand,
-    resources::{CPU, MEMORY, N_NAMES_MAX},
-};
+use godel_base::resources::{CPU, MEMORY, N_NAMES_MAX};
+use godel_domain::demand::Demand;
 use smallvec::SmallVec;
 
 use super::{

@@ -3,7 +3,8 @@
 //! The least used nodes are emptied first, and of those the ones that would be in use longest: what ends soon by itself needs no
 //! move. What leaves goes where the least stays free, as in best fit.
 
-use godel_domain::{time::Millis, unit::WorkloadClass};
+use godel_base::time::Millis;
+use godel_domain::unit::WorkloadClass;
 
 use crate::{
     clearing::evacuate,

@@ -11,9 +11,9 @@
 //!    └─────────────────────────────────────────────────────────────▶ Refused | Aborted
 //! ```
 
+use godel_base::ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     decision::RejectionReason,
-    ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{EvictionReason, Phase},
 };
 

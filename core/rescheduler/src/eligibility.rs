@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use godel_domain::{ids::UnitId, time::Millis, unit::WorkloadClass};
+use godel_base::{ids::UnitId, time::Millis};
+use godel_domain::unit::WorkloadClass;
 
 use crate::{
     config::{MoveRate, PolicyConfig, Protection, QuietTime},

@@ -15,10 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    allocation::DeviceSet,
-    ids::{IdMap, RunningUnitId},
-};
+use godel_base::ids::{IdMap, RunningUnitId};
+use godel_domain::allocation::DeviceSet;
 use petgraph::{algo::tarjan_scc, graph::DiGraph};
 use rustc_hash::{FxHashMap, FxHashSet};
 

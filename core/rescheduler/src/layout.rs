@@ -4,13 +4,16 @@
 //! integers, demands are interned, devices are thousandths that are left; so a trial costs no allocation. A layout knows
 //! nothing of policies, and of the scheduler's filters only the room ([`Filters`](crate::filters::Filters) has the rest).
 
-use godel_domain::{
-    allocation::DeviceSet,
-    demand::{Demand, DeviceRequest, MILLI_WHOLE},
+use godel_base::{
     ids::{IdMap, NodeId, UnitId},
-    node::Device,
+    quantity::MILLI_WHOLE,
     resources::{RUNNING_UNITS, ResourceNames},
     seed::mix,
+};
+use godel_domain::{
+    allocation::DeviceSet,
+    demand::{Demand, DeviceRequest},
+    node::Device,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;

@@ -10,7 +10,7 @@ use crate::{
     snapshot::{MeasuredUse, NodeFacts},
     workspace::Workspace,
 };
-use godel_domain::resources::{CPU, NETWORK};
+use godel_base::resources::{CPU, NETWORK};
 
 /// Share of its CPU or network above which a node is hot, unless a policy says otherwise.
 pub(crate) const HOT: f64 = 0.85;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{ids::UnitId, seed::mix, time::Millis};
+use godel_base::{ids::UnitId, seed::mix, time::Millis};
 
 use crate::{
     config::{ConfigFault, PolicyConfig, RescheduleConfig},

@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    allocation::DeviceSet,
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
-};
+use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
+use godel_domain::allocation::DeviceSet;
 
 /// What made a policy run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godel_domain::ids::{NodeId, Revision};
+use godel_base::ids::{NodeId, Revision};
 
 use crate::{
     config::RescheduleConfig,

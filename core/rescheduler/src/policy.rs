@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use godel_domain::{
-    allocation::DeviceSet,
-    ids::{NodeId, RunningUnitId},
-};
+use godel_base::ids::{NodeId, RunningUnitId};
+use godel_domain::allocation::DeviceSet;
 
 use crate::{
     goal::{CheckPoint, EPSILON, Goal},

@@ -5,12 +5,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_domain::{
-    decision::RejectionReason,
+use godel_base::{
     ids::{NodeId, RunningUnitId, UnitId},
     time::Millis,
-    unit::UnitRecord,
 };
+use godel_domain::{decision::RejectionReason, unit::UnitRecord};
 
 use crate::driver::MoveReply;
 
@@ -105,7 +104,7 @@ fn forget_oldest<K: Copy + Ord>(refused: &mut BTreeMap<K, MoveRefused>) {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::ids::ReplicaId;
+    use godel_base::ids::ReplicaId;
     use godel_testkit::BuildUnit as _;
 
     use super::*;

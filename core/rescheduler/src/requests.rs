@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::ids::UnitId;
+use godel_base::ids::UnitId;
 
 /// Each request that came to nothing doubles the time to the next one of that gang, so often at most.
 const N_DOUBLED_MAX: u32 = 5;

@@ -10,7 +10,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use godel_domain::seed::mix;
+use godel_base::seed::mix;
 
 use crate::{
     goal::EPSILON,

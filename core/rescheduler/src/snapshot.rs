@@ -3,15 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    allocation::DeviceSet,
-    demand::Demand,
+use godel_base::{
     ids::{NodeId, Revision, RunningUnitId, UnitId},
-    node::Device,
     resources::Resources,
     time::Millis,
-    unit::WorkloadClass,
 };
+use godel_domain::{allocation::DeviceSet, demand::Demand, node::Device, unit::WorkloadClass};
 
 use crate::kept::KeptReason;
 

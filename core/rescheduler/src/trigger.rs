@@ -1,6 +1,6 @@
 //! When a policy runs: by period, by cron, or because somebody asked.
 
-use godel_domain::seed::mix;
+use godel_base::seed::mix;
 
 use crate::cron::CronTable;
 

@@ -6,10 +6,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
+use godel_base::duration;
 use godel_domain::{
     defaults::{self, AppliedDefault, DefaultValue},
     demand::Pool,
-    duration,
     limits::{
         ACTIVE_DEADLINE_MS_MAX, MIN_RUN_MS_MAX, REPLICAS_MAX, RESTARTS_MAX, SCHEDULING_TIMEOUT_MS_MAX,
         SPEC_BYTES_MAX, TTL_MS_MAX,

@@ -11,8 +11,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::{IdMap, Revision, UnitId};
 use godel_domain::{
-    ids::{IdMap, Revision, UnitId},
     running_units::{Phase, RunningUnit, RunningUnits},
     surge,
     unit::{OnEviction, UnitRecord, UnitSpec},

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::Revision;
 use godel_domain::{
-    ids::Revision,
     lifecycle,
     running_units::{Compaction, Phase, RunningUnit, RunningUnits},
     task_group_record::TASK_GROUPS_MAX,

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use godel_base::ids::NodeId;
 use godel_domain::{
-    ids::NodeId,
     lifecycle::GangTerms,
     limits::{ORDINAL_MAX, REPLICAS_MAX},
     node::{NODE_CLASS, NodeRuntime, Taint, TaintEffect, may_come},

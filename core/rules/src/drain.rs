@@ -5,9 +5,9 @@
 
 use std::{fmt, sync::Arc};
 
+use godel_base::ids::ReplicaId;
 use godel_domain::{
     budget_spec::BudgetSpec,
-    ids::ReplicaId,
     running_units::{Phase, RunningUnit, RunningUnits},
     unit::{UnitRecord, UnitSpec, WorkloadClass},
 };
@@ -206,8 +206,8 @@ pub fn is_whole(spec: &UnitSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use godel_base::ids::UnitId;
     use godel_domain::{
-        ids::UnitId,
         running_units::EvictionReason,
         submission::{GroupSubmission, Submission},
     };

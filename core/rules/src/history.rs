@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::resources::MEMORY;
 use godel_domain::{
     demand::Demand,
     lifecycle::{Counts, UnitPhase},
-    resources::MEMORY,
     running_units::{Phase, RunningUnit, RunningUnits},
     unit::{CompactedRuns, UnitRecord},
     unit_history::{N_RUNS_MAX, RunHistory, UnitHistory},
@@ -162,12 +162,11 @@ fn add(used: &mut BTreeMap<String, u64>, demand: &Demand, run_ms: u64) {
 mod tests {
     use std::sync::Arc;
 
-    use godel_domain::{
+    use godel_base::{
         ids::NodeId,
         resources::{CPU, Resources},
-        run_end::RunEnd,
-        running_units::GroupDemand,
     };
+    use godel_domain::{run_end::RunEnd, running_units::GroupDemand};
 
     use super::*;
 

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{ids::NodeId, time::Millis};
+use godel_base::{ids::NodeId, time::Millis};
 
 /// When nodes count as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -124,7 +124,7 @@ impl Overload {
 /// A hint for one caller: half of `hint` to one and a half, drawn from `seed`, so that those who were refused together
 /// do not come back together.
 pub fn spread(hint: Duration, seed: u64) -> Duration {
-    let permille = 500 + godel_domain::seed::mix(seed) % 1_001;
+    let permille = 500 + godel_base::seed::mix(seed) % 1_001;
     hint * u32::try_from(permille).unwrap_or(1_000) / 1_000
 }
 

@@ -11,10 +11,8 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
-    change::{Partition, PartitionMode},
-    ids::NodeId,
-};
+use godel_base::ids::NodeId;
+use godel_domain::change::{Partition, PartitionMode};
 use rustc_hash::FxHashMap;
 
 mod even;

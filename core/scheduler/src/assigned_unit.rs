@@ -2,16 +2,18 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
+use godel_base::{
+    ids::{ReplicaId, Revision, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     change::NodeScope,
     decision::GroupPlacement,
     demand::Pool,
-    ids::{ReplicaId, Revision, UnitId},
     lifecycle::{GangCount, GangTerms},
     priority_classes::PriorityClasses,
     refusals::Refusals,
     reservation_spec::marks,
-    time::Millis,
     unit::{UnitRecord, WorkloadClass},
 };
 use godel_placement::place::templates::TemplateId;

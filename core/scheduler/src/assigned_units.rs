@@ -2,12 +2,14 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
-use godel_cluster::Cluster;
-use godel_domain::{
+use godel_base::{
     ids::{IdMap, NodeId, Revision, UnitId},
-    refusals::Refusals,
     seed::mix,
     time::Millis,
+};
+use godel_cluster::Cluster;
+use godel_domain::{
+    refusals::Refusals,
     unit_report::{ReportState, UnitReport},
 };
 use godel_placement::place::templates::Templates;

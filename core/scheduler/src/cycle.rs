@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{HoldId, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     decision::Decision,
-    ids::{HoldId, UnitId},
     refusals::{RefusalCount, Refusals, WaitReason},
-    time::Millis,
     unit_report::ReportState,
 };
 use godel_placement::place::templates::TemplateId;
@@ -451,7 +453,7 @@ fn note_loops(refusals: &mut Refusals, n_loops: usize) {
     refusals.reasons.retain(|reason| !reason.is(WaitReason::Preemption));
     if n_loops > 0 {
         let reason =
-            format!("{} spared that preempted this one before", godel_domain::words::count(n_loops, "unit"));
+            format!("{} spared that preempted this one before", godel_base::words::count(n_loops, "unit"));
         refusals.reasons.push(RefusalCount::waits(WaitReason::Preemption, reason));
     }
 }

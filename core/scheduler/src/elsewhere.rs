@@ -4,12 +4,9 @@
 //! gathers, which may also have others leave. Of a unit that is bound each hold is tried by itself: all that is held on one
 //! node, or nothing. Such a unit is parked as others are, and tried when room is gained, also on the nodes of its holds.
 
+use godel_base::ids::{HoldId, NodeId, ReplicaId};
 use godel_cluster::{Cluster, Owned};
-use godel_domain::{
-    decision::Decision,
-    hold::Hold,
-    ids::{HoldId, NodeId, ReplicaId},
-};
+use godel_domain::{decision::Decision, hold::Hold};
 
 use super::{
     assigned_unit::{AssignedUnit, GroupWork},

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     change::{Block, Change, Commit, NodeScope, Partition},
     decision::{Outcome, RejectionReason},
-    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
     pause,
     running_units::{RunChange, RunningUnits},
-    time::Millis,
     unit::UnitRecord,
     unreadable::Subject,
     work_kind::WorkKind,

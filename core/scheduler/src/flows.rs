@@ -7,8 +7,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use godel_base::ids::UnitId;
 use godel_cluster::SubClusterId;
-use godel_domain::{demand::Pool, ids::UnitId};
+use godel_domain::demand::Pool;
 
 use super::park::QueueKey;
 

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    decision::{Decision, GroupPlacement},
-    ids::ReplicaId,
-};
+use godel_base::ids::ReplicaId;
+use godel_domain::decision::{Decision, GroupPlacement};
 
 use super::{
     assigned_unit::AssignedUnit,
@@ -177,7 +175,8 @@ impl InFlight {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{demand::Demand, ids::NodeId};
+    use godel_base::ids::NodeId;
+    use godel_domain::demand::Demand;
 
     use super::*;
     use crate::{Config, tests};

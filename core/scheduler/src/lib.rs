@@ -25,12 +25,14 @@
 //! - `preemption`: the search for victims of a unit without a place, or whose queue is at a maximum.
 //! - `shares`: what queues use, for ranks and for what is lacking under maxima.
 
+use godel_base::{
+    ids::{Revision, UnitId},
+    time::Millis,
+};
 use godel_cluster::Cluster;
 use godel_domain::{
     decision::Decision,
-    ids::{Revision, UnitId},
     sub_cluster,
-    time::Millis,
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
     unwelcome::Unwelcome,

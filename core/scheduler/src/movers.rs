@@ -1,10 +1,8 @@
 //! Replicas that a movement moves are placed on their targets before anything else of their unit, and whatever that waits for: the room
 //! there is theirs alone. One whose target does not take it any more is placed as any other.
 
-use godel_domain::{
-    decision::{Decision, GroupPlacement},
-    ids::{NodeId, ReplicaId, RunningUnitId},
-};
+use godel_base::ids::{NodeId, ReplicaId, RunningUnitId};
+use godel_domain::decision::{Decision, GroupPlacement};
 use godel_placement::place::templates::TemplateId;
 
 use super::{

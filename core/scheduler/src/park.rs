@@ -13,11 +13,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, UnitId},
-    refusals::Refusals,
     time::Millis,
 };
+use godel_domain::refusals::Refusals;
 use godel_placement::place::templates::Templates;
 use godel_queueing::QueueIdx;
 

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
+    time::Millis,
+};
 use godel_cluster::{AffinityTerms, Cluster, GroupDeltas};
 use godel_domain::{
     budget_spec::BudgetSpec,
@@ -9,13 +13,11 @@ use godel_domain::{
     decision::FreshNode,
     demand::Pool,
     hold::Hold,
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
     pause::Pauses,
     priority_classes::PriorityClasses,
     queue_spec::Band,
     running_units::{Phase, RunChange, RunningUnit, RunningUnits},
-    time::Millis,
     unit::UnitRecord,
     work_kind::WorkKind,
 };

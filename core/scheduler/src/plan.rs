@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{NodeId, ReplicaId, Revision, UnitId},
+    quantity,
+};
 use godel_domain::{
     change::NodeScope,
     demand::Demand,
-    ids::{NodeId, ReplicaId, Revision, UnitId},
-    quantity,
     refusals::Refusals,
     sub_cluster,
     unit::{TaskGroup, UnitRecord, UnitSpec},

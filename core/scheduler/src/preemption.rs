@@ -1,13 +1,15 @@
 //! Preemption: a unit without a place looks for running units of lower rank. What is decided takes effect once they have
 //! left; until then the binder holds the room.
 
+use godel_base::{
+    ids::{HoldId, NodeId, ReplicaId, RunningUnitId, UnitId},
+    time::Millis,
+};
 use godel_cluster::{Cluster, GroupDeltas, Owned};
 use godel_domain::{
     decision::{Claim, GroupPlacement, NodeVictims, Preemption},
     hold::Hold,
-    ids::{HoldId, NodeId, ReplicaId, RunningUnitId, UnitId},
     pause::Scope,
-    time::Millis,
 };
 use godel_framework::point::Seeker;
 use godel_placement::{

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{HoldId, IdMap, IdSet, RunningUnitId, UnitId},
+    time::Millis,
+};
 use godel_cluster::{Cluster, GroupDeltas, ShapeId};
 use godel_domain::{
     decision::Decision,
     hold::{Hold, MoverShare},
-    ids::{HoldId, IdMap, IdSet, RunningUnitId, UnitId},
     queue_spec::QueueSpec,
-    time::Millis,
 };
 use godel_placement::{
     place::templates::Templates,

@@ -2,15 +2,17 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{NodeId, ReplicaId},
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_domain::{
     allocation::DeviceSet,
     change::{Change, Partition},
     decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
-    ids::{NodeId, ReplicaId},
     node::{Device, NodeReport, NodeSpec},
     refusals::{RefusalCount, WaitReason},
-    resources::{CPU, MEMORY, Resources},
     running_units::{Bind, Phase, RunChange},
     unit::{Template, UnitRecord, WorkloadClass},
     unit_report::ReportState,

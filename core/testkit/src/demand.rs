@@ -1,9 +1,7 @@
 //! Demands: one that takes only CPU, and its changes as a chain of calls.
 
-use godel_domain::{
-    demand::{Demand, DeviceRequest},
-    resources::{CPU, MEMORY, Resources},
-};
+use godel_base::resources::{CPU, MEMORY, Resources};
+use godel_domain::demand::{Demand, DeviceRequest};
 
 /// Returns a demand for so many milli-cores. [`BuildDemand`] changes it.
 pub fn demand(cpu_milli: i64) -> Demand {

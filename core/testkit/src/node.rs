@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
-use godel_domain::{
+use godel_base::{
     ids::NodeId,
-    node::{Device, DeviceDetails, DeviceProfile, NodeReport, NodeSpec},
     resources::{CPU, MEMORY, Resources},
+};
+use godel_domain::{
+    node::{Device, DeviceDetails, DeviceProfile, NodeReport, NodeSpec},
     zone::Zone,
 };
 

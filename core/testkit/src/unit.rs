@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{ids::UnitId, resources::Resources};
 use godel_domain::{
     demand::{Demand, Pool},
-    ids::UnitId,
-    resources::Resources,
     unit::{
         OnBelowMin, OnEviction, OnFailure, RestartPolicy, SubmittedSize, TaskGroup, Template, UnitEnd,
         UnitRecord, UnitSpec, WorkloadClass,

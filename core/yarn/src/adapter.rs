@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 
 use crate::{
     application::{AppEvent, AppState, FinalStatus},

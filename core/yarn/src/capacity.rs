@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
+use godel_base::{
     quantity,
     resources::{CPU, MEMORY},
 };

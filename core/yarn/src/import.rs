@@ -8,10 +8,10 @@ mod tree;
 
 use std::collections::BTreeMap;
 
+use godel_base::resources::MEMORY;
 use godel_domain::{
     names,
     queue_spec::{DEFAULT_QUEUE, QueueSpec},
-    resources::MEMORY,
 };
 
 pub(crate) use self::tree::label;

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use godel_domain::{resources, time::Millis};
+use godel_base::{resources, time::Millis};
 use serde::{Deserialize, Serialize};
 
 use self::{

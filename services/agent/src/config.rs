@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use godel_domain::{
+use godel_base::{
     quantity,
     resources::{CPU, MEMORY, Resources},
 };

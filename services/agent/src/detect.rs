@@ -24,12 +24,14 @@ use std::{
     path::Path,
 };
 
+use godel_base::{
+    quantity,
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_domain::{
     demand::N_DEVICES_MAX,
     names::{self, BadName, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
     node::{Device, DeviceDetails},
-    quantity,
-    resources::{CPU, MEMORY, Resources},
     zone::Zone,
 };
 use godel_wire::from_proto;

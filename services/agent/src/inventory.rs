@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, fs::File, io, path::Path};
 
+use godel_base::{
+    quantity,
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_domain::{
     demand::N_DEVICES_MAX,
     names::{self, BadName, NAME_LEN_MAX},
     node::{Device, DeviceProfile, MAX_RUNNING_UNITS},
-    quantity,
-    resources::{CPU, MEMORY, Resources},
     zone::Zone,
 };
 use godel_membership::agent_admission::Has;

@@ -19,12 +19,12 @@
 
 use std::collections::VecDeque;
 
+use godel_base::time::Millis;
 use godel_domain::{
     allocation::Allocation,
     demand::Pool,
     run_end::{RunEnd, RunEndReason},
     running_units::Phase,
-    time::Millis,
     unit::RestartPolicy,
 };
 use godel_membership::agent_admission::{self, AssignmentRefusal, Has};

@@ -8,7 +8,8 @@ mod scope;
 
 use std::collections::BTreeMap;
 
-use godel_domain::{node_load::LoadAmounts, time::Millis};
+use godel_base::time::Millis;
+use godel_domain::node_load::LoadAmounts;
 use rustc_hash::FxHashMap;
 
 use crate::{

@@ -8,7 +8,8 @@ pub(crate) mod simulated;
 
 use std::time::Duration;
 
-use godel_domain::{run_end::RunEndReason, time::Millis};
+use godel_base::time::Millis;
+use godel_domain::run_end::RunEndReason;
 
 use crate::life::{Ended, Key, Work};
 

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
+use godel_base::{quantity::MILLI_WHOLE, resources};
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
-    demand::{MILLI_WHOLE, Pool},
+    demand::Pool,
     node::Device,
-    resources,
     unit::RestartPolicy,
     zone,
 };

@@ -11,7 +11,7 @@ use futures_util::{
     FutureExt as _, StreamExt as _,
     stream::{FuturesUnordered, SelectAll},
 };
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 use godel_kit::{CancellationToken, clock::SharedClock, quiet::Quiet};
 use godel_membership::load_window::NodeLoadWindow;
 use godel_proto::v1::{self, session_response::Message};

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 
 /// Timers in order of their time; of equal ones the first set comes first. Timers are not cancelled: whoever
 /// takes one checks whether it still means something.

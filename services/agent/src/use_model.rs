@@ -3,7 +3,7 @@
 //! Guaranteed ones follow a day that begins at its ebb when the process starts, with noise of their own on each node, and
 //! bursts if that is configured; best-effort ones use the same at all times. Pure integers: equal seeds use equal amounts.
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 
 use crate::life::Weight;
 

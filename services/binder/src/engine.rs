@@ -9,16 +9,16 @@ use std::{
     time::Duration,
 };
 
+use godel_base::{
+    ids::{Revision, StoreId},
+    time::Millis,
+};
 use godel_core_binder::{
     Gathering,
     leader::{Batch, BinderLeader},
 };
 use godel_crash::CrashPoints;
-use godel_domain::{
-    ids::{Revision, StoreId},
-    time::Millis,
-    txn::{TxnRefusal, TxnRefusalReason},
-};
+use godel_domain::txn::{TxnRefusal, TxnRefusalReason};
 use godel_kit::{
     client::Channel,
     clock::SharedClock,

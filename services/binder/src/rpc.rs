@@ -8,13 +8,13 @@ use std::{
     },
 };
 
+use godel_base::ids::{Epoch, HoldId, Revision, StoreId, UnitId};
 use godel_core_binder::{
     Gathering, MoveTerms,
     leader::{MoveReport, StreamId},
 };
 use godel_domain::{
     decision::Decision,
-    ids::{Epoch, HoldId, Revision, StoreId, UnitId},
     names,
     requested_move::{MOVE_HOLD_MS_MAX, MOVEMENT_LEN_MAX, MadeMove, N_MOVES_MAX, RequestedMove},
     running_units::{Evict, EvictionReason, RunChange},

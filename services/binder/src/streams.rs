@@ -1,14 +1,11 @@
 //! Where the leader's messages go: the streams of the schedulers, the callers who wait for evictions, counters and logs.
 
+use godel_base::ids::{Epoch, Revision};
 use godel_core_binder::{
     Accepted,
     leader::{BinderNote, BinderOutbox, EvictFailure, JobId, MoveReport, StreamEnd, StreamId},
 };
-use godel_domain::{
-    decision::Outcome,
-    ids::{Epoch, Revision},
-    txn::TxnRefusal,
-};
+use godel_domain::{decision::Outcome, txn::TxnRefusal};
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
     status,

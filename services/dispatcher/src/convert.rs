@@ -7,10 +7,10 @@ pub(crate) mod reservation;
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_core_dispatcher::{Assignment, Dispatcher, EvictRequest, read::UnitView};
 use godel_domain::{
     change::NodeScope,
-    ids::{NodeId, Revision, UnitId},
     lifecycle::{self, Counts, UnitPhase},
     refusals::{RefusalCount, Refusals},
     running_units::{Phase as RowPhase, RunningUnit},

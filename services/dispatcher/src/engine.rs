@@ -14,16 +14,16 @@ mod watch;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use godel_base::{
+    ids::{Epoch, Revision, UnitId},
+    time::Millis,
+};
 use godel_core_dispatcher::{
     AttachRefusal, Dispatcher, SessionId,
     leader::{DispatcherLeader, DispatcherLeaderConfig, EditRequest, TxnTicket, UnitSubmission},
     read::Summary,
 };
-use godel_domain::{
-    change::Partition,
-    ids::{Epoch, Revision, UnitId},
-    time::Millis,
-};
+use godel_domain::change::Partition;
 use godel_kit::{
     CancellationToken,
     client::{Directory, retry_idempotent},

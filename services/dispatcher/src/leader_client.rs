@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use godel_domain::ids::StoreId;
+use godel_base::ids::StoreId;
 use godel_kit::{lease::Leadership, status};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tonic::Status;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::{Epoch, NodeId, Revision, UnitId};
 use godel_core_dispatcher::{
     Attach, ModeChoice, SchedulerCounts, SessionId,
     history::{HistoryChunk, HistoryFilter},
@@ -11,7 +12,6 @@ use godel_core_dispatcher::{
 };
 use godel_domain::{
     change::{Partition, PartitionMode},
-    ids::{Epoch, NodeId, Revision, UnitId},
     pause::{Pause, Scope},
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 use tokio::time::Instant;
 
 /// Reads the time.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_domain::ids::{Revision, StoreId};
+use godel_base::ids::{Revision, StoreId};
 use godel_proto::{
     raw,
     v1::{

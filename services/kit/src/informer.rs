@@ -20,10 +20,8 @@ mod tests;
 
 use std::time::Duration;
 
-use godel_domain::{
-    change::Commit,
-    ids::{Revision, StoreId},
-};
+use godel_base::ids::{Revision, StoreId};
+use godel_domain::change::Commit;
 use godel_proto::v1;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

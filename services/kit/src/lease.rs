@@ -13,7 +13,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use godel_domain::ids::{Epoch, Revision};
+use godel_base::ids::{Epoch, Revision};
 use godel_proto::v1;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;

@@ -4,8 +4,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use godel_base::ids::{Revision, StoreId};
 use godel_domain::{
-    ids::{Revision, StoreId},
     unreadable::Subject,
     unwelcome::{NotAdmitted, Unwelcome},
 };

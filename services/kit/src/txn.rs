@@ -14,9 +14,9 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_base::ids::Revision;
 use godel_domain::{
     change::Change,
-    ids::Revision,
     txn::{RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},
 };
 use godel_proto::v1;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
+use godel_base::{
     ids::{IdMap, RunningUnitId, UnitId},
     time::Millis,
 };

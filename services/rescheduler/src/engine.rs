@@ -20,8 +20,8 @@ use std::{
     time::Duration,
 };
 
+use godel_base::ids::{Revision, UnitId};
 use godel_core_rescheduler::{MovementDriver, MovementRecord, PolicyManager, RoomRequests, RunCause};
-use godel_domain::ids::{Revision, UnitId};
 use godel_kit::{
     CancellationToken,
     client::{Channel, Directory},

@@ -7,6 +7,10 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::{
+    ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
+    time::Millis,
+};
 use godel_cluster::{AffinityTerms, Cluster};
 use godel_core_rescheduler::{
     KeptReason, MovementWorld, NodeUseTable, RefusedMoves, ReplicaView, UsageTable,
@@ -14,13 +18,11 @@ use godel_core_rescheduler::{
 use godel_domain::{
     change::{Change, Commit},
     demand::Pool,
-    ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
     lifecycle::Counts,
     queue_spec::QueueSpec,
     requested_move::evicted_by,
     running_units::{EvictionReason, RunningUnit, RunningUnits},
     surge::Surge,
-    time::Millis,
     unit::UnitRecord,
     unreadable::Subject,
 };

@@ -1,13 +1,11 @@
 //! Movements and moves of units as records.
 
 use bytes::Bytes;
+use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_core_rescheduler::{
     MovePhase, MovementMove, MovementPhase, MovementRecord, OrderedPlan, RecordedReason, RunCause,
 };
-use godel_domain::{
-    allocation::DeviceSet,
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
-};
+use godel_domain::allocation::DeviceSet;
 use godel_proto::{raw, v1};
 use prost::Message as _;
 

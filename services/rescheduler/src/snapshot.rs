@@ -6,18 +6,20 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    duration,
+    ids::{IdMap, NodeId, RunningUnitId, UnitId},
+    resources::{CPU, NETWORK, RUNNING_UNITS, Resources},
+    time::Millis,
+};
 use godel_core_rescheduler::{
     BudgetRoom, ClusterSnapshot, KeptReason, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
     last_checkpoint,
 };
 use godel_domain::{
     demand::{Demand, Pool},
-    duration,
     hold::Hold,
-    ids::{IdMap, NodeId, RunningUnitId, UnitId},
-    resources::{CPU, NETWORK, RUNNING_UNITS, Resources},
     running_units::{Phase, RunningUnit, RunningUnits},
-    time::Millis,
     unit::{UnitRecord, WorkloadClass},
 };
 use godel_framework::NodeRequirements;

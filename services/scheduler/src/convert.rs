@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{ReplicaId, Revision};
 use godel_core_scheduler::{PlanOutcome, PlanReport};
 use godel_domain::{
     change::NodeScope,
-    ids::{ReplicaId, Revision},
     unit::{UnitRecord, UnitSpec},
     unit_report::{ReportState, RoomReport, UnitReport},
 };

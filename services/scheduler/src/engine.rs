@@ -5,12 +5,14 @@
 
 use std::{collections::BTreeMap, future::pending, time::Duration};
 
+use godel_base::{
+    ids::{Epoch, NodeId, Revision, StoreId, UnitId},
+    time::Millis,
+};
 use godel_core_scheduler::Scheduler;
 use godel_crash::CrashPoints;
 use godel_domain::{
     change::Commit,
-    ids::{Epoch, NodeId, Revision, StoreId, UnitId},
-    time::Millis,
     unit_report::{ReportState, UnitReport},
 };
 use godel_kit::{

@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, future::pending, time::Duration};
 
-use godel_domain::ids::Epoch;
+use godel_base::ids::Epoch;
 use godel_kit::{
     client::{Backoff, Channel, Directory, Leader},
     message::RECEIVED_BYTES_MAX,

@@ -1,6 +1,6 @@
 //! What goes out, cut into messages of bounded size, in order.
 
-use godel_domain::ids::{Revision, UnitId};
+use godel_base::ids::{Revision, UnitId};
 use godel_kit::message::parts;
 use godel_proto::v1::{self, attach_request, decide_request};
 

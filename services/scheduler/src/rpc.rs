@@ -1,10 +1,8 @@
 //! SchedulerService: a scheduler's own view.
 
+use godel_base::ids::{Epoch, Revision};
 use godel_core_scheduler::Stats;
-use godel_domain::{
-    ids::{Epoch, Revision},
-    unit::UnitSpec,
-};
+use godel_domain::unit::UnitSpec;
 use godel_kit::{message::MESSAGE_BYTES_MAX, status};
 use godel_proto::v1::{self, scheduler_service_server::SchedulerService};
 use godel_wire::BadField;

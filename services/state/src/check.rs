@@ -4,7 +4,7 @@
 //! store: it parses them anyway, with the same functions, so they are read once. What can be read and makes no sense is refused here
 //! whatever it is: a store that holds such a record already is read as ever.
 
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use godel_proto::raw;
 use godel_store::{RefusalReason, TxnRefusal};
 use godel_wire::from_proto;

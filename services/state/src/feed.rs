@@ -6,9 +6,9 @@
 
 use std::{sync::Arc, task::Waker};
 
+use godel_base::ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     demand::Pool,
-    ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     running_units::{Phase, RunChange, RunningUnit},
 };
 use godel_proto::v1;

@@ -14,10 +14,8 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::{
-    ids::{NodeId, UnitId},
-    running_units::Phase,
-};
+use godel_base::ids::{NodeId, UnitId};
+use godel_domain::running_units::Phase;
 use godel_kit::{
     room::{Room, Share, Taken},
     server,

@@ -10,12 +10,9 @@ use std::{
     time::Duration,
 };
 
+use godel_base::ids::{Epoch, Revision, StoreId};
 use godel_crash::CrashPoints;
-use godel_domain::{
-    change::Lease,
-    ids::{Epoch, Revision, StoreId},
-    names,
-};
+use godel_domain::{change::Lease, names};
 use godel_kit::{
     clock::SharedClock,
     server,

@@ -5,7 +5,7 @@
 //! instead. That comes last because names may contain dots. In another store the pages before mean nothing, and the
 //! token is refused.
 
-use godel_domain::ids::StoreId;
+use godel_base::ids::StoreId;
 use godel_kit::status;
 use godel_wire::BadField;
 use tonic::Status;

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 use godel_kit::{
     status::{self, reason},
     task,

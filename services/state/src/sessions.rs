@@ -28,12 +28,11 @@ use std::{
 use cell::{Cell, Close, Report};
 use committer::Queue;
 use failures::Failures;
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, Revision, RunningUnitId, StoreId},
-    node::Quarantine,
-    running_units::RunningUnit,
     time::Millis,
 };
+use godel_domain::{node::Quarantine, running_units::RunningUnit};
 use godel_kit::{clock::SharedClock, quiet::Quiet};
 use godel_proto::v1;
 use godel_store::{Key as RecordKey, State, Store};

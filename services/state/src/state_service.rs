@@ -7,7 +7,7 @@ mod watch;
 
 use std::{sync::Arc, time::Duration};
 
-use godel_domain::ids::{Revision, StoreId};
+use godel_base::ids::{Revision, StoreId};
 use godel_kit::{
     message,
     room::Messages,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
+use godel_base::time::Millis;
 use godel_core_yarn::{
     adapter::{
         AdapterTerms, AdapterTime, AllocateCall, AppRecord, Registration, YarnAction, YarnAdapter,
@@ -15,7 +16,6 @@ use godel_core_yarn::{
     exit_status::YarnExitStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
-use godel_domain::time::Millis;
 use parking_lot::Mutex;
 use tonic::async_trait;
 

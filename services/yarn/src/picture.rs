@@ -8,6 +8,10 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::{
+    ids::{NodeId, Revision, UnitId},
+    resources::Resources,
+};
 use godel_core_yarn::{
     adapter::{MASTER, OPPORTUNISTIC},
     exit_status::YarnExitStatus,
@@ -15,10 +19,8 @@ use godel_core_yarn::{
 };
 use godel_domain::{
     change::Change,
-    ids::{NodeId, Revision, UnitId},
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
-    resources::Resources,
     run_end::{RunEnd, RunEndReason},
     running_units::{EvictionReason, Phase, RunChange, RunningUnit, RunningUnits},
     unit::{UnitRecord, WorkloadClass},

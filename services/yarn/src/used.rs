@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::resources::{CPU, MEMORY};
 use godel_domain::{
-    resources::{CPU, MEMORY},
     running_units::{Phase, RunningUnit, RunningUnits},
     unit::UnitRecord,
 };
@@ -113,9 +113,11 @@ impl UsedSeconds {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{
+    use godel_base::{
         ids::{NodeId, Revision},
         resources::Resources,
+    };
+    use godel_domain::{
         run_end::RunEnd,
         running_units::{Bind, Compaction, Evict, EvictionReason, RunChange, Statuses},
     };
@@ -209,7 +211,7 @@ mod tests {
             incarnations: Vec::new(),
             reason: EvictionReason::NodeLost,
             by: String::new(),
-            preemptor: godel_domain::ids::UnitId(0),
+            preemptor: godel_base::ids::UnitId(0),
         };
         world.on(&RunChange::Evict(evict), 25_000);
         assert_eq!(world.seconds(900_000), 20 + 19, "their node is lost");

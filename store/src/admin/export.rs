@@ -13,8 +13,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use prost::Message as _;
 
 use super::{AdminError, ContentCheck, Copy};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
+use godel_base::ids::{NodeId, UnitId};
 use godel_crash::CrashPoints;
-use godel_domain::ids::{NodeId, UnitId};
 use godel_proto::{raw, v1};
 use prost::Message as _;
 

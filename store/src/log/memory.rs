@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use parking_lot::Mutex;
 
 use super::{

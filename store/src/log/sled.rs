@@ -52,7 +52,7 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use parking_lot::{Mutex, RwLock};
 
 use self::{

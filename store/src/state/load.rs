@@ -1,7 +1,7 @@
 //! The state from and to a snapshot: records, rows, and the counters beside them.
 
 use bytes::Bytes;
-use godel_domain::ids::{NodeId, Revision, StoreId, UnitId};
+use godel_base::ids::{NodeId, Revision, StoreId, UnitId};
 use godel_proto::v1;
 use godel_wire::ops::{self, OpError};
 use prost::Message as _;

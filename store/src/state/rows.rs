@@ -2,8 +2,8 @@
 
 use std::collections::btree_map::Entry;
 
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
-    ids::{NodeId, Revision, UnitId},
     run_end::RunEnd,
     running_units::{
         GroupDemand, Lineage, RowTable, RunChange, RunEnds, RunningUnit, RunningUnits, UnitTerms,

@@ -1,11 +1,8 @@
 //! Validation: what a transaction must be to be committed, and why it is refused.
 
 use bytes::Bytes;
-use godel_domain::{
-    demand::Pool,
-    ids::{NodeId, Revision, StoreId, UnitId},
-    running_units::RunChange,
-};
+use godel_base::ids::{NodeId, Revision, StoreId, UnitId};
+use godel_domain::{demand::Pool, running_units::RunChange};
 use godel_proto::{raw, v1};
 use godel_wire::{
     TXN_BYTES_MAX,
@@ -447,7 +444,7 @@ impl State {
             return Err(conflict(format!(
                 "{} {key} has {} bound",
                 kind.as_str_name(),
-                godel_domain::words::count(live, "running unit")
+                godel_base::words::count(live, "running unit")
             )));
         }
         let n_holds = if kind == v1::Kind::NodeSpec { self.n_holds_on(key)? } else { 0 };

@@ -1,9 +1,7 @@
 //! Takes back the operations of a transaction whose later operation was refused.
 
-use godel_domain::{
-    ids::{NodeId, UnitId},
-    running_units::{GroupDemand, RunChange, RunningUnit},
-};
+use godel_base::ids::{NodeId, UnitId};
+use godel_domain::running_units::{GroupDemand, RunChange, RunningUnit};
 
 use super::{State, StoredRows, rows::Shape};
 use crate::record::{Key, Record};

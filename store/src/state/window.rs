@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 
 use super::Committed;
 

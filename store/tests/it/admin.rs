@@ -1,6 +1,6 @@
 //! Check, export and restore of closed stores.
 
-use godel_domain::ids::{Revision, StoreId};
+use godel_base::ids::{Revision, StoreId};
 use godel_store::{
     RefusalReason, Role, Store,
     admin::{AdminError, Unreadable, check, export, restore},

@@ -1,6 +1,6 @@
 //! What every engine must do.
 
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use godel_proto::v1;
 use godel_store::{Compacted, Key, RefusalReason, Role, State, Store, StoreConfig, WatchEnd, WatchRefused};
 use godel_wire::TXN_BYTES_MAX;

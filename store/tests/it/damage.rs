@@ -10,8 +10,8 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use godel_proto::kinds::WHOLE;
 use godel_store::{
     Engine, Loss, OpenError, Published, SledConfig, State, Store, StoreConfig, WatchEnd,

@@ -8,8 +8,8 @@ use std::{
     time::Instant,
 };
 
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use godel_store::{Engine, RefusalReason, Role, SledConfig, Store, StoreConfig};
 use godel_testkit::skip;
 

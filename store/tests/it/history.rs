@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use godel_store::{
     Compacted, Engine, RefusalReason, Role, SledConfig, State, Store, StoreConfig, WallClock, WatchRefused,
     admin::{Unreadable, check, export, restore},
@@ -310,7 +310,7 @@ async fn check_export_and_restore_know_many_generations() {
     assert_eq!(restored.status().floor, Revision(renewed.revision + 1));
     let store = open(config(&place, NEVER));
     let mut expected = store.read(|state| state.clone());
-    godel_store::identity::renew_as(&mut expected, godel_domain::ids::StoreId(renewed.store_id));
+    godel_store::identity::renew_as(&mut expected, godel_base::ids::StoreId(renewed.store_id));
     assert!(restored.read(|restored| *restored == expected));
     // Rot in sealed history is reported, and keeps nothing from opening.
     drop(store);

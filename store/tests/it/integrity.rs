@@ -7,11 +7,9 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_crash::CrashPoints;
-use godel_domain::{
-    ids::{NodeId, Revision, UnitId},
-    running_units::{EvictionReason, RunChange},
-};
+use godel_domain::running_units::{EvictionReason, RunChange};
 use godel_proto::{raw, v1};
 use godel_store::{
     Engine, Key, OpenError, Role, SledConfig, Store, StoreConfig,

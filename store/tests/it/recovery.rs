@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use godel_store::{
     OpenError, RefusalReason, Role, Store, StoreConfig, TxnRefusal,
     log::{Claimed, LogReader as _, memory::MemoryDisk},

@@ -10,8 +10,8 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use godel_proto::{raw, v1};
 use godel_store::{
     Committed, Engine, Key, OpenError, Published, Role, SledConfig, State, Store, StoreConfig, TxnRefusal,

@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use godel_base::{
+    ids::{NodeId, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     change::Change,
     demand::Demand,
-    ids::{NodeId, UnitId},
     names::{self, NAME_LEN_MAX},
-    resources::Resources,
     unit::TaskGroup,
 };
 use godel_proto::{

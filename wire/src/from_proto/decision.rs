@@ -1,13 +1,13 @@
 //! The messages of the hot path between schedulers and the binder, leniently: one bad decision or outcome must not
 //! end a stream. What makes no sense is left to the binder's check, which says so in the outcome.
 
+use godel_base::ids::{HoldId, NodeId, Revision, UnitId};
 use godel_domain::{
     allocation::DeviceSet,
     decision::{
         Claim, Decision, FreshNode, GroupPlacement, NodeVictims, Outcome, Preemption, Rejection,
         RejectionReason,
     },
-    ids::{HoldId, NodeId, Revision, UnitId},
 };
 use godel_proto::v1;
 

@@ -1,7 +1,7 @@
 //! What is kept of units that are deleted.
 
+use godel_base::ids::NodeId;
 use godel_domain::{
-    ids::NodeId,
     lifecycle::UnitPhase,
     unit_history::{RunHistory, UnitHistory},
 };

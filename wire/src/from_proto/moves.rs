@@ -1,8 +1,8 @@
 //! Moves of running units.
 
+use godel_base::ids::RunningUnitId;
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
-    ids::RunningUnitId,
     requested_move::{MoveRefusal, RequestedMove},
 };
 use godel_proto::v1;

@@ -1,15 +1,14 @@
 //! Records of nodes: those of administrators and agents, allocatable and usage, taints and tolerations.
 
+use godel_base::{ids::NodeId, resources::Resources};
 use godel_domain::{
     allocation::N_ZONES_MAX,
     demand::N_DEVICES_MAX,
-    ids::NodeId,
     node::{
         Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeRuntime, NodeSpec, NodeUsage, Notice, Quarantine,
         Taint, TaintEffect, Toleration,
     },
     node_load::{LoadAmounts, NodeLoad, ZoneLoad},
-    resources::Resources,
 };
 use godel_proto::v1;
 

@@ -2,9 +2,9 @@
 //! all the same. The facts of a record are looked for only once it turned out to be unreadable.
 
 use bytes::Bytes;
+use godel_base::ids::{HoldId, NodeId, Revision, UnitId};
 use godel_domain::{
     change::Change,
-    ids::{HoldId, NodeId, Revision, UnitId},
     queue_spec::DEFAULT_QUEUE,
     unreadable::{AffectedNodes, Subject, Unreadable},
 };

@@ -26,7 +26,7 @@ pub fn given_reservation(pb: v1::Reservation) -> (ReservationSpec, Vec<BadField>
     let mut bad = Vec::new();
     let mut demand = demand.unwrap_or_default();
     for devices in demand.devices.iter_mut().filter(|devices| devices.kind.is_empty()) {
-        godel_domain::quantity::GPU.clone_into(&mut devices.kind);
+        godel_base::quantity::GPU.clone_into(&mut devices.kind);
     }
     if let Some(zones) = demand.zones.as_mut().filter(|zones| zones.cpu_mode() == v1::CpuMode::Dedicated) {
         match zones.policy() {

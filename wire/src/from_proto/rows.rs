@@ -1,10 +1,8 @@
 //! RunningUnit operations and listed rows. The store converts the same columns when it validates a transaction, so
 //! the conversions are its own: followers cannot disagree with it.
 
-use godel_domain::{
-    ids::UnitId,
-    running_units::{EvictionReason, Phase, RunChange, RunningUnits},
-};
+use godel_base::ids::UnitId;
+use godel_domain::running_units::{EvictionReason, Phase, RunChange, RunningUnits};
 use godel_proto::{raw, v1};
 
 use super::{BadField, Result};

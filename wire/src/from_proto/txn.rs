@@ -1,9 +1,7 @@
 //! Answers to transactions.
 
-use godel_domain::{
-    ids::Revision,
-    txn::{TxnRefusal, TxnRefusalReason},
-};
+use godel_base::ids::Revision;
+use godel_domain::txn::{TxnRefusal, TxnRefusalReason};
 use godel_proto::v1;
 
 /// Why the store refused a transaction. A reason that this version does not know counts as final.

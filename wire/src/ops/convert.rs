@@ -3,10 +3,10 @@
 use std::{cell::RefCell, sync::Arc};
 
 use bytes::Bytes;
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, Pool},
-    ids::{NodeId, Revision, UnitId},
     run_end::RunEnd,
     running_units::{
         Bind, Compaction, End, Evict, EvictionReason, GroupDemand, LastEviction, Phase, PreemptionTerms,

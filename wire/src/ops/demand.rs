@@ -1,9 +1,12 @@
 //! What running units take on a node: demands, device requests and ports.
 
-use godel_domain::{
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, repeated_kind},
-    host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
+use godel_base::{
+    quantity::MILLI_WHOLE,
     resources::{N_NAMES_MAX, Resources},
+};
+use godel_domain::{
+    demand::{Demand, DeviceRequest, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, repeated_kind},
+    host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
 };
 use godel_proto::v1;
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_domain::{
-    ids::{ReplicaId, Revision},
-    running_units::{EVICTED_BY_LEN_MAX, LastEviction},
-};
+use godel_base::ids::{ReplicaId, Revision};
+use godel_domain::running_units::{EVICTED_BY_LEN_MAX, LastEviction};
 use godel_proto::v1;
 
 use super::{eviction_reason_from_proto, eviction_reason_to_proto};

@@ -1,8 +1,10 @@
+use godel_base::{
+    ids::{NodeId, ReplicaId, Revision},
+    resources::Resources,
+};
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
-    ids::{NodeId, ReplicaId, Revision},
-    resources::Resources,
     run_end::{RunEnd, RunEndReason},
     running_units::{
         Bind, Compaction, EVICTED_BY_LEN_MAX, EvictionReason, LastEviction, N_EVICTIONS_MAX,

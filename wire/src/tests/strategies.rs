@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{NodeId, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     allocation::{CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, DeviceRequest, DeviceTerms, Pool},
     host_port::{HostPort, Protocol},
-    ids::{NodeId, UnitId},
     label_expression::{LabelExpression, LabelOperator},
     node::{
         Device, DeviceDetails, DeviceProfile, NodeReport, NodeRuntime, NodeSpec, Taint, TaintEffect,
@@ -15,7 +18,6 @@ use godel_domain::{
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
-    resources::Resources,
     run_end::{RunEnd, RunEndReason},
     running_units::{
         Bind, Compaction, End, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, Statuses,

@@ -1,9 +1,7 @@
 //! What becomes of running units that are bound.
 
-use godel_domain::{
-    ids::UnitId,
-    running_units::{Compaction, Evict, Requeue, Statuses, UnitTerms},
-};
+use godel_base::ids::UnitId;
+use godel_domain::running_units::{Compaction, Evict, Requeue, Statuses, UnitTerms};
 use godel_proto::v1;
 
 use super::{eviction_reason, phase};

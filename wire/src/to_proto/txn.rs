@@ -1,9 +1,9 @@
 //! Transactions: a change as the operation that makes it, and what a transaction rests on.
 
 use bytes::Bytes;
+use godel_base::ids::Revision;
 use godel_domain::{
     change::{Block, Change},
-    ids::Revision,
     txn::RecordRef,
     yarn_keys::YarnKeys,
 };

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use godel_base::{quantity, resources::MEMORY};
 use godel_client::output::shown;
-use godel_domain::{quantity, resources::MEMORY};
 use godel_proto::v1;
 use serde::Serialize;
 

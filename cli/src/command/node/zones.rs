@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::quantity;
 use godel_client::{
     output::{Paint, shown},
     views::{DeviceView, ZoneView},
 };
-use godel_domain::quantity;
 
 /// Returns the zones as a tree, each with what is free, its devices, and who has a part of it.
 pub(super) fn text(zones: &[ZoneView], devices: &[DeviceView], paint: Paint) -> String {

@@ -1,8 +1,8 @@
 //! I6: every eviction has a ground, as records are when it is committed and as they are now.
 
+use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
     demand::Pool,
-    ids::{Revision, UnitId},
     running_units::EvictionReason,
     unit::{OnBelowMin, UnitEnd, UnitRecord},
 };

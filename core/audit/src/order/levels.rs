@@ -5,11 +5,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use godel_domain::{
-    demand::{Demand, MILLI_WHOLE, Pool},
+use godel_base::{
     ids::{NodeId, UnitId},
-    queue_spec::{Band, parent},
+    quantity::MILLI_WHOLE,
     resources::Resources,
+};
+use godel_domain::{
+    demand::{Demand, Pool},
+    queue_spec::{Band, parent},
     running_units::Phase,
     unit::{Template, UnitRecord, UnitSpec},
 };

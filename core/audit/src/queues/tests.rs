@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::NodeId;
 use godel_domain::{
     demand::DeviceRequest,
-    ids::NodeId,
     running_units::{Bind, Phase, Statuses},
 };
 use godel_testkit::BuildUnit as _;
@@ -119,13 +119,13 @@ fn hold(id: u64, ordinals: std::ops::Range<u32>, at_maximum: bool) -> Change {
         zones: None,
     };
     Change::Hold(Arc::new(Hold {
-        id: godel_domain::ids::HoldId(id),
+        id: godel_base::ids::HoldId(id),
         node: NodeId(2),
         unit: UnitId(2),
         demand: Arc::new(demand),
         ordinals: ordinals.collect(),
         at_maximum,
-        queue_victims: vec![godel_domain::ids::RunningUnitId::new(UnitId(1), 0, 0)],
+        queue_victims: vec![godel_base::ids::RunningUnitId::new(UnitId(1), 0, 0)],
         ..Hold::default()
     }))
 }
@@ -138,7 +138,7 @@ fn what_a_victim_takes_counts_for_what_it_backs_and_once() {
         changes.extend(more);
         violations(changes)
     };
-    let gone = || Change::HoldDeleted(godel_domain::ids::HoldId(1));
+    let gone = || Change::HoldDeleted(godel_base::ids::HoldId(1));
     assert_eq!(then(full("a.y"), vec![hold(1, 0..1, true), ended(1, 0)]), [""; 0]);
     let above = ["queue a: cpu 20 of 10 (revision 5)"];
     assert_eq!(then(full("a.y"), vec![hold(1, 0..1, false)]), above, "it counts beside its victim");
@@ -191,9 +191,9 @@ fn found(commits: Vec<Vec<Change>>) -> Vec<String> {
 
 #[test]
 fn what_is_bound_takes_no_place_of_a_replica_that_moves() {
+    use godel_base::ids::{HoldId, RunningUnitId};
     use godel_domain::{
         hold::MovementTarget,
-        ids::{HoldId, RunningUnitId},
         running_units::{Evict, Requeue},
     };
     let cpus = || Demand { requests: Resources::new([("cpu", 10)]).unwrap(), ..Demand::default() };

@@ -5,14 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
-    allocation::DeviceSet,
-    demand::Pool,
-    hold::Hold,
+use godel_base::{
     ids::{NodeId, Revision, UnitId},
     resources::{RUNNING_UNITS, Resources},
-    running_units::Bind,
 };
+use godel_domain::{allocation::DeviceSet, demand::Pool, hold::Hold, running_units::Bind};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::resources::CPU;
 use godel_domain::{
     allocation::{CoreSet, GivenZones, ZoneSet},
     demand::Demand,
-    resources::CPU,
     zone::{CpuMode, Zone, ZonePolicy},
 };
 

@@ -1,8 +1,8 @@
 //! I6 for disruption budgets: preemptions as they were judged, drains as some binder might have seen it.
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     hold::{Hold, Slot},
-    ids::{HoldId, RunningUnitId},
     node::Drain,
 };
 use godel_testkit::{BuildUnit as _, web_budget};

@@ -5,9 +5,9 @@
 mod moves;
 mod surges;
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     hold::{GangTurn, Hold, MovementTarget, Slot},
-    ids::{HoldId, RunningUnitId},
     queue_spec::PriorityClass,
     reservation_spec::ReservationSpec,
     running_units::PreemptionTerms,

@@ -1,11 +1,7 @@
 //! I6 for preemptions: rank as it was when the binder judged, whole gangs, guarantees.
 
-use godel_domain::{
-    hold::Hold,
-    ids::{HoldId, RunningUnitId},
-    queue_spec::PriorityClass,
-    running_units::PreemptionTerms,
-};
+use godel_base::ids::{HoldId, RunningUnitId};
+use godel_domain::{hold::Hold, queue_spec::PriorityClass, running_units::PreemptionTerms};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! What really runs, against what the records say.
 
-use godel_domain::ids::ReplicaId;
+use godel_base::ids::ReplicaId;
 
 use super::*;
 

@@ -1,9 +1,7 @@
 //! Turns of gangs.
 
-use godel_domain::{
-    hold::{GangTurn, Hold},
-    ids::HoldId,
-};
+use godel_base::ids::HoldId;
+use godel_domain::hold::{GangTurn, Hold};
 
 use super::*;
 

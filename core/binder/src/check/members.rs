@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{NodeId, ReplicaId, Revision, RunningUnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     allocation::Allocation,
     decision::{Decision, RejectionReason},
-    ids::{NodeId, ReplicaId, Revision, RunningUnitId},
     lifecycle::{self, GangCount},
     running_units::{Bind, RunningUnits},
 };

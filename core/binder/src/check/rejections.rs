@@ -1,10 +1,8 @@
 //! Rejections of a decision, or of a part of it.
 
+use godel_base::ids::NodeId;
 use godel_cluster::Unfit;
-use godel_domain::{
-    decision::{Decision, N_PLACEMENTS_MAX, Rejection, RejectionReason},
-    ids::NodeId,
-};
+use godel_domain::decision::{Decision, N_PLACEMENTS_MAX, Rejection, RejectionReason};
 use rustc_hash::FxHashMap;
 
 use super::PlacedReplica;

@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 
+use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_cluster::{Cluster, Owned, Unfit};
 use godel_domain::{
     allocation::Allocation,
     decision::{Decision, RejectionReason},
     hold::Borrower,
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
 };
 use godel_framework::{

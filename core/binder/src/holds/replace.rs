@@ -6,11 +6,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     decision::{Claim, Decision, Preemption, RejectionReason},
     hold::{Hold, N_TAKEN_FROM_MAX},
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
 };
 use godel_framework::point::Seeker;

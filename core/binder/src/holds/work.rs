@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::{HoldId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     allocation::Allocation,
     hold::Hold,
-    ids::{HoldId, ReplicaId, Revision, RunningUnitId, UnitId},
     lifecycle,
     running_units::{Bind, Phase},
 };

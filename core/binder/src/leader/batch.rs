@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, IdSet, Revision, UnitId};
 use godel_domain::{
     change::Change,
     hold::{GangTurn, Hold},
-    ids::{HoldId, IdSet, Revision, UnitId},
     running_units::RunChange,
     txn::{RecordRef, TxnBuilder},
 };

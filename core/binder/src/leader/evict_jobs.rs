@@ -1,9 +1,7 @@
 //! Requests to evict: each is answered once all its parts are durable.
 
-use godel_domain::{
-    ids::{Revision, UnitId},
-    running_units::Evict,
-};
+use godel_base::ids::{Revision, UnitId};
+use godel_domain::running_units::Evict;
 use rustc_hash::FxHashMap;
 
 use super::{BinderOutbox, EvictFailure};

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use godel_base::ids::Revision;
 use godel_domain::{
     decision::RejectionReason,
-    ids::Revision,
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
 };
 use rustc_hash::FxHashMap;

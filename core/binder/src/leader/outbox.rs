@@ -1,9 +1,9 @@
 //! What the leader says to others: outcomes to schedulers, answers to those who asked to evict, notes for counters and logs.
 
+use godel_base::ids::{Epoch, Revision, UnitId};
 use godel_domain::{
     decision::{Outcome, Rejection, RejectionReason},
     hold::GangTurn,
-    ids::{Epoch, Revision, UnitId},
     running_units::EvictionReason,
     txn::TxnRefusal,
 };

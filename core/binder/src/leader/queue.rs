@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use godel_domain::{
-    decision::Decision,
+use godel_base::{
     ids::{Epoch, IdMap, Revision},
     time::Millis,
 };
+use godel_domain::decision::Decision;
 
 use crate::{Ticket, Wait};
 

@@ -1,8 +1,8 @@
 //! Transactions that the store refused: who caused it waits for what it collided with, the others go again.
 
+use godel_base::ids::Revision;
 use godel_domain::{
     decision::RejectionReason,
-    ids::Revision,
     requested_move::MoveRefusal,
     txn::{TxnRefusal, TxnRefusalReason},
 };

@@ -3,7 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_domain::{decision::Outcome, ids::Epoch};
+use godel_base::ids::Epoch;
+use godel_domain::decision::Outcome;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{BinderNote, BinderOutbox, StreamEnd};

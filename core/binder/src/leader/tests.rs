@@ -2,12 +2,12 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use godel_base::resources::Resources;
 use godel_domain::{
     decision::{Claim, GroupPlacement},
     demand::Demand,
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
-    resources::Resources,
     running_units::{EvictionReason, Phase, RunChange, Statuses},
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
     unit::UnitRecord,

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{ReplicaId, RunningUnitId};
 use godel_domain::{
     decision::RejectionReason,
     hold::Hold,
-    ids::{ReplicaId, RunningUnitId},
     limits::ORDINAL_MAX,
     requested_move::{MoveRefusal, RequestedMove},
     running_units::RunningUnits,

@@ -1,9 +1,9 @@
 //! Holds: decisions with victims, what becomes of them, and random histories judged by the invariants.
 
+use godel_base::ids::RunningUnitId;
 use godel_domain::{
     allocation::DeviceSet,
     decision::{NodeVictims, Preemption},
-    ids::RunningUnitId,
 };
 use godel_framework::point::Seeker;
 use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, SoFar};

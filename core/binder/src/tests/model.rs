@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{
+    ids::{NodeId, Revision},
+    resources::CPU,
+};
 use godel_domain::{
     allocation::DeviceSet,
     decision::{Decision, RejectionReason},
     demand::Demand,
-    ids::{NodeId, Revision},
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
-    resources::CPU,
     running_units::{Phase, RunChange, RunningUnits},
     unit::UnitRecord,
 };
@@ -252,6 +254,6 @@ impl Model {
     pub(super) fn apply(&mut self, unit: u64, change: &RunChange, revision: u64) {
         let rows = self.rows.entry(unit).or_default();
         assert_eq!(rows.check(change), Ok(()), "state would refuse it");
-        rows.apply(change, godel_domain::ids::Revision(revision), 1, |_, _, _| {});
+        rows.apply(change, godel_base::ids::Revision(revision), 1, |_, _, _| {});
     }
 }

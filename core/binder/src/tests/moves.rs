@@ -4,8 +4,8 @@ mod queues;
 mod surges;
 mod terms;
 
+use godel_base::ids::RunningUnitId;
 use godel_domain::{
-    ids::RunningUnitId,
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
     unit::{OnBelowMin, OnEviction, WorkloadClass},
     unit_affinity::UnitTerm,

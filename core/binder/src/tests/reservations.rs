@@ -1,6 +1,7 @@
 //! Slots of reservations: where they are held, who takes them, and what becomes of them.
 
-use godel_domain::{allocation::DeviceSet, hold, ids::RunningUnitId, reservation_spec::ReservationSpec};
+use godel_base::ids::RunningUnitId;
+use godel_domain::{allocation::DeviceSet, hold, reservation_spec::ReservationSpec};
 
 use super::*;
 

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{ids::UnitId, label_expression::LabelExpression};
+use godel_base::ids::UnitId;
+use godel_domain::label_expression::LabelExpression;
 use godel_rules::budget::Identity;
 use rustc_hash::FxHashMap;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 

@@ -1,8 +1,8 @@
 //! The terms of a unit, resolved to counters.
 
+use godel_base::ids::UnitId;
 use godel_domain::{
     demand::Pool,
-    ids::UnitId,
     label_expression::{self, LabelExpression},
     unit::{Template, UnitSpec},
     unit_affinity::{SpreadTerm, UnitAffinity, UnitTerm},

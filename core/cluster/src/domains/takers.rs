@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::NodeId;
 use godel_domain::{
-    ids::NodeId,
     node::{NODE_CLASS, RuntimeNeed, Toleration, may_come},
     node_affinity::{NodeAffinity, NodeTerm},
     unit::Template,

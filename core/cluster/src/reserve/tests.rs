@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
+    resources::CPU,
+};
 use godel_domain::{
     demand::{Demand, Pool},
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport},
-    resources::CPU,
     running_units::{Bind, Phase, RunChange, Statuses},
     unit_affinity::{NODE, UnitAffinity, UnitTerm},
     unit_topology::UnitTopology,

@@ -1,9 +1,9 @@
 //! Holds that gather, against a twin that knows nothing of them.
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     allocation::{Allocation, DeviceSet},
     hold::{Borrower, GangTurn, Hold},
-    ids::{HoldId, RunningUnitId},
 };
 
 use super::*;

@@ -1,9 +1,9 @@
 //! Devices that running units, holds and slots keep, on a node that has come to have others, or fewer.
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     allocation::DeviceSet,
     hold::{Hold, Slot},
-    ids::{HoldId, RunningUnitId},
 };
 
 use super::*;
@@ -188,7 +188,7 @@ fn holds_and_slots_keep_missing_devices_like_running_units() {
     let mut cluster = with(&[("gpu", "A"); 2]);
     bind(&mut cluster, 1, &gpu, &[0b01, 0b10]);
     report(&mut cluster, &[("gpu", "A")], 3);
-    let victims = vec![godel_domain::ids::RunningUnitId::new(UnitId(1), 0, 0)];
+    let victims = vec![godel_base::ids::RunningUnitId::new(UnitId(1), 0, 0)];
     let wanted = Hold { devices: vec![DeviceSet(0b01)], victims, ..hold(None) };
     let shape = cluster.shape(&gpu, Pool::Guaranteed);
     assert_eq!(
@@ -210,7 +210,7 @@ fn resources_that_are_short_are_not_held_either() {
         unit: UnitId(9),
         demand: Arc::new(demand.clone()),
         ordinals: vec![0],
-        victims: vec![godel_domain::ids::RunningUnitId::new(UnitId(1), 0, 0)],
+        victims: vec![godel_base::ids::RunningUnitId::new(UnitId(1), 0, 0)],
         ..Hold::default()
     };
     let (cpu, memory) = (demand(300, 0, 0, &[]), unit_demand(0));

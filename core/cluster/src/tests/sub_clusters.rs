@@ -1,6 +1,6 @@
 //! The index of nodes by sub-cluster against the labels themselves.
 
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 
 use super::*;
 

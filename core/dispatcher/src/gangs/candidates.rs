@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{demand::Pool, ids::UnitId};
+use godel_base::ids::UnitId;
+use godel_domain::demand::Pool;
 use godel_queueing::{QueueIdx, Queues, Waiting};
 
 /// Units of a pool that gather room for one running unit each at the same time, at most.

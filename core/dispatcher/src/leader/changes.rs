@@ -2,13 +2,15 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use godel_base::{
+    ids::{IdSet, Revision, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     change::Change,
-    ids::{IdSet, Revision, UnitId},
     node_affinity::PreferredNodes,
     running_units::{Compaction, RunChange, UnitTerms},
     submission::GroupChanges,
-    time::Millis,
     txn::{RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
 };

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
     change::{Change, Partition},
-    ids::{Revision, UnitId},
     lifecycle::UnitPhase,
     pause::{Pause, Scope},
     txn::{TxnBuilder, TxnRefusal},

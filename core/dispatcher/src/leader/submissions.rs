@@ -2,9 +2,11 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use godel_domain::{
+use godel_base::{
     ids::{IdMap, Revision, UnitId},
     time::Millis,
+};
+use godel_domain::{
     txn::Receipt,
     unit::{UnitRecord, UnitSpec},
 };

@@ -506,7 +506,7 @@ fn a_running_unit_moves_with_its_terms_where_there_is_room() {
     let bind = Bind {
         demand: Arc::new(unit.task_groups[0].template.demand.clone()),
         ordinals: vec![0],
-        nodes: vec![godel_domain::ids::NodeId(1)],
+        nodes: vec![godel_base::ids::NodeId(1)],
         ..Bind::default()
     };
     rig.revision += 1;

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{
-    ids::{NodeId, UnitId},
-    lifecycle::UnitPhase,
-    unit::WorkloadClass,
-};
+use godel_base::ids::{NodeId, UnitId};
+use godel_domain::{lifecycle::UnitPhase, unit::WorkloadClass};
 
 use crate::unit_entry::UnitEntry;
 

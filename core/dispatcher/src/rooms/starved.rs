@@ -1,6 +1,6 @@
 //! Rooms that have no place to give out, while others are bound whose turn comes later.
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 use godel_queueing::RoomIdx;
 use smallvec::SmallVec;
 

@@ -1,9 +1,9 @@
 //! Gangs that find no place take turns.
 
+use godel_base::ids::HoldId;
 use godel_domain::{
     change::PartitionMode,
     hold::{GangTurn, Hold},
-    ids::HoldId,
     queue_spec::QueueSpec,
     refusals::{RefusalCount, WaitReason},
 };

@@ -1,9 +1,9 @@
 //! Queues in the dispatcher: what is handed out, charged and shown, and which changes of records are planned.
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     change::Change,
     hold::{Hold, MovementTarget},
-    ids::{HoldId, RunningUnitId},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     record_change::{Ground, RecordChange},
     running_units::{End, PreemptionTerms},

@@ -1,6 +1,7 @@
 //! Each thing that the reconciler compares is broken by hand; it is found, counted once and put right.
 
-use godel_domain::{hold::Hold, ids::HoldId};
+use godel_base::ids::HoldId;
+use godel_domain::hold::Hold;
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! Units that wait for the same room: who joins whom.
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     change::Change,
     hold::{Hold, MovementTarget},
-    ids::{HoldId, RunningUnitId},
     queue_spec::QueueSpec,
     unit_report::RoomReport,
 };

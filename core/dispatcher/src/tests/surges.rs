@@ -1,9 +1,9 @@
 //! Replicas that start before those stop that they replace: added when room is held for them, and taken out again.
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     change::Change,
     hold::{Hold, MovementTarget},
-    ids::{HoldId, RunningUnitId},
     unit::WorkloadClass,
 };
 

@@ -1,7 +1,7 @@
 //! Whether the rows of a unit allow a change.
 
 use super::{Bind, Compaction, EvictionReason, Phase, RunChange, RunningUnit, RunningUnits, at};
-use crate::ids::Revision;
+use godel_base::ids::Revision;
 
 /// A change that the rows do not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

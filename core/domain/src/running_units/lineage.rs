@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{Evict, EvictionReason, N_PREEMPTORS_MAX, RunningUnits};
-use crate::ids::{ReplicaId, Revision, UnitId};
+use godel_base::ids::{ReplicaId, Revision, UnitId};
 
 /// Replicas of a unit of which the last eviction is known, those evicted last.
 pub const N_EVICTIONS_MAX: usize = 1_024;

@@ -265,7 +265,8 @@ impl DoubleEndedIterator for RowIter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ids::Revision, running_units::Phase};
+    use crate::running_units::Phase;
+    use godel_base::ids::Revision;
 
     fn row(revision: u64) -> RunningUnit {
         RunningUnit { revision: Revision(revision), phase: Phase::Succeeded, ..RunningUnit::default() }

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
-    ids::{NodeId, Revision, UnitId},
     lifecycle::*,
     running_units::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnit, RunningUnits,

@@ -121,10 +121,8 @@ fn deviation(shares: [Option<i64>; 3]) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{
-        demand::Demand,
-        resources::{CPU, Resources},
-    };
+    use godel_base::resources::{CPU, Resources};
+    use godel_domain::demand::Demand;
     use serde_json::{Value, json};
 
     use super::*;

@@ -4,8 +4,9 @@
 //! ([`WorkKind::of`]). *Resources*: a replica that asks above all for one resource goes to nodes of which another one is used
 //! more, as measured, or as requested where nothing is measured; a replica that asks for all resources alike is indifferent.
 
+use godel_base::resources::NETWORK;
 use godel_cluster::{KindCounts, ShapeId, room::Room};
-use godel_domain::{resources::NETWORK, work_kind::WorkKind};
+use godel_domain::work_kind::WorkKind;
 use serde::{Deserialize, Serialize};
 
 use super::load_aware::Percentile;

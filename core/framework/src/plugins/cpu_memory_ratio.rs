@@ -58,11 +58,9 @@ impl Score for CpuMemoryRatio {
 
 #[cfg(test)]
 mod tests {
+    use godel_base::resources::{CPU, MEMORY, Resources};
     use godel_cluster::Cluster;
-    use godel_domain::{
-        demand::Demand,
-        resources::{CPU, MEMORY, Resources},
-    };
+    use godel_domain::demand::Demand;
     use serde_json::Value;
 
     use super::*;

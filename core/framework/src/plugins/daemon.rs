@@ -4,8 +4,9 @@
 //! The dispatcher wants as many replicas as there are nodes for a daemon, so that one without a node is for one of those. What
 //! has yet to leave a node counts: the next one comes when it has left.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, DaemonIdx, NodeBlocks, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::decision::RejectionReason;
 
 use crate::{
     ask::{Ask, NodeAsk},

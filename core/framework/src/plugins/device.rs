@@ -1,7 +1,8 @@
 //! Filter `device`: the node has the devices asked for, of an accepted model and with enough left on each.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, ShapeId, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::decision::RejectionReason;
 
 use crate::{
     ask::{Ask, NodeAsk},

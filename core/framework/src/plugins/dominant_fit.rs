@@ -84,10 +84,10 @@ fn serving_milli(devices: &NodeDevices, ask: &DeviceAsk, milli: i32) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use godel_base::resources::{CPU, MEMORY, Resources};
     use godel_domain::{
         demand::{Demand, DeviceRequest},
         node::{Device, NodeReport, NodeSpec},
-        resources::{CPU, MEMORY, Resources},
     };
     use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Recommender `former-node`: a replica of a stateful unit goes back to the node on which it ran last.
 
+use godel_base::ids::{NodeId, ReplicaId};
 use godel_cluster::Cluster;
-use godel_domain::ids::{NodeId, ReplicaId};
 
 use crate::point::{Plugin, Recommend, RecommendInput};
 

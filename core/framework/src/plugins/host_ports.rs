@@ -2,8 +2,9 @@
 //!
 //! A port is never freed by preemption: who needs one waits, or goes to another node.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, ShapeId, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::decision::RejectionReason;
 
 use crate::{
     ask::{Ask, NodeAsk},

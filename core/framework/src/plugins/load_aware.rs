@@ -4,8 +4,9 @@
 //! (`docs/pools.md`). To that comes what the replica asks for, since nothing is known of its use yet. A node whose use is not
 //! known counts as if its running units used all that they have asked for: it is neither full nor free.
 
+use godel_base::resources::NETWORK;
 use godel_cluster::{LoadShares, NodeShares, Shape, ZoneShares};
-use godel_domain::{resources::NETWORK, zone::ZonePolicy};
+use godel_domain::zone::ZonePolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -3,8 +3,9 @@
 //! Compared is the 95th percentile of the measured use of all running units (`docs/pools.md`). It is a measurement: what was
 //! placed since is not in it, and nobody is preempted to lower it.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, LoadLimits, ShapeId, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId, node_load::MaxLoad};
+use godel_domain::{decision::RejectionReason, node_load::MaxLoad};
 
 use crate::{
     ask::{Ask, NodeAsk},

@@ -2,11 +2,9 @@
 //!
 //! Whoever places it there takes no account of that hold, which is the replica's own: see [`target_of`].
 
+use godel_base::ids::{HoldId, NodeId, ReplicaId, RunningUnitId};
 use godel_cluster::Cluster;
-use godel_domain::{
-    hold::Hold,
-    ids::{HoldId, NodeId, ReplicaId, RunningUnitId},
-};
+use godel_domain::hold::Hold;
 use smallvec::SmallVec;
 
 use crate::point::{Plugin, Recommend, RecommendInput};

@@ -4,10 +4,10 @@
 //! rented by the minute. A taint says the same of nodes whose owner has to write it on each of them; a class is a label, which
 //! an agent can find by itself.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, Unfit, labels::LabelSets};
 use godel_domain::{
     decision::RejectionReason,
-    ids::NodeId,
     label_expression::{LabelExpression, LabelOperator},
     node::NODE_CLASS,
 };

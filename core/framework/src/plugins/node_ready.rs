@@ -1,7 +1,8 @@
 //! Filter `node-ready`: the node exists, its session lives, and it is not cordoned.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::decision::RejectionReason;
 
 use crate::{
     ask::{Ask, NodeAsk},

@@ -1,7 +1,8 @@
 //! Filter `node-selector`: the node has every label that is asked for, and meets one of the required terms of the node affinity.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, Unfit, labels::LabelSets};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::decision::RejectionReason;
 
 use crate::{
     ask::{Ask, NodeAsk},

@@ -1,7 +1,8 @@
 //! Filter `numa-topology`: the zones and devices of the node go together as a replica asks.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, ShapeId, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::decision::RejectionReason;
 
 use crate::{
     ask::{Ask, NodeAsk},

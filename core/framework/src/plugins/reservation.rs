@@ -3,8 +3,8 @@
 //! A slot covers all that a replica asks for, so that it has room whatever is free on its node. Who takes it is for the caller: the
 //! replica first, then the slot gives way to it.
 
+use godel_base::ids::NodeId;
 use godel_cluster::Cluster;
-use godel_domain::ids::NodeId;
 use rustc_hash::FxHashSet;
 
 use crate::point::{Plugin, Recommend, RecommendInput};

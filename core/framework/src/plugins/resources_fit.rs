@@ -1,7 +1,8 @@
 //! Filter `resources-fit`: enough of every named resource is free on the node.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, ShapeId, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::decision::RejectionReason;
 
 use crate::{
     ask::{Ask, NodeAsk},

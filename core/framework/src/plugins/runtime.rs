@@ -3,8 +3,9 @@
 //! Without a command it would take room that real work needs, and do nothing. On a simulated node nothing runs anyway. What declares a simulated run
 //! says what it wants and is simulated wherever it is; what awaits its command gets one.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId, node::RuntimeNeed};
+use godel_domain::{decision::RejectionReason, node::RuntimeNeed};
 
 use crate::{
     ask::{Ask, NodeAsk},

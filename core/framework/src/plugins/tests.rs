@@ -6,13 +6,15 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::{
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_cluster::{Cluster, StandingTerms, Unfit};
 use godel_domain::{
     allocation::Allocation,
     demand::{Demand, DeviceRequest, Pool},
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
-    resources::{CPU, MEMORY, Resources},
     unit::Template,
 };
 use godel_testkit::BuildDemand as _;

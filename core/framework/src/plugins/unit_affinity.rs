@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, Unfit};
-use godel_domain::{decision::RejectionReason, ids::NodeId};
+use godel_domain::decision::RejectionReason;
 
 use crate::{
     ask::{Ask, NodeAsk, UnitAsk},

@@ -3,8 +3,8 @@
 //! Its row names the node on which it ran last. As long as that node has a record the replica waits for it, whatever keeps it from
 //! there: what it has written is there and nowhere else. The volumes are lost once the record of the node is deleted, and then any node will do.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, NodeBlocks, Unfit};
-use godel_domain::ids::NodeId;
 
 use crate::{
     ask::{Ask, NodeAsk},

@@ -2,8 +2,8 @@
 
 use std::{cmp::Reverse, fmt};
 
+use godel_base::ids::UnitId;
 use godel_cluster::{Cluster, NodeGroups, ShapeId, TopologyKeys, TopologyLevel};
-use godel_domain::ids::UnitId;
 use serde::{Deserialize, Serialize};
 
 use super::Plugin;

@@ -1,9 +1,9 @@
 //! The points of preemption: which running units may leave for one of higher rank, and which of several places costs least.
 
+use godel_base::ids::UnitId;
 use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
-    ids::UnitId,
     running_units::{PreemptionTerms, RunningUnit, RunningUnits},
 };
 use godel_rules::budget::Spent;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::{NodeId, Revision};
 use godel_cluster::Cluster;
 use godel_domain::{
     demand::Pool,
-    ids::{NodeId, Revision},
     node::{NodeReport, NodeSpec},
     unit::Template,
 };

@@ -1,7 +1,7 @@
 //! Filter `virtual-nodes`: nodes labelled `node-class=virtual` are for units that name their class.
 
+use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, Unfit};
-use godel_domain::ids::NodeId;
 use godel_framework::{
     ask::{Ask, NodeAsk},
     point::{Filter, Plugin, RestsOn},

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use godel_audit::{AgentReport, AgentRun};
+use godel_base::ids::{NodeId, RunningUnitId, UnitId};
 use godel_domain::{
     change::Change,
     defaults::stops_without_contact,
-    ids::{NodeId, RunningUnitId, UnitId},
     running_units::{Phase, RunChange, RunningUnit, Statuses},
     unit::RestartPolicy,
 };

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::{Epoch, Revision, UnitId};
 use godel_core_binder::{
     Binder, Gathering, MoveTerms,
     leader::{
@@ -12,7 +13,6 @@ use godel_core_binder::{
 use godel_core_dispatcher::EvictRequest;
 use godel_domain::{
     decision::{Outcome, Rejection, RejectionReason},
-    ids::{Epoch, Revision, UnitId},
     running_units::{Evict, EvictionReason},
 };
 

@@ -6,16 +6,14 @@ use godel_audit::{
     Evidence, HandedOut, History, Invariant, InvariantReport, Scan, Service, World, check_all,
     world::WorldNode,
 };
+use godel_base::{
+    ids::{NodeId, Revision, UnitId},
+    resources::{CPU, MEMORY},
+};
 use godel_cluster::Cluster;
 use godel_core_dispatcher::read::UnitView;
 use godel_domain::{
-    demand::Pool,
-    hold::Hold,
-    ids::{NodeId, Revision, UnitId},
-    lifecycle,
-    reservation_spec::ReservationSpec,
-    resources::{CPU, MEMORY},
-    running_units::Phase,
+    demand::Pool, hold::Hold, lifecycle, reservation_spec::ReservationSpec, running_units::Phase,
     unit::OnEviction,
 };
 use godel_queueing::Usage;

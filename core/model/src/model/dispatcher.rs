@@ -6,6 +6,7 @@ use std::{
 };
 
 use godel_audit::Acknowledged;
+use godel_base::ids::{Epoch, Revision, UnitId};
 use godel_core_dispatcher::{
     Attach, Config, Dispatcher, ModeChoice, SchedulerCounts, SessionId,
     leader::{
@@ -16,7 +17,6 @@ use godel_core_dispatcher::{
 };
 use godel_domain::{
     change::Change,
-    ids::{Epoch, Revision, UnitId},
     pause::Scope,
     refusals::WaitReason,
     running_units::EvictionReason,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{NodeId, ReplicaId, UnitId};
 use godel_domain::{
     change::{Change, PartitionMode},
     hold::Hold,
-    ids::{NodeId, ReplicaId, UnitId},
     lifecycle,
     node::NodeReport,
     running_units::{EvictionReason, RunChange},

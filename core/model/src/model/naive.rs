@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     allocation::DeviceSet,
     change::Change,
     demand::{Demand, Pool},
     hold::Hold,
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
     running_units::{Phase, RunChange},
     unit::WorkloadClass,
 };

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::{
+    ids::{Epoch, NodeId, Revision, UnitId},
+    time::Millis,
+};
 use godel_core_dispatcher::{Assignment, EvictRequest};
 use godel_domain::{
     decision::{Decision, Outcome},
-    ids::{Epoch, NodeId, Revision, UnitId},
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
     running_units::EvictionReason,
-    time::Millis,
     unit_report::{RoomReport, UnitReport},
 };
 

@@ -1,6 +1,6 @@
 //! Numbers that look random and are the same for the same seed, on every machine.
 
-use godel_domain::seed::mix;
+use godel_base::seed::mix;
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use godel_core_scheduler::{Config, Scheduler};
-use godel_domain::{
+use godel_base::{
     ids::{Epoch, ReplicaId, UnitId},
     time::Millis,
-    unit_report::{ReportState, UnitReport},
 };
+use godel_core_scheduler::{Config, Scheduler};
+use godel_domain::unit_report::{ReportState, UnitReport};
 
 use super::{
     net::{Event, Line, Message, Net, Part},

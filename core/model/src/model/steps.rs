@@ -2,19 +2,21 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{NodeId, RunningUnitId, UnitId},
+    resources::{CPU, Resources},
+};
 use godel_core_dispatcher::{ModeChoice, SchedulerCounts, record_changes::Edit};
 use godel_domain::{
     allocation::Allocation,
     budget_spec::{Amount, BudgetSpec, Limit},
     change::{Change, PartitionMode},
-    ids::{NodeId, RunningUnitId, UnitId},
     node::{Drain, NodeReport, NodeSpec, NodeUsage},
     node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     pause::Scope,
     queue_spec::QueueSpec,
     record_change::RecordChange,
     requested_move::RequestedMove,
-    resources::{CPU, Resources},
     unit::UnitSpec,
 };
 

@@ -9,10 +9,10 @@ use std::{
 };
 
 use godel_audit::{Commit, World};
+use godel_base::ids::{Epoch, NodeId, Revision, UnitId};
 use godel_domain::{
     change::{Change, Lease},
     demand::Pool,
-    ids::{Epoch, NodeId, Revision, UnitId},
     running_units::{PhaseChange, RunChange, RunningUnits},
     task_group_record::UnitJoin,
     txn::{Receipt, RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},

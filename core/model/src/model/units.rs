@@ -2,16 +2,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::NodeId,
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     host_port::{HostPort, Protocol},
-    ids::NodeId,
     label_expression::parse,
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect, Toleration},
     node_load::MaxLoad,
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     reservation_spec::ReservationSpec,
-    resources::{CPU, MEMORY, Resources},
     submission::{GroupChanges, GroupSubmission},
     unit::{
         OnBelowMin, OnEviction, RestartPolicy, RunSpec, TaskGroup, Template, UnitRecord, UnitSpec, Volume,

@@ -18,9 +18,10 @@ mod work;
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::NodeId;
 use godel_core_dispatcher::Config as DispatcherConfig;
 use godel_core_scheduler::Config;
-use godel_domain::{change::Change, ids::NodeId};
+use godel_domain::change::Change;
 
 use self::{
     agenda::{Agenda, Errand},

@@ -3,12 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_audit::{Commit, Evidence, InvariantReport, check_all};
+use godel_base::{
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
+    resources::CPU,
+};
 use godel_domain::{
     change::Change,
     hold::Hold,
-    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     queue_spec::QueueSpec,
-    resources::CPU,
     running_units::{Bind, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
     submission::GroupSubmission,
     unit::{UnitRecord, WorkloadClass},

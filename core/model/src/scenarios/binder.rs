@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_core_binder::{Accepted, Binder, Verdict};
 use godel_domain::{
     change::Change,
     decision::{Claim, Decision, GroupPlacement},
-    ids::{NodeId, Revision, UnitId},
     running_units::RunChange,
     unit::{UnitRecord, WorkloadClass},
 };

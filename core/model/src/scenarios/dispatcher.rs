@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{Epoch, NodeId, Revision},
+    time::Millis,
+};
 use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, NameClaim, SessionId};
 use godel_domain::{
     change::{Change, Lease},
-    ids::{Epoch, NodeId, Revision},
     running_units::{Bind, RunChange},
     submission::Submission,
-    time::Millis,
     unit::{UnitRecord, UnitSpec, WorkloadClass},
     unit_report::{ReportState, UnitReport},
 };

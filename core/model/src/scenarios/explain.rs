@@ -1,10 +1,12 @@
 //! Why a unit fits nowhere, asked of a full cluster.
 
+use godel_base::{
+    ids::{Revision, UnitId},
+    time::Millis,
+};
 use godel_core_scheduler::{Config, PlanReport, Scheduler};
 use godel_domain::{
     change::Change,
-    ids::{Revision, UnitId},
-    time::Millis,
     unit::{UnitRecord, WorkloadClass},
 };
 

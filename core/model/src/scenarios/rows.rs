@@ -1,9 +1,7 @@
 //! Rows as the store applies them: checked, then changed.
 
-use godel_domain::{
-    ids::{NodeId, Revision},
-    running_units::{Bind, Phase, RunChange, RunningUnits, Statuses},
-};
+use godel_base::ids::{NodeId, Revision};
+use godel_domain::running_units::{Bind, Phase, RunChange, RunningUnits, Statuses};
 
 use super::{Checksum, Done, Size, Work};
 

@@ -2,17 +2,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{ReplicaId, Revision, UnitId},
+    resources::CPU,
+    time::Millis,
+};
 use godel_core_scheduler::{Config, Scheduler};
 use godel_domain::{
     change::Change,
     decision::{Decision, Outcome, Preemption},
     demand::Demand,
-    ids::{ReplicaId, Revision, UnitId},
     label_expression::LabelExpression,
-    resources::CPU,
     running_units::{Bind, End, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
     submission::GroupSubmission,
-    time::Millis,
     unit::{UnitRecord, WorkloadClass},
     unit_affinity::{NODE, SpreadTerm, UnitTerm},
 };

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{NodeId, UnitId},
+    resources::{CPU, MEMORY, Resources},
+    seed::mix,
+};
 use godel_cluster::Cluster;
 use godel_domain::{
     allocation::DeviceSet,
     change::Change,
     demand::{Demand, DeviceRequest, Pool},
-    ids::{NodeId, UnitId},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
-    resources::{CPU, MEMORY, Resources},
     running_units::{GroupDemand, Phase, RunningUnit, RunningUnits},
-    seed::mix,
     submission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission},
     unit::{UnitRecord, WorkloadClass},
 };

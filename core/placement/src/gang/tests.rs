@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{Revision, RunningUnitId, UnitId},
+    resources::{CPU, Resources},
+};
 use godel_domain::{
     demand::{Demand, Pool},
-    ids::{Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec},
-    resources::{CPU, Resources},
     running_units::{Bind, End, Evict, EvictionReason, PreemptionTerms, RunChange},
 };
 use godel_testkit::BuildDemand as _;

@@ -5,7 +5,7 @@ use std::{
     collections::{BinaryHeap, binary_heap::PeekMut},
 };
 
-use godel_domain::ids::{NodeId, UnitId};
+use godel_base::ids::{NodeId, UnitId};
 use godel_framework::NodeScore;
 
 use super::view::NodeReach;

@@ -1,16 +1,18 @@
 //! Lists of candidates, the index of free room and scans that stop early, against a look at every node with every filter and
 //! every score: they find a node whenever there is one, only nodes that pass, and the best one where scans go all the way.
 
+use godel_base::{
+    ids::{Revision, RunningUnitId},
+    resources::{CPU, MEMORY, NETWORK, Resources},
+};
 use godel_cluster::AffinityTerms;
 use godel_domain::{
     demand::{DeviceRequest, Pool},
     host_port::{HostPort, Protocol},
-    ids::{Revision, RunningUnitId},
     label_expression::parse,
     node::{Device, NodeReport, NodeSpec, NodeUsage, Taint, TaintEffect, Toleration},
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
-    resources::{CPU, MEMORY, NETWORK, Resources},
     unit::{UnitRecord, WorkloadClass},
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     work_kind::WorkKind,

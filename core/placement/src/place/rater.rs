@@ -1,7 +1,8 @@
 //! Rates nodes for replicas of a template: which of them are candidates, and how good they are.
 
+use godel_base::{ids::NodeId, seed::mix};
 use godel_cluster::{Cluster, room::BlockMask};
-use godel_domain::{allocation::Allocation, ids::NodeId, seed::mix};
+use godel_domain::allocation::Allocation;
 use godel_framework::{Profile, ScoreInput, Typical};
 
 use super::{candidates::Candidate, templates::TemplateEntry, view::View};

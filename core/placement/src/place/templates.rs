@@ -2,13 +2,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{NodeId, UnitId};
 use godel_cluster::{Cluster, ShapeId};
-use godel_domain::{
-    demand::Pool,
-    ids::{NodeId, UnitId},
-    unit::Template,
-    work_kind::WorkKind,
-};
+use godel_domain::{demand::Pool, unit::Template, work_kind::WorkKind};
 use godel_framework::{Ask, NodeRequirements, UnitAsk};
 use rustc_hash::FxHashMap;
 

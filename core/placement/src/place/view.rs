@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::NodeId;
 use godel_cluster::room::{BLOCK, BlockMask};
-use godel_domain::{
-    change::{Block, NodeScope, Partition, PartitionMode},
-    ids::NodeId,
-};
+use godel_domain::change::{Block, NodeScope, Partition, PartitionMode};
 use godel_rules::partition;
 
 const _: () = assert!(BLOCK == Block::N_NODES as usize, "a record says whose the nodes of a block are");

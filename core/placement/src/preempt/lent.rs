@@ -1,12 +1,9 @@
 //! Holds that a unit may take over: what is kept for units of lower rank counts as room for it, with what those leave who
 //! leave for them.
 
+use godel_base::ids::{HoldId, NodeId, UnitId};
 use godel_cluster::{Cluster, shapes::Shape};
-use godel_domain::{
-    hold::Hold,
-    ids::{HoldId, NodeId, UnitId},
-    running_units::RunningUnits,
-};
+use godel_domain::{hold::Hold, running_units::RunningUnits};
 use godel_framework::{plugins::victims::no_loop::is_loop, point::Seeker};
 use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -2,10 +2,10 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
+use godel_base::ids::{IdMap, IdSet, NodeId, RunningUnitId, UnitId};
 use godel_cluster::{Cluster, ShapeId};
 use godel_domain::{
     allocation::Allocation,
-    ids::{IdMap, IdSet, NodeId, RunningUnitId, UnitId},
     running_units::{RunningUnit, RunningUnits},
 };
 use godel_framework::{

@@ -4,11 +4,9 @@
 //! the room of those others free: they leave whatever is found. As a hold is of one task group on one node, and a victim backs one
 //! hold, a search may only take room of those that back nothing yet, or that leave for the same task group.
 
+use godel_base::ids::{NodeId, RunningUnitId, UnitId};
 use godel_cluster::Cluster;
-use godel_domain::{
-    allocation::Allocation,
-    ids::{NodeId, RunningUnitId, UnitId},
-};
+use godel_domain::allocation::Allocation;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 

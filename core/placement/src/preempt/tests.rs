@@ -7,13 +7,15 @@ mod queues;
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use godel_base::{
+    ids::{Revision, RunningUnitId},
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_domain::{
     allocation::{Allocation, DeviceSet},
     demand::{Demand, DeviceRequest, Pool},
-    ids::{Revision, RunningUnitId},
     node::{Device, NodeReport, NodeSpec},
     queue_spec::QueueSpec,
-    resources::{CPU, MEMORY, Resources},
     running_units::{Bind, Evict, EvictionReason, PreemptionTerms, RunChange, RunningUnit, RunningUnits},
 };
 use godel_framework::{

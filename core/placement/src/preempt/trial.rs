@@ -1,10 +1,8 @@
 //! Free room of one node, to be tried out on.
 
+use godel_base::ids::HoldId;
 use godel_cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape};
-use godel_domain::{
-    allocation::{Allocation, DeviceSet},
-    ids::HoldId,
-};
+use godel_domain::allocation::{Allocation, DeviceSet};
 use smallvec::SmallVec;
 
 /// Free room of one node, to be tried out on.

@@ -3,7 +3,8 @@
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
-use godel_domain::{ids::UnitId, queue_spec::Band};
+use godel_base::ids::UnitId;
+use godel_domain::queue_spec::Band;
 use smallvec::SmallVec;
 
 use super::{Branch, Queues, Waiting, by_path};

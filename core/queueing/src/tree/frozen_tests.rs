@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, UnitId};
 use godel_domain::{
     change::Change,
     frozen::Frozen,
     hold::Hold,
-    ids::{HoldId, UnitId},
     queue_spec::QueueSpec,
     unreadable::{Subject, Unreadable},
 };

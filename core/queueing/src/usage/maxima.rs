@@ -420,7 +420,8 @@ pub fn sum_of(row: &mut Amounts, amounts: &[i128], n: i128) {
 mod tests {
     use std::sync::Arc;
 
-    use godel_domain::{demand::Demand, queue_spec::QueueSpec, resources::Resources};
+    use godel_base::resources::Resources;
+    use godel_domain::{demand::Demand, queue_spec::QueueSpec};
 
     use super::*;
     use crate::Quota;

@@ -1,6 +1,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_domain::{queue_spec::QueueSpec, resources::Resources};
+use godel_base::resources::Resources;
+use godel_domain::queue_spec::QueueSpec;
 use godel_testkit::BuildDemand as _;
 use proptest::{collection::vec, prelude::*};
 

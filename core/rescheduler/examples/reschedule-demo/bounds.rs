@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::UnitId;
 use godel_core_rescheduler::{ClusterSnapshot, Layout, LayoutDomains, NodeIdx, OwnerIdx};
-use godel_domain::ids::UnitId;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable};
 
 use crate::openb::{PlacedTask, Trace};
@@ -138,7 +138,7 @@ pub(crate) fn least_rate(trace: &Trace, tasks: &[PlacedTask]) -> Option<f64> {
 /// The fewest running units that have to leave hot nodes so that none is: the linear program falls apart by node, and is solved by
 /// taking the largest first, the last one in part.
 pub(crate) fn least_moves_to_cool(layout: &Layout<'_>, hot: f64) -> f64 {
-    use godel_domain::resources::{CPU, NETWORK};
+    use godel_base::resources::{CPU, NETWORK};
     let of_node = |node| -> f64 {
         let capacity = &layout.node(node).capacity;
         let by = |has: i64, use_of: &dyn Fn(godel_core_rescheduler::RunIdx) -> i64| -> f64 {

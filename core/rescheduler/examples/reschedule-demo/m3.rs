@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use godel_core_rescheduler::{ClusterSnapshot, NodeFacts, RunningFacts, TrafficShare, UnitFacts};
-use godel_domain::{
-    demand::Demand,
+use godel_base::{
     ids::{NodeId, RunningUnitId, UnitId},
     resources::{CPU, MEMORY, Resources},
-    unit::WorkloadClass,
 };
+use godel_core_rescheduler::{ClusterSnapshot, NodeFacts, RunningFacts, TrafficShare, UnitFacts};
+use godel_domain::{demand::Demand, unit::WorkloadClass};
 use serde_json::Value;
 
 /// Machines of one rack, by name order.

@@ -5,17 +5,14 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use godel_base::{
+    ids::{NodeId, RunningUnitId, UnitId},
+    resources::{CPU, MEMORY, NETWORK, Resources},
+};
 use godel_core_rescheduler::{
     ClusterSnapshot, Draws, MeasuredUse, NodeFacts, RunningFacts, TypicalDemand, UnitFacts,
 };
-use godel_domain::{
-    allocation::DeviceSet,
-    demand::Demand,
-    ids::{NodeId, RunningUnitId, UnitId},
-    node::Device,
-    resources::{CPU, MEMORY, NETWORK, Resources},
-    unit::WorkloadClass,
-};
+use godel_domain::{allocation::DeviceSet, demand::Demand, node::Device, unit::WorkloadClass};
 use godel_testkit::BuildDemand as _;
 
 /// Bits per second of every node's network card.

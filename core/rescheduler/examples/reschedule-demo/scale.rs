@@ -2,19 +2,16 @@
 
 use std::{io::Write, time::Instant};
 
+use godel_base::{
+    ids::{NodeId, RunningUnitId, UnitId},
+    resources::{CPU, MEMORY, NETWORK, Resources},
+};
 use godel_core_rescheduler::{
     Aim, Binpack, ClusterSnapshot, Colocation, Defragmentation, Draws, FailureDomainSpread, Layout,
     LoadBalance, MeasuredUse, NodeFacts, NodeFilters, PlanLimits, Policy, RunningFacts, TrafficShare,
     TypicalDemand, UnitFacts, make_plan, order_moves,
 };
-use godel_domain::{
-    allocation::DeviceSet,
-    demand::Demand,
-    ids::{NodeId, RunningUnitId, UnitId},
-    node::Device,
-    resources::{CPU, MEMORY, NETWORK, Resources},
-    unit::WorkloadClass,
-};
+use godel_domain::{allocation::DeviceSet, demand::Demand, node::Device, unit::WorkloadClass};
 use godel_testkit::BuildDemand as _;
 
 /// Running units of a node, replicas of a unit, GPUs of a node.

@@ -1,7 +1,7 @@
 //! What the replica of a move says of it, whether it has yet to leave or has come back.
 
+use godel_base::ids::NodeId;
 use godel_domain::{
-    ids::NodeId,
     running_units::{EvictionReason, Phase, RunningUnit},
     unit::UnitRecord,
 };

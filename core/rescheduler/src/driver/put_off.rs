@@ -1,6 +1,6 @@
 //! Moves that wait: for their unit, which cannot spare a running unit yet, or for the binder, which said later or nothing.
 
-use godel_domain::seed::mix;
+use godel_base::seed::mix;
 
 use super::{DriverTerms, MovementDriver, span};
 use crate::movement::MovePhase;

@@ -10,7 +10,8 @@ use crate::{
     snapshot::{BudgetRoom, ClusterSnapshot},
     tests::clusters::{NODE_CPU, Size, assert_room, demand, node, random, running, unit},
 };
-use godel_domain::{resources::CPU, unit::WorkloadClass};
+use godel_base::resources::CPU;
+use godel_domain::unit::WorkloadClass;
 
 /// A cluster without devices, and somewhere else for some of what runs there.
 fn moved(seed: u64, size: Size, n_moves: usize) -> (ClusterSnapshot, Vec<PlannedMove>) {

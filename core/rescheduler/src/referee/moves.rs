@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::{ids::UnitId, unit::WorkloadClass};
+use godel_base::ids::UnitId;
+use godel_domain::unit::WorkloadClass;
 use rustc_hash::FxHashMap;
 
 use super::{

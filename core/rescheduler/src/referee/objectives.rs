@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{
+use godel_base::{
     ids::UnitId,
     resources::{CPU, NETWORK},
-    unit::WorkloadClass,
 };
+use godel_domain::unit::WorkloadClass;
 
 use super::{
     moves::{MoveGroup, MoveProgram, count, number},

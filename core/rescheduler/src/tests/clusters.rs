@@ -1,13 +1,11 @@
 //! Clusters for tests, by a seed.
 
-use godel_domain::{
-    demand::Demand,
+use godel_base::{
     ids::{NodeId, RunningUnitId, UnitId},
-    node::Device,
     resources::{CPU, MEMORY, NETWORK, Resources},
     time::Millis,
-    unit::WorkloadClass,
 };
+use godel_domain::{demand::Demand, node::Device, unit::WorkloadClass};
 use godel_testkit::BuildDemand as _;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! How far letting a gang in stays from the cheapest moves: small clusters as integer programs, which share no code with the planner.
 
-use godel_domain::resources::CPU;
+use godel_base::resources::CPU;
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, Variable, constraint, microlp, variable};
 
 use super::clusters::{N_GPUS, NODE_CPU, Size, demand, random};

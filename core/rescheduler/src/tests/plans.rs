@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use godel_domain::{allocation::DeviceSet, ids::UnitId, resources::CPU, time::Millis, unit::WorkloadClass};
+use godel_base::{ids::UnitId, resources::CPU, time::Millis};
+use godel_domain::{allocation::DeviceSet, unit::WorkloadClass};
 
 use super::clusters::{demand, node, running, unit};
 use crate::{

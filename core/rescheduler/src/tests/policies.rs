@@ -159,7 +159,7 @@ proptest! {
 /// A cluster of nodes with four GPUs, and one unit a running unit: (node, GPUs it has, milliseconds that it ran).
 fn gpu_cluster(n_nodes: usize, placed: &[(usize, &[usize], u64)]) -> ClusterSnapshot {
     let mut snapshot = ClusterSnapshot {
-        now: godel_domain::time::Millis(10_000),
+        now: godel_base::time::Millis(10_000),
         nodes: (0..n_nodes).map(|at| node(at, 4)).collect(),
         ..ClusterSnapshot::default()
     };
@@ -167,7 +167,7 @@ fn gpu_cluster(n_nodes: usize, placed: &[(usize, &[usize], u64)]) -> ClusterSnap
         snapshot.units.push(unit(at, WorkloadClass::Training));
         let mut one = running(at, 0, *on, demand(500, u32::try_from(gpus.len()).unwrap(), 1_000));
         one.devices = gpus.iter().copied().collect();
-        one.started_at = godel_domain::time::Millis(10_000 - ran_ms);
+        one.started_at = godel_base::time::Millis(10_000 - ran_ms);
         snapshot.running.push(one);
     }
     snapshot
@@ -258,7 +258,7 @@ fn a_checkpoint_makes_a_move_cheaper() {
         plan.moves.iter().map(|one| one.id.unit.0).collect::<Vec<_>>()
     };
     assert_eq!(moved(&snapshot), [2]);
-    snapshot.running[0].checkpoint_at = Some(godel_domain::time::Millis(9_999));
+    snapshot.running[0].checkpoint_at = Some(godel_base::time::Millis(9_999));
     assert_eq!(moved(&snapshot), [1]);
 }
 

@@ -5,10 +5,8 @@
 
 use std::time::Duration;
 
-use godel_domain::{
-    allocation::DeviceSet,
-    resources::{CPU, MEMORY, NETWORK, Resources},
-};
+use godel_base::resources::{CPU, MEMORY, NETWORK, Resources};
+use godel_domain::allocation::DeviceSet;
 use proptest::prelude::*;
 
 use super::clusters::{Size, demand, random};

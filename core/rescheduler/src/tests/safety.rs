@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{time::Millis, unit::WorkloadClass};
+use godel_base::time::Millis;
+use godel_domain::unit::WorkloadClass;
 
 use super::clusters::{NODE_CPU, Size, demand, node, random, running, unit};
 use crate::{
@@ -95,7 +96,7 @@ fn a_batch_takes_no_more_of_a_unit_than_it_can_spare() {
         snapshot.units.truncate(1);
         snapshot.units[0].spare = spare;
         for (ordinal, one) in (0..).zip(&mut snapshot.running) {
-            one.id = godel_domain::ids::RunningUnitId::new(snapshot.units[0].id, ordinal, 0);
+            one.id = godel_base::ids::RunningUnitId::new(snapshot.units[0].id, ordinal, 0);
         }
         let plan = plan(pack(), &snapshot);
         assert_eq!((plan.moves.len(), plan.n_batches), (3, expected), "{spare}");

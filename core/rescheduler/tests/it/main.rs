@@ -1,17 +1,15 @@
 //! The example of `docs/policy-author.md` compiles and does what the text says.
 
+use godel_base::{
+    ids::{NodeId, RunningUnitId, UnitId},
+    resources::{CPU, Resources},
+    time::Millis,
+};
 use godel_core_rescheduler::{
     ClusterSnapshot, Layout, MeasuredUse, NodeFacts, NodeFilters, PlanLimits, RunningFacts, UnitFacts,
     make_plan, order_moves,
 };
-use godel_domain::{
-    allocation::DeviceSet,
-    demand::Demand,
-    ids::{NodeId, RunningUnitId, UnitId},
-    resources::{CPU, Resources},
-    time::Millis,
-    unit::WorkloadClass,
-};
+use godel_domain::{allocation::DeviceSet, demand::Demand, unit::WorkloadClass};
 
 use crate::vacate::Vacate;
 

@@ -5,15 +5,18 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{
+    ids::NodeId,
+    quantity,
+    quantity::MILLI_WHOLE,
+    resources::{RUNNING_UNITS, Resources},
+    words,
+};
 use godel_domain::{
     allocation::DeviceSet,
-    demand::{Demand, DeviceRequest, MILLI_WHOLE},
-    ids::NodeId,
+    demand::{Demand, DeviceRequest},
     node::{Device, NodeReport, NodeRuntime, RuntimeNeed},
-    quantity,
-    resources::{RUNNING_UNITS, Resources},
     unit::{TaskGroup, Template, UnitSpec},
-    words,
     zone::{CpuMode, ZonePolicy},
 };
 

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use godel_base::words;
 use godel_domain::{
     defaults::{AppliedDefault, ClassDefaults, DefaultValue, MinMember},
     limits::{MIN_MEMBER_MAX, REPLICAS_MAX},
     submission::GroupSubmission,
     unit::TaskGroup,
-    words,
 };
 
 use super::{GROUPS_MAX, ViolationList};
@@ -100,8 +100,8 @@ pub(super) fn min_member(
 
 #[cfg(test)]
 mod tests {
+    use godel_base::ids::UnitId;
     use godel_domain::{
-        ids::UnitId,
         running_units::RunningUnits,
         submission::{Given, GroupSubmission, Submission},
         unit::{UnitRecord, WorkloadClass},

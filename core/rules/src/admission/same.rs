@@ -203,7 +203,7 @@ fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskG
     let again = &again.template;
     let prefix = format!("{prefix}template.");
     let Demand { requests, devices, host_ports, zones } = demand;
-    let amounts = |resources: &godel_domain::resources::Resources| -> BTreeMap<String, i64> {
+    let amounts = |resources: &godel_base::resources::Resources| -> BTreeMap<String, i64> {
         resources.iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
     };
     let requests = (amounts(requests), amounts(&again.demand.requests));
@@ -263,8 +263,8 @@ fn maps<V: PartialEq>(
 
 #[cfg(test)]
 mod tests {
+    use godel_base::ids::UnitId;
     use godel_domain::{
-        ids::UnitId,
         running_units::RunningUnits,
         submission::{
             DeviceSubmission, Given, GroupSubmission, SpreadSubmission, Submission, UnitTermSubmission,

@@ -149,8 +149,8 @@ pub(crate) fn remove(group: &mut TaskGroup, ranges: &mut Vec<(u32, u32)>, stoppe
 
 #[cfg(test)]
 mod tests {
+    use godel_base::ids::{NodeId, Revision, UnitId};
     use godel_domain::{
-        ids::{NodeId, Revision, UnitId},
         running_units::{Bind, RunChange},
         submission::{GroupSubmission, Submission},
     };

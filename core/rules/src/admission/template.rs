@@ -2,10 +2,15 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use godel_base::{
+    duration,
+    quantity::GPU,
+    quantity::MILLI_WHOLE,
+    resources::{N_NAMES_MAX, Resources},
+};
 use godel_domain::{
     defaults::{AppliedDefault, DefaultValue},
-    demand::{Demand, DeviceRequest, MILLI_WHOLE, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, Pool},
-    duration,
+    demand::{Demand, DeviceRequest, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX, Pool},
     host_port::{HostPort, N_HOST_PORTS_MAX, Protocol},
     limits::{
         AMOUNT_MAX, AWAIT_COMMAND_MS_MAX, CHECKPOINT_EVERY_MS_MAX, CHECKPOINT_EVERY_MS_MIN,
@@ -14,8 +19,6 @@ use godel_domain::{
     names::{self, ENTRIES_MAX},
     node::{TaintEffect, Toleration},
     node_load::MaxLoad,
-    quantity::GPU,
-    resources::{N_NAMES_MAX, Resources},
     submission::{DeviceSubmission, Given, GroupSubmission, TolerationSubmission},
     unit::{RunSpec, Template, Volume},
 };

@@ -1,11 +1,13 @@
 mod violations;
 
+use godel_base::{
+    ids::{NodeId, Revision, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     allocation::DeviceSet,
-    ids::{NodeId, Revision, UnitId},
     limits::{ACTIVE_DEADLINE_MS_MAX, AMOUNT_MAX, MIN_RUN_MS_MAX, TTL_MS_MAX},
     node::{Device, NodeReport, NodeRuntime},
-    resources::Resources,
     running_units::{Bind, RunChange, RunningUnits},
     submission::{DeviceSubmission, SpreadSubmission},
     unit::{RestartPolicy, RunSpec, UnitRecord},

@@ -244,8 +244,8 @@ fn scaled(record: &UnitRecord, rows: &RunningUnits, wanted: &UnitSpec) -> Result
 
 #[cfg(test)]
 mod tests {
+    use godel_base::ids::{NodeId, Revision, UnitId};
     use godel_domain::{
-        ids::{NodeId, Revision, UnitId},
         running_units::{Bind, RunChange},
         submission::{GroupSubmission, Submission},
     };

@@ -2,12 +2,16 @@
 
 use std::borrow::Cow;
 
+use godel_base::{
+    quantity,
+    quantity::MILLI_WHOLE,
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_domain::{
     defaults::{AppliedDefault, DefaultValue},
-    demand::{DeviceRequest, DeviceTerms, MILLI_WHOLE, Pool},
+    demand::{DeviceRequest, DeviceTerms, Pool},
     limits::{AMOUNT_MAX, amount_out_of_range},
-    names, quantity,
-    resources::{CPU, MEMORY, Resources},
+    names,
     submission::{AskedCpuMode, Given, ZoneSubmission},
     zone::{CpuMode, ZonePolicy, ZoneRequest},
 };

@@ -50,9 +50,9 @@ pub fn budgets(known: &Budgets, changes: &[BudgetChange]) -> Result<(), Vec<Viol
 
 #[cfg(test)]
 mod tests {
+    use godel_base::ids::Revision;
     use godel_domain::{
         budget_spec::{Amount, Limit},
-        ids::Revision,
         names::ENTRIES_MAX,
     };
 

@@ -1,7 +1,7 @@
 //! An application that takes and gives back containers for days stays small, and no ordinal comes back.
 
+use godel_base::ids::{NodeId, UnitId};
 use godel_domain::{
-    ids::{NodeId, UnitId},
     lifecycle::{Counts, Soft, UnitPhase, phase},
     running_units::{Bind, EvictionReason, RunChange, Statuses},
     submission::{Given, GroupChanges, GroupSubmission, Submission},

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
+use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
-    ids::{Revision, UnitId},
     label_expression::parse,
     node::Toleration,
     running_units::{Bind, Evict, EvictionReason, Phase, RunChange, Statuses},

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
-use godel_domain::seed::mix;
+use godel_base::seed::mix;
 
 use super::*;
 

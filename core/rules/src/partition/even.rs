@@ -2,7 +2,7 @@
 //! alike, and have neighbouring ids, so neighbours go to different schedulers; a scheduler that owns no node of a kind
 //! would have to place on others' nodes, and meet them there.
 
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 
 use super::{OwnedNodes, Strategy, Traits};
 

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{
-    change::{Block, Change, Partition, PartitionMode},
-    ids::{NodeId, Revision},
-};
+use godel_base::ids::{NodeId, Revision};
+use godel_domain::change::{Block, Change, Partition, PartitionMode};
 
 /// How nodes are split, as recorded.
 #[derive(Clone, Debug, Default)]

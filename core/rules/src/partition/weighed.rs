@@ -7,7 +7,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 
 use super::{OwnedNodes, Strategy, Traits};
 

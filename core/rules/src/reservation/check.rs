@@ -79,11 +79,11 @@ pub fn reservations(
 
 #[cfg(test)]
 mod tests {
+    use godel_base::resources::Resources;
     use godel_domain::{
         demand::{Demand, DeviceRequest, DeviceTerms},
         names::ENTRIES_MAX,
         reservation_spec::N_SLOTS_MAX,
-        resources::Resources,
         zone::{CpuMode, ZonePolicy, ZoneRequest},
     };
 

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
+use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     hold::MovementTarget,
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
     running_units::{Bind, Evict, EvictionReason, RunChange, Statuses},
     unit::{Template, WorkloadClass},
 };

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use godel_base::{
+    ids::{ReplicaId, UnitId},
+    time::Millis,
+};
 use godel_domain::{
     decision::{Claim, Decision, GroupPlacement, Outcome, RejectionReason},
     hold::Hold,
-    ids::{ReplicaId, UnitId},
     refusals::{RefusalCount, Refusals, WaitReason},
-    time::Millis,
     unit_report::ReportState,
 };
 use godel_placement::place::templates::Templates;

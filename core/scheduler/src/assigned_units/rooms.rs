@@ -7,8 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use godel_base::ids::NodeId;
 use godel_cluster::Cluster;
-use godel_domain::{ids::NodeId, unit_report::RoomReport};
+use godel_domain::unit_report::RoomReport;
 use godel_placement::place::{Placer, templates::TemplateId};
 
 use super::AssignedUnits;

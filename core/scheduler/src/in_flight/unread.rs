@@ -5,10 +5,8 @@
 
 use std::collections::VecDeque;
 
-use godel_domain::{
-    decision::{Decision, GroupPlacement},
-    ids::{ReplicaId, Revision, UnitId},
-};
+use godel_base::ids::{ReplicaId, Revision, UnitId};
+use godel_domain::decision::{Decision, GroupPlacement};
 
 /// Decisions that were answered and not read yet.
 #[derive(Debug, Default)]
@@ -92,7 +90,7 @@ fn put(queue: &mut VecDeque<(Revision, Decision)>, revision: Revision, decision:
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::ids::NodeId;
+    use godel_base::ids::NodeId;
 
     use super::*;
 

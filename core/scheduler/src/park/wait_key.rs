@@ -1,6 +1,6 @@
 //! What a parked unit lacks: units that lack the same wait as one group.
 
-use godel_domain::ids::UnitId;
+use godel_base::ids::UnitId;
 use godel_placement::place::templates::{TemplateId, Templates};
 use godel_queueing::QueueIdx;
 use smallvec::SmallVec;

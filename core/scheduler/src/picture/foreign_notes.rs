@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, Revision},
     time::Millis,
 };

@@ -1,11 +1,11 @@
 //! A unit's turn: nodes on which its room is gathered as it becomes free. And the other side of it: who is admitted to what
 //! others gather.
 
+use godel_base::ids::{NodeId, ReplicaId, RunningUnitId};
 use godel_cluster::{TopologyLevel, UnitRules};
 use godel_domain::{
     decision::{Claim, GroupPlacement},
     hold::Borrower,
-    ids::{NodeId, ReplicaId, RunningUnitId},
 };
 use godel_placement::gang::{self, GroupAsk};
 

@@ -7,11 +7,9 @@
 //! What comes later goes where the rest of its group is: where the topology is required nowhere else, and where it is preferred to the
 //! narrowest domain around the rest that has room.
 
+use godel_base::ids::{NodeId, ReplicaId};
 use godel_cluster::{GroupRules, Owned, SegmentRule, UnitRules};
-use godel_domain::{
-    decision::GroupPlacement,
-    ids::{NodeId, ReplicaId},
-};
+use godel_domain::decision::GroupPlacement;
 use godel_placement::place::templates::TemplateId;
 
 use super::{

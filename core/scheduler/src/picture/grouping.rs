@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::UnitId;
 use godel_cluster::{NodeGroups, Owned, ShapeId, TopologyKeys, TopologyLevel, UnitRules};
-use godel_domain::ids::UnitId;
 use godel_framework::{
     point::{GroupInput, GroupLevel, Split},
     profile::Groupers,

@@ -4,11 +4,9 @@
 //! Which places a unit gets is decided before; here its places are dealt out to its ordinals. Domains keep the order in which
 //! they were taken.
 
+use godel_base::ids::{ReplicaId, RunningUnitId};
 use godel_cluster::TopologyLevel;
-use godel_domain::{
-    decision::GroupPlacement,
-    ids::{ReplicaId, RunningUnitId},
-};
+use godel_domain::decision::GroupPlacement;
 use rustc_hash::FxHashMap;
 
 use super::{Picture, Try, grouping::levels_of_keys};

@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 
+use godel_base::ids::{NodeId, ReplicaId, RunningUnitId, UnitId};
 use godel_cluster::{Cluster, Owned, ShapeId};
 use godel_domain::{
     decision::{Claim, GroupPlacement},
     demand::Pool,
-    ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
 };
 use godel_framework::{
     plugins::movement::{entered_on, target_of},

@@ -5,11 +5,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{NodeId, ReplicaId};
 use godel_cluster::{GroupRef, NodeGroups, Owned, SegmentRule, TopologyLevel};
-use godel_domain::{
-    decision::GroupPlacement,
-    ids::{NodeId, ReplicaId},
-};
+use godel_domain::decision::GroupPlacement;
 
 use super::{Picture, Try, placing::append, topology::look_within};
 use crate::assigned_unit::{AssignedUnit, GroupWork};

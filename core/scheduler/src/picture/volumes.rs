@@ -1,9 +1,7 @@
 //! Replicas whose volumes a node keeps go back to that node, and wait for it.
 
-use godel_domain::{
-    decision::GroupPlacement,
-    ids::{NodeId, ReplicaId},
-};
+use godel_base::ids::{NodeId, ReplicaId};
+use godel_domain::decision::GroupPlacement;
 
 use super::Picture;
 use crate::assigned_unit::{AssignedUnit, GroupWork};

@@ -4,11 +4,9 @@
 //! is searched once more. Domains are compared by the costs by which a search without domains compares nodes, in the order of the
 //! profile. Here the ranks of victims are their priorities: all of a decision claim from queues together, wherever they are.
 
+use godel_base::ids::{RunningUnitId, UnitId};
 use godel_cluster::{Owned, TopologyLevel};
-use godel_domain::{
-    ids::{RunningUnitId, UnitId},
-    running_units::RunningUnits,
-};
+use godel_domain::running_units::RunningUnits;
 use godel_framework::{
     plugins::victims::whole_gang::{group_minima, min_member, staying},
     point::{CountedVictim, Rank, Seeker},

@@ -4,12 +4,11 @@
 //! can be made to leave: it knows when that is worth another try. What the unit takes and what its victims give up is counted
 //! as the binder counts it, so that one decision names all victims, for the queue and for room on nodes.
 
+use godel_base::{ids::UnitId, time::Millis};
 use godel_cluster::{Cluster, Owned};
 use godel_domain::{
     decision::{GroupPlacement, Preemption},
-    ids::UnitId,
     refusals::{RefusalCount, Refusals, WaitReason},
-    time::Millis,
 };
 use godel_framework::point::Seeker;
 use godel_placement::{
@@ -357,7 +356,7 @@ fn full_words(quota: &Quota, lacks: &[Lack], n_loops: usize) -> String {
     match n_loops {
         0 => full.to_string(),
         n => {
-            let spared = godel_domain::words::count(n, "unit");
+            let spared = godel_base::words::count(n, "unit");
             format!("{full}; {spared} spared that preempted this one before")
         }
     }

@@ -10,11 +10,9 @@
 //! nothing more. So a domain that is dear by itself may be the cheapest together with another one: where units leave from several
 //! domains, segments are tried in all combinations as well, as far as the tries go.
 
+use godel_base::ids::{NodeId, ReplicaId, RunningUnitId, UnitId};
 use godel_cluster::{GroupRef, UnitRules};
-use godel_domain::{
-    decision::{Claim, GroupPlacement, NodeVictims, Preemption},
-    ids::{NodeId, ReplicaId, RunningUnitId, UnitId},
-};
+use godel_domain::decision::{Claim, GroupPlacement, NodeVictims, Preemption};
 use godel_framework::{plugins::victims::whole_gang::min_member, point::Seeker, registry::CandidateKey};
 use godel_placement::preempt::N_VICTIMS_MAX;
 

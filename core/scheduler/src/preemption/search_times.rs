@@ -1,6 +1,6 @@
 //! When parked units search for victims again, though no room has come free.
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 
 use crate::park::{Parked, WaitKey};
 

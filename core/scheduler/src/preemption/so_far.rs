@@ -1,10 +1,8 @@
 //! Who leaves for a decision while it is put together, and which hold each of them backs.
 
+use godel_base::ids::RunningUnitId;
 use godel_cluster::Cluster;
-use godel_domain::{
-    decision::{GroupPlacement, NodeVictims, Preemption},
-    ids::RunningUnitId,
-};
+use godel_domain::decision::{GroupPlacement, NodeVictims, Preemption};
 use godel_placement::preempt::SoFar;
 
 /// Adds victims to those that leave the same node for the same task group.

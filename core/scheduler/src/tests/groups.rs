@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use godel_base::ids::RunningUnitId;
 use godel_domain::{
     allocation::Allocation,
-    ids::RunningUnitId,
     unit_affinity::{NODE, UnitAffinity, UnitTerm},
     unit_topology::UnitTopology,
 };

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     change::{Commit, PartitionMode},
     hold::{Hold, MovementTarget},
-    ids::{HoldId, RunningUnitId},
     queue_spec::QueueSpec,
     running_units::{Evict, EvictionReason, Requeue, Statuses},
     unit_topology::{Segments, UnitTopology},

@@ -1,10 +1,10 @@
 //! Units that find no place, with the real binder behind them.
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_core_binder::{Accepted, Binder, HoldWork, Verdict};
 use godel_domain::{
     change::{Commit, Partition, PartitionMode},
     hold::{Hold, Slot},
-    ids::{HoldId, RunningUnitId},
     pause::{Pause, Scope},
     priority_classes::PriorityClasses,
     queue_spec::{PriorityClass, QueueSpec},
@@ -384,7 +384,7 @@ fn own_nodes_come_first_and_strictly_only() {
 }
 
 fn queue(path: &str, min_cpu: i64) -> Change {
-    let min = BTreeMap::from([(godel_domain::resources::CPU.to_owned(), min_cpu)]);
+    let min = BTreeMap::from([(godel_base::resources::CPU.to_owned(), min_cpu)]);
     Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(path) }))
 }
 

@@ -142,7 +142,7 @@ fn weights_and_amounts_are_kept() {
 /// A part of all memory as it is shown.
 fn part_of_memory(part: i128, whole: i128) -> String {
     let amount = i64::try_from((1_000i128 << 30) * part / whole).unwrap();
-    godel_domain::quantity::show_queued("memory", amount)
+    godel_base::quantity::show_queued("memory", amount)
 }
 
 #[test]

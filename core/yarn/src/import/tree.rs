@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::resources::{CPU, MEMORY};
 use godel_domain::{
     names::QUEUE_DEPTH_MAX,
     queue_spec::{WEIGHT_DEFAULT, WEIGHT_MAX},
-    resources::{CPU, MEMORY},
 };
 
 use crate::{

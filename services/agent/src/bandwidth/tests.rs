@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godel_domain::resources::Resources;
+use godel_base::resources::Resources;
 use godel_testkit::skip;
 use rustix::{
     fd::AsFd as _,

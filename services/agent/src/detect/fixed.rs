@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, io, ops::Range, path::Path};
 
+use godel_base::{
+    quantity,
+    resources::{MEMORY, Resources},
+};
 use godel_domain::{
     demand::N_DEVICES_MAX,
     names::{self, NAME_LEN_MAX, NAMESPACE_LEN_MAX},
     node::{Device, DeviceDetails},
-    quantity,
-    resources::{MEMORY, Resources},
     zone::Zone,
 };
 use godel_wire::from_proto;

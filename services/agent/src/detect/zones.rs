@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::resources::{CPU, MEMORY, Resources};
 use godel_domain::{
     allocation::N_ZONES_MAX,
-    resources::{CPU, MEMORY, Resources},
     zone::{N_CORES_MAX, Zone},
 };
 

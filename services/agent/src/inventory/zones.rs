@@ -1,10 +1,10 @@
 //! Zones, links and divided devices of simulated nodes: `sockets=2,numa=4,l3=8,threads=2`, `link=nvlink`, `mig=2:A100-40GB`.
 
+use godel_base::resources::{CPU, MEMORY, Resources};
 use godel_domain::{
     allocation::N_ZONES_MAX,
     demand::N_DEVICES_MAX,
     node::{Device, DeviceDetails, DeviceProfile},
-    resources::{CPU, MEMORY, Resources},
     zone::{N_CORES_MAX, Zone},
 };
 

@@ -36,7 +36,8 @@ impl NodeLife {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{run_end::RunEndReason, time::Millis};
+    use godel_base::time::Millis;
+    use godel_domain::run_end::RunEndReason;
 
     use super::*;
     use crate::life::{Backoff, Orders};

@@ -1,6 +1,7 @@
 use std::{fs, path::Path};
 
-use godel_domain::{resources::Resources, zone::Zone};
+use godel_base::resources::Resources;
+use godel_domain::zone::Zone;
 
 use super::*;
 

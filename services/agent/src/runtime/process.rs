@@ -5,10 +5,8 @@
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
-use godel_domain::{
-    run_end::{RunEnd, RunEndReason},
-    time::Millis,
-};
+use godel_base::time::Millis;
+use godel_domain::run_end::{RunEnd, RunEndReason};
 use godel_membership::agent_admission::AssignmentRefusal;
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};

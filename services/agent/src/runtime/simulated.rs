@@ -3,7 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_domain::{run_end::RunEndReason, time::Millis};
+use godel_base::time::Millis;
+use godel_domain::run_end::RunEndReason;
 use rustc_hash::FxHashSet;
 
 use super::{Event, NOT_STARTED, Run, Runtime};

@@ -7,7 +7,7 @@
 //! Each node has at most one look ahead of it, at the earliest moment at which something may have to stop. Looks
 //! that are due come before anything else that a wake-up brings, hence also first after a pause of the process.
 
-use godel_domain::time::Millis;
+use godel_base::time::Millis;
 use godel_proto::v1::{self, session_response::Message};
 
 use super::Shard;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_domain::ids::StoreId;
+use godel_base::ids::StoreId;
 use godel_kit::status::{has_reason, reason, retry_after};
 use godel_proto::v1;
 use rand::RngExt as _;

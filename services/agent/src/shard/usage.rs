@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::{demand::Pool, node_load::LoadAmounts, time::Millis};
+use godel_base::time::Millis;
+use godel_domain::{demand::Pool, node_load::LoadAmounts};
 use godel_proto::v1;
 use tokio::sync::mpsc;
 
@@ -252,8 +253,8 @@ pub(super) fn load_of(used: Weight) -> LoadAmounts {
 /// Use on the wire.
 pub(super) fn usage_of(used: Weight) -> v1::Resources {
     let amounts = [
-        (godel_domain::resources::CPU.to_owned(), used.cpu_milli),
-        (godel_domain::resources::MEMORY.to_owned(), used.memory),
+        (godel_base::resources::CPU.to_owned(), used.cpu_milli),
+        (godel_base::resources::MEMORY.to_owned(), used.memory),
     ];
     v1::Resources { amounts: amounts.into_iter().collect() }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, ffi::OsString, time::Duration};
 
 use fake::{Fake, assign, assignment, simulated, stop_request};
 use godel_agent::{Config, Deps, Mode, NodeDef, Stats, inventory};
-use godel_domain::resources::Resources;
+use godel_base::resources::Resources;
 use godel_kit::{CancellationToken, clock::SystemClock, config::HumanDuration};
 use godel_proto::v1::{self, RunPhase};
 use tokio::{sync::watch, task::JoinHandle};

@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
+use godel_base::ids::UnitId;
 use godel_domain::{
     change::Change,
-    ids::UnitId,
     running_units::{RunChange, RunningUnit, RunningUnits},
     unit::UnitRecord,
 };

@@ -60,7 +60,7 @@ async fn a_claim_is_held_and_bound_by_the_next_leader() {
     assert_eq!((hold.unit_id, hold.node_id, hold.ordinals.as_slice()), (2, node, &[0][..]));
     assert_eq!(hold.victims.len(), 2);
     let rows = state.rows(1).await;
-    assert_eq!(rows.preemptors(), [godel_domain::ids::UnitId(2)]);
+    assert_eq!(rows.preemptors(), [godel_base::ids::UnitId(2)]);
     // The first wins.
     let late = units.put(&standing(99, unit(3, 1, 1, 600))).await;
     let late = stream.decide(claim(place(4, 3, late, &[(0, node)]), node, 1, &[0, 1])).await;

@@ -1,10 +1,8 @@
 //! Requests to the binder: make running units leave that nobody wants any more.
 
+use godel_base::ids::{StoreId, UnitId};
 use godel_core_dispatcher::EvictRequest;
-use godel_domain::{
-    ids::{StoreId, UnitId},
-    running_units::EvictionReason,
-};
+use godel_domain::running_units::EvictionReason;
 use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient};
 use tokio::sync::mpsc;

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
+use godel_base::words::{count, one_or};
 use godel_core_dispatcher::{
     DeleteRefusal, EndedView, Unresolved,
     leader::{ChangeFailure, NameHolder, NotSubmitted, TxnFailure},
 };
-use godel_domain::{
-    txn::TxnRefusalReason,
-    unit::UnitSpec,
-    words::{count, one_or},
-};
+use godel_domain::{txn::TxnRefusalReason, unit::UnitSpec};
 use godel_kit::status;
 use godel_rules::admission::retry::RetryRefusal;
 use tonic::{Code, Status};

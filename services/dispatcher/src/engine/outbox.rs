@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_base::ids::{Revision, UnitId};
 use godel_core_dispatcher::{
     Dispatcher, EvictRequest, SessionId,
     leader::{
@@ -15,7 +16,6 @@ use godel_core_dispatcher::{
 };
 use godel_domain::{
     change::Partition,
-    ids::{Revision, UnitId},
     txn::TxnRefusalReason,
     unit::{UnitRecord, UnitSpec},
 };

@@ -3,11 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use godel_base::ids::{IdMap, UnitId};
 use godel_core_dispatcher::{Assignment, EvictRequest, SessionId, leader::Outgoing};
-use godel_domain::{
-    ids::{IdMap, UnitId},
-    unit::UnitRecord,
-};
+use godel_domain::unit::UnitRecord;
 use godel_kit::{CancellationToken, message::field_len};
 use godel_proto::{raw, v1};
 use godel_wire::to_proto;

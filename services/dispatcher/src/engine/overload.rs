@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{IdMap, UnitId};
 use godel_core_dispatcher::Dispatcher;
-use godel_domain::ids::{IdMap, UnitId};
 use godel_rules::overload::{self, OverloadLimits};
 use tokio::time::Instant;
 

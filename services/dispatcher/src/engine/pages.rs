@@ -1,7 +1,8 @@
 //! Pages of lists and single records, as the API shows them.
 
+use godel_base::ids::UnitId;
 use godel_core_dispatcher::Dispatcher;
-use godel_domain::{ids::UnitId, queue_spec::DEFAULT_QUEUE};
+use godel_domain::queue_spec::DEFAULT_QUEUE;
 use godel_kit::status;
 use godel_proto::v1;
 use tonic::{Code, Status};

@@ -9,11 +9,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use godel_core_dispatcher::Dispatcher;
-use godel_domain::{
+use godel_base::{
     ids::{Revision, StoreId, UnitId},
     time::Millis,
 };
+use godel_core_dispatcher::Dispatcher;
 use godel_kit::{
     room::{MessageSender, Share},
     status,

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::Revision;
 use godel_core_dispatcher::{leader::Edited, record_changes::Edit};
-use godel_domain::{budget_spec::BudgetSpec, ids::Revision, record_change::RecordChange};
+use godel_domain::{budget_spec::BudgetSpec, record_change::RecordChange};
 use godel_kit::status;
 use godel_proto::v1::{self, budget_service_server::BudgetService};
 use godel_rules::budget::check::BudgetChange;

@@ -6,12 +6,9 @@ use std::{
     time::Duration,
 };
 
+use godel_base::ids::{Epoch, NodeId, Revision, StoreId, UnitId};
 use godel_core_dispatcher::{Attach, ModeChoice, SchedulerCounts, SessionId, read::SchedulerView};
-use godel_domain::{
-    change::PartitionMode,
-    ids::{Epoch, NodeId, Revision, StoreId, UnitId},
-    names,
-};
+use godel_domain::{change::PartitionMode, names};
 use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX, status};
 use godel_proto::v1::{
     self, attach_request::Message as Up, dispatch_service_server::DispatchService,

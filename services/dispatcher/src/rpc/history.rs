@@ -1,7 +1,7 @@
 //! Pages of ended units, as accounting asks for them.
 
+use godel_base::ids::UnitId;
 use godel_core_dispatcher::history::{HistoryChunk, HistoryFilter};
-use godel_domain::ids::UnitId;
 use godel_kit::status;
 use godel_proto::v1;
 use godel_wire::{BadField, to_proto};

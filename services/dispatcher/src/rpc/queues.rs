@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::Revision;
 use godel_core_dispatcher::{
     leader::Edited,
     record_changes::{Edit, EditOutcome},
 };
 use godel_domain::{
-    ids::Revision,
     names,
     queue_spec::{PriorityClass, QueueSpec},
     record_change::RecordChange,

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::Revision;
 use godel_core_dispatcher::{leader::Edited, record_changes::Edit};
-use godel_domain::{ids::Revision, record_change::RecordChange, reservation_spec::ReservationSpec};
+use godel_domain::{record_change::RecordChange, reservation_spec::ReservationSpec};
 use godel_kit::status;
 use godel_proto::v1::{self, reservation_service_server::ReservationService};
 use godel_rules::reservation::check::ReservationChange;

@@ -5,14 +5,12 @@ use std::{
     time::Duration,
 };
 
+use godel_base::ids::{Revision, StoreId};
 use godel_core_dispatcher::{
     leader::{UnitChange, UnitChangeKind},
     read::ListFilter,
 };
-use godel_domain::{
-    ids::{Revision, StoreId},
-    names,
-};
+use godel_domain::names;
 use godel_kit::{
     client::{Directory, retry_idempotent},
     message::RECEIVED_BYTES_MAX,

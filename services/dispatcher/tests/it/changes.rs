@@ -1,9 +1,7 @@
 //! Cancel, scale, watch, retention.
 
-use godel_domain::{
-    ids::UnitId,
-    running_units::{Phase, RunChange, Statuses},
-};
+use godel_base::ids::UnitId;
+use godel_domain::running_units::{Phase, RunChange, Statuses};
 use godel_kit::status::{has_reason, reason};
 use godel_proto::v1::{self, node_service_client::NodeServiceClient, session_request};
 use godel_wire::to_proto;

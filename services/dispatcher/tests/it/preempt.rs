@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     demand::Demand,
     hold::Hold,
-    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     running_units::{Evict, EvictionReason, RunChange},
 };
 use godel_proto::v1;

@@ -3,10 +3,10 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use godel_base::ids::{NodeId, UnitId};
 use godel_dispatcher::{Config, Deps};
 use godel_domain::{
     allocation::DeviceSet,
-    ids::{NodeId, UnitId},
     running_units::{Bind, Evict, EvictionReason, RunChange},
 };
 use godel_kit::{

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use godel_domain::ids::Epoch;
+use godel_base::ids::Epoch;
 use godel_proto::v1::{self, member_service_client::MemberServiceClient};
 use parking_lot::Mutex;
 use tokio::sync::watch;

@@ -3,7 +3,7 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::ids::Epoch;
+use godel_base::ids::Epoch;
 use godel_proto::v1::{self, state_service_client::StateServiceClient};
 use tokio::time::Instant;
 use tonic::{Code, Status};

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref, str::FromStr, time::Duration};
 
-use godel_domain::duration::{self, BadDuration};
+use godel_base::duration::{self, BadDuration};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A duration written for people.

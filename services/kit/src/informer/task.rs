@@ -3,9 +3,9 @@
 use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
+use godel_base::ids::{Revision, StoreId};
 use godel_domain::{
     change::{Change, Commit},
-    ids::{Revision, StoreId},
     task_group_record::UnitJoin,
     unreadable::Subject,
 };

@@ -1,11 +1,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use godel_base::{
+    ids::{NodeId, Revision, StoreId, UnitId},
+    resources::Resources,
+};
 use godel_domain::{
     change::{Change, Commit},
-    ids::{NodeId, Revision, StoreId, UnitId},
     queue_spec::QueueSpec,
-    resources::Resources,
     running_units::{Bind, Evict, EvictionReason, RunChange, RunningUnits},
     unreadable::{Subject, Unreadable},
 };

@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, atomic::AtomicI64},
 };
 
+use godel_base::ids::Revision;
 use godel_domain::{
     change::Change,
     frozen::{Frozen, Noted},
-    ids::Revision,
     unreadable::Subject,
 };
 use prometheus_client::metrics::gauge::Gauge;

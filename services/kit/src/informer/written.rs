@@ -4,7 +4,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_domain::{change::Change, ids::UnitId, unit::UnitRecord};
+use godel_base::ids::UnitId;
+use godel_domain::{change::Change, unit::UnitRecord};
 use godel_proto::raw;
 use parking_lot::Mutex;
 

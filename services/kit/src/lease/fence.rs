@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::ids::{Epoch, StoreId};
+use godel_base::ids::{Epoch, StoreId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

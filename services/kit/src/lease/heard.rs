@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_domain::duration;
+use godel_base::duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

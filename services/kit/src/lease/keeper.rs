@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godel_domain::ids::{Epoch, Revision, StoreId};
+use godel_base::ids::{Epoch, Revision, StoreId};
 use godel_proto::v1::{self, member_service_client::MemberServiceClient};
 use tokio::{
     sync::watch,

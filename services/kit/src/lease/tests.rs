@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use godel_domain::ids::{Epoch, StoreId};
+use godel_base::ids::{Epoch, StoreId};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 

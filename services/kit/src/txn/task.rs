@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use godel_proto::{
     raw,
     v1::{self, state_service_client::StateServiceClient},

@@ -1,8 +1,6 @@
 use bytes::Bytes;
-use godel_domain::{
-    ids::{Epoch, NodeId, Revision, StoreId},
-    txn::TxnRefusalReason,
-};
+use godel_base::ids::{Epoch, NodeId, Revision, StoreId};
+use godel_domain::txn::TxnRefusalReason;
 use godel_wire::to_proto;
 
 use super::{Conditions, Receipt, TXN_BYTES_MAX, TxnError, TxnPipeline};
@@ -13,7 +11,7 @@ use crate::{
 };
 
 fn op(node: u32) -> Vec<Bytes> {
-    vec![to_proto::put_node_allocatable(NodeId(node), &godel_domain::resources::Resources::default())]
+    vec![to_proto::put_node_allocatable(NodeId(node), &godel_base::resources::Resources::default())]
 }
 
 fn pipeline(served: &Served, max_in_flight: usize) -> (TxnPipeline, Fence) {

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{quantity, quantity::MILLI_WHOLE, resources::Resources};
 use godel_core_rescheduler::{
     Aim, Binpack, Colocation, Defragmentation, FailureDomainSpread, LoadBalance, PolicyConfig, PolicyScope,
     RescheduleKind, Trigger, TypicalDemand,
 };
-use godel_domain::{
-    demand::{Demand, DeviceRequest, MILLI_WHOLE},
-    quantity,
-    resources::Resources,
-};
+use godel_domain::demand::{Demand, DeviceRequest};
 use godel_kit::config::HumanDuration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use godel_base::ids::UnitId;
 use godel_core_rescheduler::{MoveReply, MovementMove, MovementPhase, MovementRecord};
-use godel_domain::{decision::RejectionReason, ids::UnitId};
+use godel_domain::decision::RejectionReason;
 use godel_kit::{
     status,
     txn::{Conditions, TXN_BYTES_MAX, TxnError},

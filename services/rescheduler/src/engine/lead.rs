@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use godel_base::ids::UnitId;
 use godel_core_rescheduler::MovementDriver;
-use godel_domain::{ids::UnitId, requested_move::MOVEMENT_LEN_MAX};
+use godel_domain::requested_move::MOVEMENT_LEN_MAX;
 use godel_kit::{
     client::{Backoff, Channel},
     informer::{FollowEvent, list_page},

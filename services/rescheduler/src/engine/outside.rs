@@ -7,8 +7,8 @@ use std::{
     time::SystemTime,
 };
 
+use godel_base::{ids::UnitId, time::Millis};
 use godel_core_rescheduler::{MeasuredUse, NodeUseTable, RescheduleKind, UsageHistory, UsageTable};
-use godel_domain::{ids::UnitId, time::Millis};
 use godel_kit::{client::Channel, message::RECEIVED_BYTES_MAX, task};
 use godel_proto::v1::{self, bind_service_client::BindServiceClient, node_service_client::NodeServiceClient};
 use tonic::Status;

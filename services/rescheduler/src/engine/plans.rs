@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_core_rescheduler::{
-    MoveLog, MovementRecord, OrderedPlan, PlanTerms, RescheduleConfig, RunCause, plan_policy, plan_room,
-};
-use godel_domain::{
+use godel_base::{
     ids::{Epoch, Revision, UnitId},
     seed::mix,
+};
+use godel_core_rescheduler::{
+    MoveLog, MovementRecord, OrderedPlan, PlanTerms, RescheduleConfig, RunCause, plan_policy, plan_room,
 };
 use godel_kit::{status, task};
 use godel_proto::v1;

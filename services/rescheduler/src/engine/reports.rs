@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_domain::{
-    duration,
-    ids::RunningUnitId,
-    time::Millis,
-    unit::{TaskGroup, UnitRecord},
-};
+use godel_base::{duration, ids::RunningUnitId, time::Millis};
+use godel_domain::unit::{TaskGroup, UnitRecord};
 use godel_kit::status;
 use godel_proto::v1;
 use godel_wire::BadField;

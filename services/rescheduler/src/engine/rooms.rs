@@ -1,7 +1,7 @@
 //! Gangs that have waited for room for long ask for it by themselves, if the nodes alone keep them out.
 
+use godel_base::ids::UnitId;
 use godel_core_rescheduler::lacks_room_alone;
-use godel_domain::ids::UnitId;
 use godel_kit::task;
 use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
 use tonic::Status;

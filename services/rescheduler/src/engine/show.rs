@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
+use godel_base::duration;
 use godel_core_rescheduler::{MovementRecord, PolicyConfig, RunCause, RunRefusal, Trigger};
-use godel_domain::duration;
 use godel_kit::{
     message::MESSAGE_BYTES_MAX,
     status::{self, reason},

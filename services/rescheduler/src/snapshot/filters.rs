@@ -8,12 +8,10 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::ids::{NodeId, RunningUnitId, UnitId};
 use godel_cluster::{Cluster, ShapeId};
 use godel_core_rescheduler::{Filters, Layout, NodeFilters, NodeIdx, RefusedMoves, RunIdx};
-use godel_domain::{
-    allocation::Allocation,
-    ids::{NodeId, RunningUnitId, UnitId},
-};
+use godel_domain::allocation::Allocation;
 use godel_framework::{NodeAsk, NodeRequirements, UnitAsk};
 use rustc_hash::FxHashMap;
 

@@ -1,9 +1,9 @@
 //! What keeps running units where they are: everything that the binder refuses for their own sake, and what their units say of moves.
 
+use godel_base::ids::{RunningUnitId, UnitId};
 use godel_core_rescheduler::KeptReason;
 use godel_domain::{
     demand::Pool,
-    ids::{RunningUnitId, UnitId},
     running_units::{Phase, RunningUnit, RunningUnits},
     unit::{OnBelowMin, OnEviction, UnitRecord, UnitSpec, WorkloadClass},
 };

@@ -3,13 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::ids::{IdMap, NodeId, ReplicaId, RunningUnitId, UnitId};
 use godel_core_rescheduler::{MemberLimit, NodeFacts, OrderedPlan};
 use godel_domain::{
-    allocation::Allocation,
-    ids::{IdMap, NodeId, ReplicaId, RunningUnitId, UnitId},
-    label_expression::LabelExpression,
-    running_units::RunningUnits,
-    unit::UnitRecord,
+    allocation::Allocation, label_expression::LabelExpression, running_units::RunningUnits, unit::UnitRecord,
     unit_affinity::NODE,
 };
 

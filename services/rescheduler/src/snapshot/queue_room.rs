@@ -3,8 +3,9 @@
 //!
 //! Summed for each plan, and only where units have such replacements and queues such limits.
 
+use godel_base::ids::UnitId;
 use godel_cluster::GroupDeltas;
-use godel_domain::{demand::Demand, ids::UnitId, unit::UnitRecord};
+use godel_domain::{demand::Demand, unit::UnitRecord};
 use godel_queueing::{AskId, Need, PayerIdx, Quota};
 use rustc_hash::FxHashMap;
 

@@ -1,8 +1,8 @@
 //! Where running units may be moved because of the others of their unit, and who may not be moved at all.
 
+use godel_base::ids::Revision;
 use godel_domain::{
     change::Change,
-    ids::Revision,
     running_units::{Bind, RunChange, Statuses},
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},

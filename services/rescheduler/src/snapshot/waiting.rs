@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::NodeId;
 use godel_core_rescheduler::{GangPart, NodeFacts, OrderedPlan, WaitingGang};
 use godel_domain::{
     demand::Pool,
-    ids::NodeId,
     lifecycle,
     running_units::RunningUnits,
     unit::UnitRecord,

@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use godel_domain::{
-    ids::Revision,
-    running_units::{RunChange, RunningUnits},
-};
+use godel_base::ids::Revision;
+use godel_domain::running_units::{RunChange, RunningUnits};
 use godel_proto::v1;
 use godel_wire::ops;
 use prost::Message as _;

@@ -5,7 +5,7 @@ use std::{
     ops::Bound::{Excluded, Unbounded},
 };
 
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 use rustc_hash::FxHashMap;
 
 /// Names and uids of all nodes.

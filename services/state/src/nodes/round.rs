@@ -1,11 +1,8 @@
 //! One commit of node records: pure composition of jobs into operations, and what each job gets as its answer.
 
 use bytes::Bytes;
-use godel_domain::{
-    ids::NodeId,
-    node::{NodeUsage, Quarantine, Taint, TaintEffect},
-    words,
-};
+use godel_base::{ids::NodeId, words};
+use godel_domain::node::{NodeUsage, Quarantine, Taint, TaintEffect};
 use godel_kit::status::{self, reason, with_info};
 use godel_membership::{
     node_failures::SUSPECT,

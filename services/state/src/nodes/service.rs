@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_domain::{ids::NodeId, names, resources::CPU};
+use godel_base::{ids::NodeId, resources::CPU};
+use godel_domain::names;
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
     server, status,

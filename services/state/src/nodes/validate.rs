@@ -2,10 +2,8 @@
 
 use std::{collections::HashMap, net::SocketAddr};
 
-use godel_domain::{
-    names::{self, BadName},
-    resources::N_NAMES_MAX,
-};
+use godel_base::resources::N_NAMES_MAX;
+use godel_domain::names::{self, BadName};
 use godel_proto::v1;
 use godel_wire::{BadField, from_proto};
 

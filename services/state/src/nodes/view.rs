@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use godel_base::{
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
+    quantity::MILLI_WHOLE,
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_domain::{
     allocation::DeviceSet,
-    demand::{Demand, MILLI_WHOLE, Pool},
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
-    resources::{CPU, MEMORY, Resources},
+    demand::{Demand, Pool},
     running_units::{GroupDemand, RunningUnit},
 };
 use godel_membership::node_identity::{NodeConflict, RivalKind};

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_domain::{ids::NodeId, time::Millis};
+use godel_base::{ids::NodeId, time::Millis};
 use godel_kit::status::{self, reason, with_info};
 use godel_membership::node_absence::{self, NodePresence};
 use godel_proto::{raw, v1};

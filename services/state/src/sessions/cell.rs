@@ -10,11 +10,10 @@
 
 use std::task::Waker;
 
+use godel_base::{ids::RunningUnitId, time::Millis};
 use godel_domain::{
-    ids::RunningUnitId,
     run_end::RunEnd,
     running_units::{Phase, Progress, RunEnds},
-    time::Millis,
 };
 use godel_membership::{
     node_identity::{NodeConflict, NodeInstances, Rival},

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, task::Waker, time::Duration};
 
-use godel_domain::ids::{NodeId, Revision};
+use godel_base::ids::{NodeId, Revision};
 use godel_proto::{raw, v1};
 use godel_store::{RefusalReason, Role};
 use parking_lot::Mutex;

@@ -8,13 +8,15 @@ use std::{
     hash::{Hash as _, Hasher as _},
 };
 
-use godel_domain::{
+use godel_base::{
     ids::{NodeId, UnitId},
+    time::Millis,
+    words,
+};
+use godel_domain::{
     node::{NodeReport, NodeSpec, Quarantine, TaintEffect},
     running_units::Phase,
-    time::Millis,
     unit::{RestartPolicy, Template, UnitRecord, WorkloadClass},
-    words,
 };
 use godel_membership::{
     agent_admission::AssignmentRefusal,

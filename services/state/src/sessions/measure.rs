@@ -4,12 +4,14 @@
 //! when it has changed by a step, or when it covers bindings that counted with their requests until now. Samples are
 //! not kept over a restart: the record is where the average begins again.
 
-use godel_domain::{
+use godel_base::{
     ids::NodeId,
-    node::NodeUsage,
-    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     resources::{CPU, MEMORY, NETWORK, Resources},
     time::Millis,
+};
+use godel_domain::{
+    node::NodeUsage,
+    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
 };
 use godel_membership::node_usage::{Measured, Samples, Smoothed, Smoothing};
 use godel_proto::v1;

@@ -1,6 +1,6 @@
 //! Where the replicas of a unit are, for those of its commands that talk to one another.
 
-use godel_domain::ids::{NodeId, UnitId};
+use godel_base::ids::{NodeId, UnitId};
 use godel_proto::v1;
 
 use super::{NodeSessions, templates::UnitTemplate};

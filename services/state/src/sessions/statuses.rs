@@ -5,8 +5,8 @@
 //! its reports are durable *and* the feed has delivered everything up to that commit: an assignment of a
 //! running unit therefore always leaves before the acknowledgement of its end.
 
+use godel_base::ids::{RunningUnitId, UnitId};
 use godel_domain::{
-    ids::{RunningUnitId, UnitId},
     run_end::RunEnd,
     running_units::{Phase, Progress, RunningUnit},
 };
@@ -131,7 +131,8 @@ pub(crate) fn refused(status: &v1::RunStatus) -> Option<AssignmentRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::{ids::NodeId, run_end::RunEndReason};
+    use godel_base::ids::NodeId;
+    use godel_domain::run_end::RunEndReason;
     use prost::Message as _;
 
     use super::*;

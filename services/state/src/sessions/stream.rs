@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::ids::{NodeId, RunningUnitId, StoreId};
+use godel_base::ids::{NodeId, RunningUnitId, StoreId};
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::v1::{self, session_request::Message as Up, session_response::Message as Down};
 use godel_wire::{BadField, from_proto};

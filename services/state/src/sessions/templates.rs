@@ -5,13 +5,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_domain::{
-    allocation::Allocation,
-    defaults,
-    demand::Demand,
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
-    running_units::EvictionReason,
-};
+use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
+use godel_domain::{allocation::Allocation, defaults, demand::Demand, running_units::EvictionReason};
 use godel_proto::v1;
 use godel_store::{Key as RecordKey, State, Store};
 use godel_wire::{from_proto, to_proto};

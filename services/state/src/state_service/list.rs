@@ -6,7 +6,7 @@
 //! at another revision: there it is every row that carries its revision.
 
 use bytes::{Bytes, BytesMut};
-use godel_domain::ids::{Revision, UnitId};
+use godel_base::ids::{Revision, UnitId};
 use godel_kit::message::{MESSAGE_BYTES_MAX, field_len};
 use godel_proto::{
     kinds::{KeyForm, RecordKind},

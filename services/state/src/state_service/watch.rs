@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_domain::ids::Revision;
+use godel_base::ids::Revision;
 use godel_kit::{
     message::field_len,
     room::{MessageSender, Messages, Share, Taken},

@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 
 use godel_audit::{Commit, World};
-use godel_domain::{
-    change::Change,
-    ids::{Revision, UnitId},
-    running_units::RunningUnits,
-};
+use godel_base::ids::{Revision, UnitId};
+use godel_domain::{change::Change, running_units::RunningUnits};
 use godel_kit::{
     CancellationToken,
     client::channel,

@@ -5,12 +5,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use godel_base::ids::Revision;
 use godel_core_yarn::{
     adapter::{AdapterTime, LaunchFailure, LaunchFailureScope, MASTER, OPPORTUNISTIC, YarnAction},
     attempt::AttemptState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
-use godel_domain::ids::Revision;
 use godel_kit::{
     client::{Backoff, Channel},
     message::RECEIVED_BYTES_MAX,

@@ -2,16 +2,14 @@
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
+use godel_base::ids::{NodeId, Revision};
 use godel_core_yarn::{
     adapter::{AdapterTime, MASTER, YarnAction, YarnAdapter},
     application::PublicAppState,
     asks::AskGrowth,
     ids::YarnApplicationId,
 };
-use godel_domain::{
-    change::Change,
-    ids::{NodeId, Revision},
-};
+use godel_domain::change::Change;
 use godel_kit::{
     CancellationToken,
     client::{Backoff, Channel},

@@ -7,12 +7,12 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::ids::Revision;
 use godel_core_yarn::{
     adapter::{MASTER, OPPORTUNISTIC},
     asks::{AskGrowth, ExecutionType},
     ids::YarnApplicationId,
 };
-use godel_domain::ids::Revision;
 use godel_proto::v1;
 use tonic::{Code, Status};
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use godel_base::ids::Revision;
 use godel_core_yarn::{
     AppAcls,
     adapter::{AdapterTime, YarnAction, YarnAdapter, YarnApplication},
@@ -13,7 +14,7 @@ use godel_core_yarn::{
     ids::YarnApplicationId,
 };
 use godel_crash::CrashPoints;
-use godel_domain::{ids::Revision, yarn_keys::YarnKeys};
+use godel_domain::yarn_keys::YarnKeys;
 use godel_kit::{CancellationToken, client::Directory, clock::SharedClock, task};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};

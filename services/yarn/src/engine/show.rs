@@ -491,14 +491,16 @@ pub(crate) fn cluster(shared: &Shared, inner: &Inner) -> ClusterReport {
 mod tests {
     use std::sync::Arc;
 
+    use godel_base::{
+        ids::{NodeId, Revision, UnitId},
+        resources::Resources,
+    };
     use godel_core_yarn::{
         adapter::{AdapterTerms, AdapterTime, AppSubmission, YarnAdapter},
         asks::{AskGroup, ExecutionType},
     };
     use godel_domain::{
         change::Change,
-        ids::{NodeId, Revision, UnitId},
-        resources::Resources,
         running_units::{Bind, Requeue, RunChange, Statuses},
         unit::WorkloadClass,
     };

@@ -91,7 +91,7 @@ fn for_place(unit: &v1::Unit) -> String {
     });
     let reason = |of: &v1::RefusalCount| match of.nodes {
         0 => of.reason.clone(),
-        n => format!("{} ({})", of.reason, godel_domain::words::count(n as usize, "node")),
+        n => format!("{} ({})", of.reason, godel_base::words::count(n as usize, "node")),
     };
     let mut why: Vec<String> = refusals.reasons.iter().take(N_REASONS_MAX).map(reason).collect();
     if !refusals.nearest_miss.is_empty() {

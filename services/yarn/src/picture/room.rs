@@ -8,11 +8,13 @@ use std::{
     sync::Arc,
 };
 
+use godel_base::{
+    ids::{NodeId, Revision, UnitId},
+    resources::{CPU, MEMORY},
+};
 use godel_domain::{
     demand::{Demand, Pool},
-    ids::{NodeId, Revision, UnitId},
     queue_spec::{QueueSpec, parent},
-    resources::{CPU, MEMORY},
     running_units::{RunChange, RunningUnit, RunningUnits},
     unit::UnitRecord,
 };

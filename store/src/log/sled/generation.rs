@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 use parking_lot::Mutex;
 
 use super::{

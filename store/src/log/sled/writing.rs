@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_domain::ids::Revision;
 
 use super::{
     SledLog,

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_domain::{ids::NodeId, running_units::Phase};
+use godel_base::ids::NodeId;
+use godel_domain::running_units::Phase;
 use proptest::prelude::*;
 
 use super::*;

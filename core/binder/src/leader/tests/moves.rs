@@ -1,8 +1,8 @@
 //! Requests to move running units: answered once, in order, whatever becomes of their transactions.
 
+use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     decision::RejectionReason,
-    ids::{HoldId, RunningUnitId},
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
 };
 

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use godel_audit::{Commit, Evidence, History, Invariant, World as Audited};
+use godel_base::ids::{ReplicaId, RunningUnitId};
 use godel_domain::{
     budget_spec::{BudgetSpec, Limit},
-    ids::{ReplicaId, RunningUnitId},
     node::Drain,
     reservation_spec::ReservationSpec,
 };

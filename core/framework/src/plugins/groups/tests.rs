@@ -1,11 +1,13 @@
 //! Which levels each grouper adds, which groups it makes, and in which order they are tried.
 
+use godel_base::{
+    ids::{NodeId, Revision, RunningUnitId, UnitId},
+    resources::{CPU, MEMORY, Resources},
+};
 use godel_cluster::{Cluster, ShapeId, TopologyKeys};
 use godel_domain::{
     demand::{Demand, Pool},
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
     node::{Device, NodeReport, NodeSpec},
-    resources::{CPU, MEMORY, Resources},
 };
 use godel_testkit::BuildDemand as _;
 use serde_json::{Value, json};

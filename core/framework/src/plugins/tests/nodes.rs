@@ -1,12 +1,12 @@
 //! Plugins that go by labels, ports and use of a node.
 
+use godel_base::resources::NETWORK;
 use godel_domain::{
     allocation::ZoneSet,
     label_expression::parse,
     node::{NODE_CLASS, NodeRuntime, NodeUsage},
     node_affinity::{NodeAffinity, PreferredNodes},
     node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
-    resources::NETWORK,
     unit::{RunSpec, Volume},
     work_kind::WorkKind,
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},

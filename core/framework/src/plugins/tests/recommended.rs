@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, ReplicaId};
 use godel_cluster::Owned;
 use godel_domain::{
     hold::{Hold, MovementTarget, Slot},
-    ids::{HoldId, ReplicaId},
     reservation_spec::ReservationSpec,
     running_units::{Bind, Phase, RunChange, Statuses},
 };

@@ -1,8 +1,9 @@
 //! Victim rule `no-loop`: two units do not evict each other in turn, and no unit evicts what it has to be near to: it could not be placed
 //! then, and what it has evicted would come back for it to evict again.
 
+use godel_base::ids::UnitId;
 use godel_cluster::Cluster;
-use godel_domain::{ids::UnitId, running_units::RunningUnits};
+use godel_domain::running_units::RunningUnits;
 
 use crate::point::{Plugin, Spared, VictimInput, VictimRule};
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use godel_base::ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId};
 use godel_cluster::{AffinityTerms, Cluster};
 use godel_domain::{
     budget_spec::{Amount, BudgetSpec, Limit},
     demand::Pool,
     hold::{Hold, Slot},
-    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     label_expression::parse,
     reservation_spec::ReservationSpec,
     running_units::{

@@ -1,6 +1,6 @@
 //! Victim rule `unreserved`: the room of a slot would go to its reservation, not to the preemptor.
 
-use godel_domain::ids::RunningUnitId;
+use godel_base::ids::RunningUnitId;
 
 use crate::point::{Plugin, Spared, VictimInput, VictimRule};
 

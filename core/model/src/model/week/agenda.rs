@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::ids::NodeId;
+use godel_base::ids::NodeId;
 
 use super::{HOUR_MS, MINUTE_MS, N_NODES, work::WeekWork};
 use crate::model::{net::Part, numbers::Numbers};

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use godel_audit::Commit;
+use godel_base::ids::UnitId;
 use godel_core_rescheduler::MoveRate;
 use godel_domain::{
     budget_spec::Limit,
     change::Change,
     hold::Hold,
-    ids::UnitId,
     running_units::{EvictionReason, Phase, RunChange},
     surge::Surge,
     unit::UnitRecord,
@@ -269,10 +269,10 @@ fn is_surge(hold: &Hold) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use godel_base::ids::{NodeId, ReplicaId, Revision, RunningUnitId};
     use godel_domain::{
         budget_spec::BudgetSpec,
         hold::MovementTarget,
-        ids::{NodeId, ReplicaId, Revision, RunningUnitId},
         running_units::{Bind, Evict, Statuses},
         unit::UnitRecord,
     };

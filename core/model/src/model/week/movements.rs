@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use godel_base::{ids::Revision, seed::mix};
 use godel_core_rescheduler::{
     Aim, Binpack, Colocation, Defragmentation, DriverTerms, FailureDomainSpread, LoadBalance, MoveCounts,
     MoveRate, MoveReply, MovementDriver, MovementMove, MovementPhase, MovementRecord, NodeFilters,
@@ -13,11 +14,9 @@ use godel_core_rescheduler::{
 };
 use godel_domain::{
     allocation::Allocation,
-    ids::Revision,
     lifecycle::Counts,
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
     running_units::RunningUnits,
-    seed::mix,
 };
 use godel_testkit::BuildDemand as _;
 

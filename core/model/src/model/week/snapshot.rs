@@ -3,15 +3,17 @@
 
 use std::collections::BTreeSet;
 
+use godel_base::{
+    ids::{NodeId, RunningUnitId, UnitId},
+    time::Millis,
+};
 use godel_core_rescheduler::{
     BudgetRoom, ClusterSnapshot, MeasuredUse, MovementWorld, NodeFacts, ReplicaView, RunningFacts,
     TrafficShare, UnitFacts,
 };
 use godel_domain::{
-    ids::{NodeId, RunningUnitId, UnitId},
     requested_move::evicted_by,
     running_units::{Phase, RunningUnit, RunningUnits},
-    time::Millis,
     unit::UnitRecord,
 };
 

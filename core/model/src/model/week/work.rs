@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::{
+    ids::{NodeId, UnitId},
+    resources::{CPU, MEMORY, NETWORK, Resources},
+};
 use godel_domain::{
     budget_spec::{Amount, BudgetSpec, Limit},
     change::Change,
     demand::Demand,
-    ids::{NodeId, UnitId},
     node::{Device, NodeReport, NodeSpec},
-    resources::{CPU, MEMORY, NETWORK, Resources},
     unit::{RestartPolicy, UnitRecord, UnitSpec, WorkloadClass},
 };
 use godel_testkit::{BuildDemand as _, BuildUnit as _};

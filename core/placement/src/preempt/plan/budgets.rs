@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use godel_base::ids::UnitId;
 use godel_cluster::Cluster;
-use godel_domain::ids::UnitId;
 use godel_rules::budget::Spent;
 use rustc_hash::FxHashSet;
 

@@ -1,14 +1,12 @@
 //! Running units that might leave a node.
 
+use godel_base::ids::UnitId;
 use godel_cluster::{
     ShapeId,
     devices::NodeDevices,
     shapes::{COUNT, Shape},
 };
-use godel_domain::{
-    allocation::{Allocation, DeviceSet},
-    ids::UnitId,
-};
+use godel_domain::allocation::{Allocation, DeviceSet};
 use godel_framework::point::Rank;
 
 /// A candidate on a node.

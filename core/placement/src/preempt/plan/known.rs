@@ -1,9 +1,7 @@
 //! What a plan knows of the units that might be preempted.
 
-use godel_domain::{
-    ids::{NodeId, UnitId},
-    running_units::{RunningUnit, RunningUnits},
-};
+use godel_base::ids::{NodeId, UnitId};
+use godel_domain::running_units::{RunningUnit, RunningUnits};
 use godel_framework::plugins::victims::whole_gang::{group_minima, staying};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;

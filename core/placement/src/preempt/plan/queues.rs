@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use godel_base::ids::UnitId;
 use godel_cluster::Cluster;
-use godel_domain::{
-    ids::UnitId,
-    running_units::{RunningUnit, RunningUnits},
-};
+use godel_domain::running_units::{RunningUnit, RunningUnits};
 use godel_framework::{plugins::victims::whole_gang::is_staying, point::Sides};
 use godel_queueing::{Amounts, QueueIdx, Quota};
 use rustc_hash::FxHashSet;

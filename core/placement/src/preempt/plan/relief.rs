@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{
-    ids::UnitId,
-    running_units::{RunningUnit, RunningUnits},
-};
+use godel_base::ids::UnitId;
+use godel_domain::running_units::{RunningUnit, RunningUnits};
 use godel_framework::point::Rank;
 use godel_queueing::{Amounts, QueueIdx, Quota, at, sum_of};
 

@@ -313,7 +313,7 @@ proptest! {
                 world.put(path, &Quotas { max: &[("cpu", 30)], policy, ..Quotas::default() });
             }
             if is_shuffled {
-                ids.sort_by_key(|id| godel_domain::seed::mix(seed ^ *id as u64));
+                ids.sort_by_key(|id| godel_base::seed::mix(seed ^ *id as u64));
             }
             for id in ids {
                 world.submit_as(jobs[id].clone(), id as u64 + 1);

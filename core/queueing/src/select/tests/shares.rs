@@ -343,7 +343,7 @@ fn what_finds_no_place_spends_nothing_of_the_floor() {
     while n.iter().sum::<usize>() < 2_000 {
         let waiting = world.queues.next(NOW).unwrap();
         let change = world.queues.served(&waiting);
-        seed = godel_domain::seed::mix(seed);
+        seed = godel_base::seed::mix(seed);
         // Two of three tries of the lower band find no place, and one of four of the higher one.
         let is_placed = match waiting.band {
             Band::Batch => seed.is_multiple_of(3),

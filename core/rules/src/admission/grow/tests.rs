@@ -1,8 +1,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
     change::Change,
-    ids::{NodeId, Revision, UnitId},
     running_units::{Bind, RunChange},
     task_group_record::UnitJoin,
     unit::WorkloadClass,

@@ -1,9 +1,7 @@
 //! What is written where nodes move, and what it comes to.
 
-use godel_domain::{
-    change::{Block, Change},
-    ids::Revision,
-};
+use godel_base::ids::Revision;
+use godel_domain::change::{Block, Change};
 
 use super::*;
 

@@ -2,8 +2,8 @@
 //!
 //! About half of the cases have others leave; a third gathers room, a third has slots of a reservation.
 
+use godel_base::ids::{Epoch, ReplicaId};
 use godel_domain::{
-    ids::{Epoch, ReplicaId},
     lifecycle,
     reservation_spec::ReservationSpec,
     running_units::{Evict, EvictionReason},

@@ -1,6 +1,6 @@
 //! Units of queues that are at a maximum, with the real binder behind them.
 
-use godel_domain::resources::CPU;
+use godel_base::resources::CPU;
 
 use super::*;
 use crate::PlanOutcome;

@@ -1,8 +1,8 @@
 //! Searches for several replicas at once, with the real binder behind them.
 
+use godel_base::ids::ReplicaId;
 use godel_domain::{
     decision::Preemption,
-    ids::ReplicaId,
     reservation_spec::ReservationSpec,
     running_units::{Evict, EvictionReason},
 };

@@ -7,7 +7,7 @@ use std::{
     sync::PoisonError,
 };
 
-use godel_domain::{
+use godel_base::{
     resources::{MEMORY_BANDWIDTH, NETWORK},
     time::Millis,
 };

@@ -74,7 +74,7 @@ pub(super) async fn of_call(body: Body, wait: Duration, queue: Queue<'_>) -> Res
 }
 
 fn too_late(wait: Duration) -> Status {
-    let wait = godel_domain::duration::show(wait);
+    let wait = godel_base::duration::show(wait);
     Status::deadline_exceeded(format!("the request message did not arrive within {wait} after the headers"))
 }
 

@@ -1,7 +1,5 @@
-use godel_domain::{
-    ids::{RunningUnitId, UnitId},
-    run_end::RunEnd,
-};
+use godel_base::ids::{RunningUnitId, UnitId};
+use godel_domain::run_end::RunEnd;
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! What an application could get, as nodes, queues, owners and other units change.
 
+use godel_base::resources::Resources;
 use godel_domain::{
     change::Change,
     node::{NodeReport, NodeSpec, Taint, TaintEffect},
-    resources::Resources,
     running_units::{Bind, Phase, Statuses},
     unit::WorkloadClass,
 };

@@ -1,8 +1,7 @@
 //! Operations on running units. What the rows of a unit allow is for the store to say, which has them.
 
-use godel_domain::{
-    ids::NODE_ID_MAX, limits::MIN_RUN_MS_MAX, names::NAME_LEN_MAX, task_group_record::TASK_GROUPS_MAX,
-};
+use godel_base::ids::NODE_ID_MAX;
+use godel_domain::{limits::MIN_RUN_MS_MAX, names::NAME_LEN_MAX, task_group_record::TASK_GROUPS_MAX};
 use godel_proto::{raw, v1};
 use prost::Message as _;
 

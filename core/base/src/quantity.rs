@@ -2,10 +2,10 @@
 //!
 //! What is printed by [`show`] reads back as the same amount. [`show_about`] rounds, for columns of tables.
 
-use crate::{
-    demand::MILLI_WHOLE,
-    resources::{CPU, MEMORY},
-};
+use crate::resources::{CPU, MEMORY};
+
+/// Thousandths in one whole device.
+pub const MILLI_WHOLE: u32 = 1000;
 
 /// Devices of this kind are written in whole ones by queues and counted in thousandths.
 pub const GPU: &str = "gpu";
