@@ -77,9 +77,9 @@ pub(crate) fn client_config(url: &str) -> ClientConfig {
     }
 }
 
-/// Leases that are lost quickly.
+/// Leases that are lost quickly, and not by a leader that others keep from its CPU for a moment.
 pub(crate) fn lease_config() -> LeaseConfig {
-    LeaseConfig { ttl: Duration::from_millis(900).into() }
+    LeaseConfig { ttl: Duration::from_secs(3).into() }
 }
 
 /// A state service in memory.

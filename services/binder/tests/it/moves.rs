@@ -61,7 +61,8 @@ async fn a_move_survives_its_binder_and_is_made_once() {
     let binder = Binder::start(&state.url).await;
     binder.leads().await;
     let mut stream = binder.connect("s1", 1).await;
-    stream.decide(place(1, 1, web, &[(0, nodes[0]), (1, nodes[1])])).await;
+    let bound = stream.decide(place(1, 1, web, &[(0, nodes[0]), (1, nodes[1])])).await;
+    assert!(bound.revision > 0 && bound.rejections.is_empty(), "{bound:?}");
     for (at, agent) in agents.iter_mut().take(2).enumerate() {
         agent.report(1, u32::try_from(at).unwrap(), 0, v1::RunPhase::Running).await;
     }
