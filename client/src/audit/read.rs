@@ -39,7 +39,7 @@ pub(super) async fn look(
         evidence.processes = processes(client).await?;
         let status = client.store_status().await?;
         n_begins += 1;
-        match watch(client, &status, (&mut evidence.history, unreadable)).await {
+        match watch(client, &status, &mut evidence.history, unreadable).await {
             Ok(()) => break,
             // What was to be read is not kept any more.
             Err(status)
@@ -108,10 +108,10 @@ async fn start(client: &Client, unreadable: &mut Unreadables) -> Result<(u64, Wo
 /// Loads a record, or notes that it cannot be read.
 fn load(world: &mut World, record: v1::Record, unreadable: &mut Unreadables) {
     // Taken before it is consumed: it is wanted only where the record is bad, but a key is a few bytes.
-    let key = super::unreadable::key_of_record(&record);
+    let (kind, what) = super::unreadable::key_of_record(&record);
     match from_proto::record(record) {
         Ok(loaded) => world.load(loaded.create_revision, loaded.revision, &loaded.change),
-        Err(bad) => unreadable.add(key, bad, None),
+        Err(bad) => unreadable.add(kind, what, bad, None),
     }
 }
 
@@ -190,7 +190,8 @@ const KINDS: [v1::Kind; 20] = [
 async fn watch(
     client: &Client,
     status: &v1::GetStoreStatusResponse,
-    (history, unreadable): (&mut History, &mut Unreadables),
+    history: &mut History,
+    unreadable: &mut Unreadables,
 ) -> Result<(), Status> {
     let mut n_failures = 0;
     while history.up_to.0 < status.revision {
@@ -238,7 +239,10 @@ fn commit_of(commit: &raw::Commit, unreadable: &mut Unreadables) -> Commit {
     for op in &commit.ops {
         match from_proto::op(op) {
             Ok(change) => changes.push(change),
-            Err(bad) => unreadable.add(super::unreadable::key_of_op(op), bad, Some(revision)),
+            Err(bad) => {
+                let (kind, what) = super::unreadable::key_of_op(op);
+                unreadable.add(kind, what, bad, Some(revision));
+            }
         }
     }
     Commit { revision, time_ms: commit.commit_time_ms, changes }

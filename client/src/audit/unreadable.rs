@@ -20,7 +20,8 @@ pub(super) struct Unreadables {
 impl Unreadables {
     pub(super) fn add(
         &mut self,
-        (kind, what): (RecordSubject, String),
+        kind: RecordSubject,
+        what: String,
         bad: BadField,
         revision: Option<Revision>,
     ) {
@@ -198,13 +199,14 @@ mod tests {
         let spec = v1::NodeSpec { node_id: 7, taints, ..v1::NodeSpec::default() };
         let op = raw::encode_op(v1::op::Op::PutNodeSpec(spec.clone()));
         let mut unreadable = Unreadables::default();
-        unreadable.add(key_of_op(&op), from_proto::op(&op).unwrap_err(), Some(Revision(12)));
+        let (kind, what) = key_of_op(&op);
+        unreadable.add(kind, what, from_proto::op(&op).unwrap_err(), Some(Revision(12)));
         let record = v1::Record { record: Some(v1::record::Record::NodeSpec(spec)), ..v1::Record::default() };
-        let key = key_of_record(&record);
+        let (kind, what) = key_of_record(&record);
         let bad = from_proto::record(record).unwrap_err();
         // Two lists say the same.
-        unreadable.add(key.clone(), bad.clone(), None);
-        unreadable.add(key, bad, None);
+        unreadable.add(kind, what.clone(), bad.clone(), None);
+        unreadable.add(kind, what, bad, None);
         let all = unreadable.to_vec();
         assert_eq!(all.len(), 2);
         assert!(all.iter().all(|one| one.kind == RecordSubject::Node(NodeId(7))));
@@ -223,7 +225,8 @@ mod tests {
     fn too_many_are_counted_and_make_everything_unknown() {
         let mut unreadable = Unreadables::default();
         for id in 0..=N_KEPT_MAX as u64 {
-            unreadable.add(unit(id), BadField::new("x", "bad"), None);
+            let (kind, what) = unit(id);
+            unreadable.add(kind, what, BadField::new("x", "bad"), None);
         }
         let all = unreadable.to_vec();
         assert_eq!(all.len(), N_KEPT_MAX + 1);

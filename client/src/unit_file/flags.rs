@@ -57,8 +57,7 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         wrong.push(error);
         None
     });
-    let affinity = unit_affinity::of_flags((&submit.near, &submit.apart, &submit.spread));
-    let affinity = affinity.unwrap_or_else(|errors| {
+    let affinity = unit_affinity::of_flags(submit).unwrap_or_else(|errors| {
         wrong.extend(errors);
         None
     });
@@ -120,10 +119,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
     });
     let tolerations = tolerations.collect();
     let mut template = v1::Template::default();
-    let nodes = (&*submit.node_selector, &*submit.require_nodes, &*submit.prefer_nodes);
-    if let Err(error) = node_selector::of_flags(nodes, &mut template) {
-        wrong.push(error);
-    }
+    wrong.extend(node_selector::of_flags(submit, &mut template).err());
     let max_load = max_load(submit, wrong);
     let volumes = volumes(submit, wrong);
     v1::Template {

@@ -7,7 +7,10 @@ use godel_domain::{
 use godel_proto::v1;
 use godel_wire::to_proto::label_expression;
 
-use super::read::{Fields, inside};
+use super::{
+    Submit,
+    read::{Fields, inside},
+};
 
 /// Reads both keys into a template.
 pub(super) fn read(fields: &mut Fields<'_, '_>, template: &mut v1::Template) {
@@ -55,22 +58,19 @@ fn require(affinity: &mut v1::NodeAffinity, conditions: &[LabelExpression]) {
 ///
 /// # Errors
 /// The flag, and what is wrong with its value.
-pub(super) fn of_flags(
-    (selectors, required, preferred): (&[String], &[String], &[String]),
-    template: &mut v1::Template,
-) -> Result<(), String> {
+pub(super) fn of_flags(submit: &Submit, template: &mut v1::Template) -> Result<(), String> {
     let of_flag = |flag: &'static str, text: &str| {
         parse(text).map_err(|wrong: BadExpression| format!("{flag}: {wrong}"))
     };
     let mut conditions = Vec::new();
-    for text in selectors {
+    for text in &submit.node_selector {
         conditions.extend(of_flag("--node-selector", text)?);
     }
     let mut affinity = v1::NodeAffinity::default();
-    for text in required {
+    for text in &submit.require_nodes {
         affinity.required.push(node_term(&of_flag("--require-nodes", text)?));
     }
-    for text in preferred {
+    for text in &submit.prefer_nodes {
         let flag = "--prefer-nodes";
         let (weight, nodes) = text.split_once(':').unwrap_or(("1", text));
         let weight = weight.trim().parse().map_err(|_| {

@@ -4,7 +4,10 @@ use godel_domain::label_expression::parse;
 use godel_proto::v1;
 use godel_wire::to_proto::label_expression;
 
-use super::read::{Fields, inside};
+use super::{
+    Submit,
+    read::{Fields, inside},
+};
 
 /// Reads the key; `None`: it says nothing.
 pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<v1::UnitAffinity> {
@@ -46,14 +49,12 @@ fn conditions(text: &str) -> Result<Vec<v1::LabelExpression>, String> {
 ///
 /// # Errors
 /// Each value that is wrong, with its flag.
-pub(super) fn of_flags(
-    (near, apart, spread): (&[String], &[String], &[String]),
-) -> Result<Option<v1::UnitAffinity>, Vec<String>> {
+pub(super) fn of_flags(submit: &Submit) -> Result<Option<v1::UnitAffinity>, Vec<String>> {
     let mut wrong = Vec::new();
     let affinity = v1::UnitAffinity {
-        near: all("--near", near, unit_term_of_flag, &mut wrong),
-        apart: all("--apart", apart, unit_term_of_flag, &mut wrong),
-        spread: all("--spread", spread, spread_term_of_flag, &mut wrong),
+        near: all("--near", &submit.near, unit_term_of_flag, &mut wrong),
+        apart: all("--apart", &submit.apart, unit_term_of_flag, &mut wrong),
+        spread: all("--spread", &submit.spread, spread_term_of_flag, &mut wrong),
     };
     if wrong.is_empty() {
         Ok((affinity != v1::UnitAffinity::default()).then_some(affinity))

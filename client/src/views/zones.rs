@@ -87,11 +87,10 @@ pub fn zones(
     let mut left: Vec<(usize, usize)> = children(&report.zones, None).map(|at| (at, 0)).collect();
     left.reverse();
     while let Some((at, depth)) = left.pop() {
-        let zone = &report.zones[at];
         let inner: Vec<usize> = children(&report.zones, Some(at)).collect();
         left.extend(inner.into_iter().rev().map(|at| (at, depth + 1)));
         let load = loads.iter().find(|load| load.zone as usize == at).and_then(|load| load.load.as_ref());
-        let view = view(&report.zones, (at, depth, zone), near(at), running);
+        let view = view(&report.zones, at, depth, near(at), running);
         views.push(ZoneView { load: load.map(LoadView::from), ..view });
     }
     views
@@ -104,10 +103,12 @@ fn children(zones: &[Zone], of: Option<usize>) -> impl Iterator<Item = usize> {
 
 fn view(
     zones: &[Zone],
-    (at, depth, zone): (usize, usize, &Zone),
+    at: usize,
+    depth: usize,
     devices: Vec<usize>,
     running: &[v1::BoundRunningUnit],
 ) -> ZoneView {
+    let zone = &zones[at];
     let mut free: BTreeMap<String, i64> =
         zone.capacity.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
     let capacity = free.clone();

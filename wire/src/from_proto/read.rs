@@ -29,9 +29,9 @@ pub fn read_op(encoded: &Bytes) -> Change {
 
 /// A listed record, as [`super::record`].
 pub fn read_record(pb: v1::Record) -> LoadedRecord {
-    let times = (pb.create_revision, pb.revision, pb.create_time_ms);
+    let (created, revision, time_ms) = (pb.create_revision, pb.revision, pb.create_time_ms);
     let facts = pb.record.clone();
-    super::record(pb).unwrap_or_else(|bad| unreadable_record(times, facts, bad))
+    super::record(pb).unwrap_or_else(|bad| loaded(created, revision, time_ms, unreadable_record(facts, bad)))
 }
 
 /// An encoded listed record; rows stay as they are, since their parts are joined before they are read.
@@ -40,10 +40,11 @@ pub fn read_encoded(encoded: &Bytes) -> Result<LoadedRecord, Box<v1::Record>> {
     match decode() {
         Ok(pb) if matches!(pb.record, Some(v1::record::Record::Rows(_))) => Err(Box::new(pb)),
         Ok(pb) => {
-            let times = (pb.create_revision, pb.revision, pb.create_time_ms);
-            let read = super::record(pb);
-            Ok(read
-                .unwrap_or_else(|bad| unreadable_record(times, decode().ok().and_then(|pb| pb.record), bad)))
+            let (created, revision, time_ms) = (pb.create_revision, pb.revision, pb.create_time_ms);
+            Ok(super::record(pb).unwrap_or_else(|bad| {
+                let facts = decode().ok().and_then(|pb| pb.record);
+                loaded(created, revision, time_ms, unreadable_record(facts, bad))
+            }))
         }
         Err(error) => Ok(undecodable_record(encoded, BadField::new("record", error.to_string()))),
     }
@@ -51,24 +52,20 @@ pub fn read_encoded(encoded: &Bytes) -> Result<LoadedRecord, Box<v1::Record>> {
 
 /// Listed rows of a unit, whole.
 pub fn read_rows(pb: v1::Record) -> LoadedRecord {
-    let times = (pb.create_revision, pb.revision, pb.create_time_ms);
+    let (created, revision, time_ms) = (pb.create_revision, pb.revision, pb.create_time_ms);
     let facts = match &pb.record {
         Some(v1::record::Record::Rows(rows)) => (rows.unit_id, nodes_of(rows)),
         Some(_) | None => (0, Vec::new()),
     };
     super::record(pb).unwrap_or_else(|bad| {
         let subject = if facts.0 == 0 { Subject::Unknown } else { Subject::Rows(UnitId(facts.0)) };
-        loaded(
-            times,
-            Unreadable {
-                nodes: AffectedNodes::Of(facts.1),
-                ..Unreadable::new(subject, bad.path, bad.description)
-            },
-        )
+        let nodes = AffectedNodes::Of(facts.1);
+        let unreadable = Unreadable { nodes, ..Unreadable::new(subject, bad.path, bad.description) };
+        loaded(created, revision, time_ms, unreadable)
     })
 }
 
-fn loaded((created, revision, create_time_ms): (u64, u64, i64), unreadable: Unreadable) -> LoadedRecord {
+fn loaded(created: u64, revision: u64, create_time_ms: i64, unreadable: Unreadable) -> LoadedRecord {
     LoadedRecord {
         revision: Revision(revision),
         create_revision: Revision(created),
@@ -83,30 +80,24 @@ fn nodes_of(rows: &v1::UnitRows) -> Vec<NodeId> {
     nodes.filter(|node| **node != 0).map(|node| NodeId(*node)).collect()
 }
 
-fn unreadable_record(
-    times: (u64, u64, i64),
-    record: Option<v1::record::Record>,
-    bad: BadField,
-) -> LoadedRecord {
+fn unreadable_record(record: Option<v1::record::Record>, bad: BadField) -> Unreadable {
     use v1::record::Record;
     let unknown = |bad: BadField| Unreadable::new(Subject::Unknown, bad.path, bad.description);
-    let unreadable = match record {
+    match record {
         None => unknown(bad),
         Some(Record::Rows(rows)) if rows.unit_id == 0 => unknown(bad),
         Some(record) => about(kinds::kind_of(&record), &kinds::encode(&record), bad),
-    };
-    loaded(times, unreadable)
+    }
 }
 
 /// A record that does not even decode.
 fn undecodable_record(encoded: &Bytes, bad: BadField) -> LoadedRecord {
     let record = raw::record(encoded).unwrap_or_default();
-    let times = (record.create_revision, record.revision, record.create_time_ms);
     let unreadable = match record.value {
         None => Unreadable::new(Subject::Unknown, bad.path, bad.description),
         Some((kind, value)) => about(kind, &value, bad),
     };
-    loaded(times, unreadable)
+    loaded(record.create_revision, record.revision, record.create_time_ms, unreadable)
 }
 
 fn unreadable_op(encoded: &Bytes, bad: BadField) -> Change {

@@ -111,8 +111,7 @@ pub fn statuses_from_proto(statuses: v1::RunStatuses) -> Result<(UnitId, Statuse
     optional_column("reasons", len, statuses.reasons.len())?;
     optional_column("started_times_ms", len, statuses.started_times_ms.len())?;
     optional_column("ended_times_ms", len, statuses.ended_times_ms.len())?;
-    let ends = (&statuses.reasons[..], &statuses.started_times_ms[..], &statuses.ended_times_ms[..]);
-    let ends = ends_from_proto(len, ends);
+    let ends = ends_from_proto(len, &statuses.reasons, &statuses.started_times_ms, &statuses.ended_times_ms);
     let mut phases = Vec::with_capacity(len);
     for phase in statuses.phases {
         match phase_from_proto(phase)? {
@@ -414,7 +413,7 @@ fn blocks_to_proto(
         }
     }
     for (ordinal, row) in part() {
-        push_row(&mut blocks[usize::from(row.group)], (ordinal, rows.end(ordinal)), row);
+        push_row(&mut blocks[usize::from(row.group)], ordinal, rows.end(ordinal), row);
     }
     for block in &mut blocks {
         if block.zone_masks.iter().all(|zones| *zones == 0) {
@@ -455,7 +454,7 @@ pub fn rows_from_proto(proto: v1::UnitRows) -> Result<(UnitId, RunningUnits), Op
     Ok((unit, rows))
 }
 
-fn push_row(block: &mut v1::RowBlock, (ordinal, end): (u32, RunEnd), row: &RunningUnit) {
+fn push_row(block: &mut v1::RowBlock, ordinal: u32, end: RunEnd, row: &RunningUnit) {
     let RunningUnit {
         incarnation,
         node,
@@ -543,8 +542,8 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
         if let Some(known) = rows.rows.get_mut(*ordinal) {
             *known = row;
         }
-        rows.ends
-            .set(*ordinal, end_at((&block.reasons, &block.started_times_ms, &block.ended_times_ms), idx));
+        let end = end_at(&block.reasons, &block.started_times_ms, &block.ended_times_ms, idx);
+        rows.ends.set(*ordinal, end);
     }
     Ok(())
 }

@@ -58,18 +58,15 @@ fn column<T: Copy + Default + PartialEq>(ends: &[RunEnd], of: impl Fn(&RunEnd) -
 }
 
 /// The inverse of [`ends_to_proto`], of columns that have `len` values or none; empty if all of them say nothing.
-pub(super) fn ends_from_proto(
-    len: usize,
-    (reasons, started, ended): (&[i32], &[i64], &[i64]),
-) -> Vec<RunEnd> {
+pub(super) fn ends_from_proto(len: usize, reasons: &[i32], started: &[i64], ended: &[i64]) -> Vec<RunEnd> {
     if reasons.is_empty() && started.is_empty() && ended.is_empty() {
         return Vec::new();
     }
-    (0..len).map(|idx| end_at((reasons, started, ended), idx)).collect()
+    (0..len).map(|idx| end_at(reasons, started, ended, idx)).collect()
 }
 
 /// What columns say of the running unit at `idx`.
-pub(super) fn end_at((reasons, started, ended): (&[i32], &[i64], &[i64]), idx: usize) -> RunEnd {
+pub(super) fn end_at(reasons: &[i32], started: &[i64], ended: &[i64], idx: usize) -> RunEnd {
     RunEnd {
         reason: reasons.get(idx).and_then(|reason| run_end_reason_from_proto(*reason)),
         started_ms: started.get(idx).copied().unwrap_or_default(),
@@ -96,7 +93,7 @@ mod tests {
         let ends = [RunEnd::default(), end];
         let (reasons, started, ended) = ends_to_proto(&ends);
         assert_eq!((reasons.len(), &started[..], ended.len()), (0, &[0, 7][..], 0));
-        assert_eq!(ends_from_proto(2, (&reasons, &started, &ended)), ends);
-        assert!(ends_from_proto(2, (&[], &[], &[])).is_empty());
+        assert_eq!(ends_from_proto(2, &reasons, &started, &ended), ends);
+        assert!(ends_from_proto(2, &[], &[], &[]).is_empty());
     }
 }

@@ -216,19 +216,19 @@ fn affinity(pb: &v1::UnitAffinity) -> Result<()> {
     let v1::UnitAffinity { near, apart, spread } = pb;
     for (field, terms) in [("near", near), ("apart", apart)] {
         for (idx, v1::UnitTerm { units, topology, weight }) in terms.iter().enumerate() {
-            term((units, topology, *weight)).map_err(|bad| bad.under(&format!("{field}[{idx}]")))?;
+            term(units, topology, *weight).map_err(|bad| bad.under(&format!("{field}[{idx}]")))?;
         }
     }
     for (idx, v1::SpreadTerm { units, topology, max_skew, weight }) in spread.iter().enumerate() {
         let path = format!("spread[{idx}]");
         within(&format!("{path}.max_skew"), max_skew.unwrap_or(1), 1, MAX_SKEW_MAX)?;
-        term((units, topology, *weight)).map_err(|bad| bad.under(&path))?;
+        term(units, topology, *weight).map_err(|bad| bad.under(&path))?;
     }
     Ok(())
 }
 
 /// Which units, in which domains, and how much that counts.
-fn term((units, topology, weight): (&[v1::LabelExpression], &str, u32)) -> Result<()> {
+fn term(units: &[v1::LabelExpression], topology: &str, weight: u32) -> Result<()> {
     required("topology", topology)?;
     within("weight", weight, 0, TERM_WEIGHT_MAX)?;
     expressions("units", units)
