@@ -1,7 +1,7 @@
 //! Compactions: rows of what ended long ago go, and what goes was allowed to.
 
 use godel_base::ids::{Revision, UnitId};
-use godel_domain::running_units::{Compaction, Phase, RunChange};
+use godel_domain::running_units::{Phase, RunChange};
 
 use super::{
     verdict::Findings,
@@ -13,9 +13,10 @@ pub(super) fn follow<'a>(
     world: &mut World,
     commit: &Commit,
     unit: UnitId,
-    (compaction, change): (&Compaction, &'a RunChange),
+    change: &'a RunChange,
     on_row: &mut impl FnMut(&World, RowStep<'a>),
 ) {
+    let RunChange::Compact(compaction) = change else { return };
     for (idx, &ordinal) in compaction.ordinals.iter().enumerate() {
         let row = world.units.get(&unit).and_then(|unit| unit.rows.get(&ordinal)).copied();
         let Some(before) = row.filter(|row| row.revision < commit.revision) else { continue };

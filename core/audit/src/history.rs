@@ -120,7 +120,7 @@ pub(super) fn replay(
             begin(&mut replay, &mut follower, commit.time_ms);
         }
         step(&mut replay, &mut follower, commit, history.has_start());
-        judge_first_bindings(&mut replay, &mut follower, commit, (history, listed));
+        judge_first_bindings(&mut replay, &mut follower, commit, history, listed);
     }
     if !is_begun && history.has_start() {
         begin(&mut replay, &mut follower, 0);
@@ -149,7 +149,7 @@ fn begin(replay: &mut Replay, follower: &mut Follower, time_ms: i64) {
     let world = &replay.world;
     for (id, unit) in &world.units {
         for (ordinal, row) in &unit.rows {
-            follower.tenants.move_row(&world.nodes, (*id, unit), &WorldRow::default(), row);
+            follower.tenants.move_row(&world.nodes, *id, unit, &WorldRow::default(), row);
             if row.phase != Phase::Pending {
                 follower.placed.insert(RunningUnitId::new(*id, *ordinal, row.incarnation), row.node);
             }
@@ -193,7 +193,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
     let mut turns: Vec<RunTurn<'_>> = Vec::new();
     world.apply(commit, |world, step| {
         match step.change {
-            RunChange::Bind(_) => on_bind(replay, placed, world, &step, (commit.revision, complete)),
+            RunChange::Bind(_) => on_bind(replay, placed, world, &step, commit.revision, complete),
             RunChange::Evict(evict) if step.after.is_some() && complete => {
                 replay.n_evictions += 1;
                 if may_be_older(replay.began_ms, world, &step, evict.reason, commit) {
@@ -240,7 +240,7 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
                 turns.push(RunTurn { unit, ordinal, before, after, change });
             }
             if let Some(unit) = world.units.get(&step.unit) {
-                tenants.move_row(&world.nodes, (step.unit, unit), &step.before, &after);
+                tenants.move_row(&world.nodes, step.unit, unit, &step.before, &after);
             }
             let reported = matches!(step.change, RunChange::Statuses(_));
             // Who only goes on, or ends, takes nothing; but a node that has shrunk may fit again.
@@ -277,7 +277,8 @@ fn judge_first_bindings(
     replay: &mut Replay,
     follower: &mut Follower,
     commit: &Commit,
-    (history, listed): (&History, &World),
+    history: &History,
+    listed: &World,
 ) {
     for (unit, bound) in bound_by(commit) {
         if !follower.first_bound.insert(unit) {
@@ -354,7 +355,7 @@ fn note_records(
                 replay.budgets.forget(*unit);
                 let Some(gone) = world.units.get(unit) else { continue };
                 for (ordinal, row) in gone.rows.iter().filter(|(_, row)| row.is_live()) {
-                    tenants.move_row(&world.nodes, (*unit, gone), row, &WorldRow::default());
+                    tenants.move_row(&world.nodes, *unit, gone, row, &WorldRow::default());
                     replay.placements.add(|| {
                         format!(
                             "{}/{ordinal} ran when its unit was deleted at revision {}",
@@ -413,7 +414,8 @@ fn on_bind(
     placed: &mut FxHashMap<RunningUnitId, NodeId>,
     world: &World,
     step: &RowStep<'_>,
-    (revision, complete): (Revision, bool),
+    revision: Revision,
+    complete: bool,
 ) {
     let RunChange::Bind(bind) = step.change else { return };
     let incarnation = column(&bind.incarnations, step.idx);
@@ -485,8 +487,7 @@ fn check_room(
     }
     for (node, bound) in touched {
         let holds = holds.remove(&node).unwrap_or_default();
-        let at = (commit.revision, commit.time_ms);
-        if tenants.check(world, node, (&bound, &holds), at, findings) {
+        if tenants.check(world, node, &bound, &holds, commit, findings) {
             world.shrunk.remove(&node);
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
         let Some(target) = &hold.movement else { continue };
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = target.from;
         if let Some(new) = hold.surge_ordinal() {
-            let wrong = surges::wrong_hold(world, hold, (target.from, new));
+            let wrong = surges::wrong_hold(world, hold, target.from, new);
             let id = hold.id;
             wrong
                 .into_iter()

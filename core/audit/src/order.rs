@@ -209,7 +209,7 @@ impl Probe {
         self.levels.follow_records(world);
         for (id, unit) in &world.units {
             for row in unit.rows.values() {
-                self.count_row(world, *id, (&WorldRow::default(), row), now_ms);
+                self.count_row(world, *id, &WorldRow::default(), row, now_ms);
             }
             self.levels.follow_unit(world, *id, now_ms);
         }
@@ -236,7 +236,7 @@ impl Probe {
                 Change::Hold(hold) => world.holds.get(&hold.id),
                 Change::UnitDeleted(id) => {
                     for row in world.units.get(id).into_iter().flat_map(|unit| unit.rows.values()) {
-                        self.count_row(world, *id, (row, &WorldRow::default()), now_ms);
+                        self.count_row(world, *id, row, &WorldRow::default(), now_ms);
                     }
                     self.levels.forget_unit(*id);
                     None
@@ -254,7 +254,7 @@ impl Probe {
     pub(super) fn on_row(&mut self, world: &World, step: &RowStep<'_>, now_ms: i64) {
         self.touched.insert(step.unit);
         if let Some(after) = &step.after {
-            self.count_row(world, step.unit, (&step.before, after), now_ms);
+            self.count_row(world, step.unit, &step.before, after, now_ms);
         }
     }
 
@@ -294,7 +294,7 @@ impl Probe {
         self.levels.follow_node(world, id);
     }
 
-    fn count_row(&mut self, world: &World, id: UnitId, (before, after): (&WorldRow, &WorldRow), now_ms: i64) {
+    fn count_row(&mut self, world: &World, id: UnitId, before: &WorldRow, after: &WorldRow, now_ms: i64) {
         let Some(unit) = world.units.get(&id) else { return };
         let Some(queue) = unit.record.as_ref().map(|record| record.value.spec.queue.as_str()) else { return };
         let turns = [(before, -1), (after, 1)];
@@ -354,7 +354,7 @@ impl Probe {
             let places: BTreeSet<NodeId> = one.bind.nodes.iter().copied().collect();
             for node in places.into_iter().filter(|node| !held.contains(node)).take(N_PLACES_MAX) {
                 if let Some(free) = free(world, tenants, node) {
-                    self.judge_place(world, (one, node, &free), &gains, commit);
+                    self.judge_place(world, one, node, &free, &gains, commit);
                 }
             }
         }
@@ -376,11 +376,13 @@ impl Probe {
     fn judge_place(
         &mut self,
         world: &World,
-        (given, node, free): (&GivenPlace<'_>, NodeId, &Free),
+        given: &GivenPlace<'_>,
+        node: NodeId,
+        free: &Free,
         gains: &BTreeMap<LevelIdx, Used>,
         commit: &Commit,
     ) {
-        self.judge_bands(world, (given, node, free), commit);
+        self.judge_bands(world, given, node, free, commit);
         let mut is_judged = false;
         let handed = self.handed.get(&given.unit).filter(|_| self.service.handed_out.is_some());
         if handed.is_some_and(|handed| handed.is_judged) {
@@ -407,7 +409,7 @@ impl Probe {
             siblings.sort_by(|(one, _), (other, _)| one.order(other));
             for (_, other) in siblings.into_iter().take(N_SIBLINGS_MAX) {
                 let Some((waiting, since_ms)) =
-                    self.fitting(world, other, (given.band, given.priority, node, free), commit.time_ms)
+                    self.fitting(world, other, given.band, given.priority, node, free, commit.time_ms)
                 else {
                     continue;
                 };
@@ -423,11 +425,11 @@ impl Probe {
                 }
                 let since_ms = self.levels.eased_ms(other).max(Some(since_ms));
                 let is_known = is_heard && since_ms.is_none_or(|since_ms| since_ms < at.at_ms);
-                if !is_known || self.is_being_served((other, given.band), at.at_ms) {
+                if !is_known || self.is_being_served(other, given.band, at.at_ms) {
                     continue;
                 }
                 self.n_passed += 1;
-                self.owe(world, (given, node), (other, waiting), commit);
+                self.owe(world, given, node, other, waiting, commit);
                 break;
             }
         }
@@ -440,8 +442,10 @@ impl Probe {
     fn owe(
         &mut self,
         world: &World,
-        (given, node): (&GivenPlace<'_>, NodeId),
-        (other, waiting): (LevelIdx, UnitId),
+        given: &GivenPlace<'_>,
+        node: NodeId,
+        other: LevelIdx,
+        waiting: UnitId,
         commit: &Commit,
     ) {
         let owed = self.levels.owe(other, given.band);
@@ -487,7 +491,7 @@ impl Probe {
     }
 
     /// Whether a unit of a queue was on its way when another one was handed out.
-    fn is_being_served(&self, (queue, band): (LevelIdx, Band), at_ms: i64) -> bool {
+    fn is_being_served(&self, queue: LevelIdx, band: Band, at_ms: i64) -> bool {
         let Some(handed_out) = &self.service.handed_out else { return false };
         let since_ms = at_ms.saturating_sub(self.service.known_after_ms);
         self.levels.waiting(queue, band).any(|unit| {
@@ -500,12 +504,14 @@ impl Probe {
     fn judge_bands(
         &mut self,
         world: &World,
-        (given, node, free): (&GivenPlace<'_>, NodeId, &Free),
+        given: &GivenPlace<'_>,
+        node: NodeId,
+        free: &Free,
         commit: &Commit,
     ) {
         let Some(percent) = self.service.floor_percent else { return };
         let waits = |band: &Band| {
-            self.fitting(world, LevelIdx::ROOT, (*band, i32::MIN, node, free), commit.time_ms).is_some()
+            self.fitting(world, LevelIdx::ROOT, *band, i32::MIN, node, free, commit.time_ms).is_some()
         };
         let guaranteed = [Band::System, Band::Online, Band::Batch];
         let higher = guaranteed.into_iter().filter(|band| *band < given.band).any(|band| waits(&band));
@@ -556,7 +562,10 @@ impl Probe {
         &self,
         world: &World,
         queue: LevelIdx,
-        (band, priority, node, free): (Band, i32, NodeId, &Free),
+        band: Band,
+        priority: i32,
+        node: NodeId,
+        free: &Free,
         now_ms: i64,
     ) -> Option<(UnitId, i64)> {
         let of_node = world.nodes.get(&node)?;
@@ -565,7 +574,7 @@ impl Probe {
                 && free.clone().take(of_node, template, Pool::Guaranteed).is_ok()
         };
         let known_since_ms = now_ms.saturating_sub(self.service.known_after_ms);
-        self.levels.find_waiting(world, (queue, band, priority), known_since_ms, fits)
+        self.levels.find_waiting(world, queue, band, priority, known_since_ms, fits)
     }
 }
 

@@ -95,6 +95,16 @@ struct UnitClaims {
     taken_from: BTreeSet<UnitId>,
 }
 
+/// What one unit claims in one commit, with the rank that its preemptor had when the binder judged it.
+struct RankedClaim<'a> {
+    preemptor: UnitId,
+    queue: &'a str,
+    priority: i32,
+    asked: &'a Sums,
+    judged: Revision,
+    revision: Revision,
+}
+
 impl Preemptions {
     /// What is there where the judgement begins.
     pub(super) fn begin(&mut self, world: &World) {
@@ -167,7 +177,7 @@ impl Preemptions {
                 _ => None,
             };
             if let Some((preemptor, claim)) = claim.take_if(|(preemptor, _)| Some(*preemptor) != by) {
-                self.judge(world, (preemptor, &claim), dropped, commit.revision);
+                self.judge(world, preemptor, &claim, dropped, commit.revision);
                 self.count_claim(world, preemptor, &claim);
             }
             match change {
@@ -175,7 +185,7 @@ impl Preemptions {
                     let rest = turns.get(at..).unwrap_or_default();
                     let n = rest.iter().take_while(|turn| std::ptr::eq(turn.change, rows)).count();
                     at += n;
-                    self.on_rows(world, (*unit, rows), &rest[..n], &mut claim);
+                    self.on_rows(world, *unit, rows, &rest[..n], &mut claim);
                 }
                 Change::Hold(hold) if hold.movement.is_some() => {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
@@ -205,7 +215,7 @@ impl Preemptions {
             }
         }
         if let Some((preemptor, claim)) = claim {
-            self.judge(world, (preemptor, &claim), dropped, commit.revision);
+            self.judge(world, preemptor, &claim, dropped, commit.revision);
             self.count_claim(world, preemptor, &claim);
         }
     }
@@ -237,7 +247,8 @@ impl Preemptions {
     fn on_rows(
         &mut self,
         world: &World,
-        (unit, change): (UnitId, &RunChange),
+        unit: UnitId,
+        change: &RunChange,
         turns: &[RunTurn<'_>],
         claim: &mut Option<(UnitId, UnitClaims)>,
     ) {
@@ -291,7 +302,8 @@ impl Preemptions {
     fn judge(
         &mut self,
         world: &World,
-        (preemptor, claim): (UnitId, &UnitClaims),
+        preemptor: UnitId,
+        claim: &UnitClaims,
         dropped: &BTreeMap<u64, Dropped>,
         revision: Revision,
     ) {
@@ -303,7 +315,9 @@ impl Preemptions {
         let record = world.units.get(&preemptor).and_then(|unit| unit.record.as_ref());
         // That there is one is judged elsewhere.
         let Some(record) = record.map(|record| &record.value) else { return };
-        let seeker = (record.spec.queue.as_str(), self.classes_then(judged).priority(&record.spec));
+        let queue = record.spec.queue.as_str();
+        let priority = self.classes_then(judged).priority(&record.spec);
+        let ranked = RankedClaim { preemptor, queue, priority, asked: &claim.asked, judged, revision };
         // By queue that had to borrow: all that is taken of it at once, and the most of one.
         let mut taken: BTreeMap<String, (Sums, Sums)> = BTreeMap::new();
         for (unit, by_group) in &claim.victims {
@@ -341,9 +355,7 @@ impl Preemptions {
             for (group, victims) in by_group {
                 let priority = of.standings.get(group).map_or(i32::MAX, |standing| standing.priority);
                 let takes = takes_of(world, *unit, *group);
-                let Some(rests_on_borrowing) =
-                    self.outranks(seeker, (queue, priority), (&claim.asked, &takes), judged)
-                else {
+                let Some(rests_on_borrowing) = self.outranks(&ranked, queue, priority, &takes) else {
                     let name = of.name();
                     for ordinal in victims {
                         self.findings.add(|| {
@@ -352,35 +364,31 @@ impl Preemptions {
                     }
                     continue;
                 };
-                self.n_reclaimed += if priority >= seeker.1 { victims.len() } else { 0 };
+                self.n_reclaimed += if priority >= ranked.priority { victims.len() } else { 0 };
                 if rests_on_borrowing && n_left <= 0 && min_member > 1 {
                     add(&mut whole, &takes, count(victims));
                 } else if rests_on_borrowing {
-                    self.note(seeker.0, queue, (&takes, count(victims)), &mut taken);
+                    self.note(ranked.queue, queue, &takes, count(victims), &mut taken);
                 }
             }
-            self.note(seeker.0, queue, (&whole, 1), &mut taken);
+            self.note(ranked.queue, queue, &whole, 1, &mut taken);
         }
         for owner in &claim.taken_from {
             let holds: Vec<&Dropped> = dropped.values().filter(|hold| hold.unit == *owner).collect();
-            self.judge_taken_over(
-                (preemptor, claim, seeker),
-                (*owner, &holds),
-                (judged, revision),
-                &mut taken,
-            );
+            self.judge_taken_over(&ranked, *owner, &holds, &mut taken);
         }
-        self.judge_taken(&taken, judged, (preemptor, revision));
+        self.judge_taken(&ranked, &taken);
     }
 
     /// Holds of a unit of lower rank are taken over, none of them back.
     fn judge_taken_over(
         &mut self,
-        (preemptor, claim, seeker): (UnitId, &UnitClaims, (&str, i32)),
-        (owner, holds): (UnitId, &[&Dropped]),
-        (judged, revision): (Revision, Revision),
+        claim: &RankedClaim<'_>,
+        owner: UnitId,
+        holds: &[&Dropped],
         taken: &mut BTreeMap<String, (Sums, Sums)>,
     ) {
+        let RankedClaim { preemptor, revision, .. } = *claim;
         // Of those that had it before nothing ends now.
         let Some(first) = holds.first() else { return };
         let mut takes = Sums::new();
@@ -390,21 +398,17 @@ impl Preemptions {
         if holds.iter().any(|hold| hold.taken_from.contains(&preemptor)) {
             self.findings.add(|| format!("{what}, from which it was taken over (revision {revision})"));
         }
-        match self.outranks(seeker, (&first.queue, highest), (&claim.asked, &takes), judged) {
+        match self.outranks(claim, &first.queue, highest, &takes) {
             None => {
                 self.findings.add(|| format!("{what}, whose rank is not higher (revision {revision})"));
             }
-            Some(true) => self.note(seeker.0, &first.queue, (&takes, 1), taken),
+            Some(true) => self.note(claim.queue, &first.queue, &takes, 1, taken),
             Some(false) => {}
         }
     }
 
-    fn judge_taken(
-        &mut self,
-        taken: &BTreeMap<String, (Sums, Sums)>,
-        judged: Revision,
-        (preemptor, revision): (UnitId, Revision),
-    ) {
+    fn judge_taken(&mut self, claim: &RankedClaim<'_>, taken: &BTreeMap<String, (Sums, Sums)>) {
+        let RankedClaim { preemptor, judged, revision, .. } = *claim;
         for (queue, (sum, largest)) in taken {
             let mut less = times(sum, -1);
             add(&mut less, largest, 1);
@@ -417,13 +421,8 @@ impl Preemptions {
     }
 
     /// Whether a unit outranks a running unit; if so, whether only because that one's queue borrows.
-    fn outranks(
-        &self,
-        (own, priority): (&str, i32),
-        (other, below): (&str, i32),
-        (asked, takes): (&Sums, &Sums),
-        judged: Revision,
-    ) -> Option<bool> {
+    fn outranks(&self, claim: &RankedClaim<'_>, other: &str, below: i32, takes: &Sums) -> Option<bool> {
+        let RankedClaim { queue: own, priority, asked, judged, .. } = *claim;
         let (mine, theirs) = apart(own, other);
         if self.guaranteed_at > judged || mine.is_empty() || theirs.is_empty() {
             // Guarantees were others then, or are of no matter.
@@ -448,13 +447,7 @@ impl Preemptions {
     }
 
     /// Adds to what is taken of the queues that two do not share, where a guarantee is about it: `n` times as much.
-    fn note(
-        &self,
-        own: &str,
-        other: &str,
-        (takes, n): (&Sums, i64),
-        taken: &mut BTreeMap<String, (Sums, Sums)>,
-    ) {
+    fn note(&self, own: &str, other: &str, takes: &Sums, n: i64, taken: &mut BTreeMap<String, (Sums, Sums)>) {
         for level in apart(own, other).1 {
             if !takes.is_empty() && self.concerns(level, takes) {
                 let (sum, largest) = taken.entry(level.to_owned()).or_default();

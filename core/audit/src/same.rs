@@ -67,23 +67,29 @@ fn differences(left: &World, right: &World, of_left: &str, of_right: &str, findi
         }
     }
     for id in left.units.keys().chain(right.units.keys().filter(|id| !left.units.contains_key(id))) {
-        compare_units(*id, left.units.get(id), right.units.get(id), (of_left, of_right), findings);
+        compare_units(*id, left.units.get(id), right.units.get(id), of_left, of_right, findings);
     }
-    let of = (of_left, of_right);
-    compare_named("lease", &left.leases, &right.leases, of, findings);
-    compare_named("queue", &left.queues, &right.queues, of, findings);
-    compare_named("priority class", &left.priority_classes, &right.priority_classes, of, findings);
-    compare_named("disruption budget", &left.budgets, &right.budgets, of, findings);
-    compare_named("reservation", &left.reservations, &right.reservations, of, findings);
-    compare_named("pause", &left.pauses, &right.pauses, of, findings);
+    compare_named("lease", &left.leases, &right.leases, of_left, of_right, findings);
+    compare_named("queue", &left.queues, &right.queues, of_left, of_right, findings);
+    compare_named(
+        "priority class",
+        &left.priority_classes,
+        &right.priority_classes,
+        of_left,
+        of_right,
+        findings,
+    );
+    compare_named("disruption budget", &left.budgets, &right.budgets, of_left, of_right, findings);
+    compare_named("reservation", &left.reservations, &right.reservations, of_left, of_right, findings);
+    compare_named("pause", &left.pauses, &right.pauses, of_left, of_right, findings);
     let ids = |world: &World| -> BTreeMap<String, _> {
         world.holds.iter().map(|(id, hold)| (id.to_string(), hold.clone())).collect()
     };
-    compare_named("hold", &ids(left), &ids(right), of, findings);
+    compare_named("hold", &ids(left), &ids(right), of_left, of_right, findings);
     let blocks = |world: &World| -> BTreeMap<String, _> {
         world.partition_blocks.iter().map(|(number, block)| (number.to_string(), block.clone())).collect()
     };
-    compare_named("partition block", &blocks(left), &blocks(right), of, findings);
+    compare_named("partition block", &blocks(left), &blocks(right), of_left, of_right, findings);
     if left.partition != right.partition {
         findings.add(|| format!("the partition: {of_left} and {of_right} differ"));
     }
@@ -93,7 +99,8 @@ fn compare_named<T: PartialEq>(
     kind: &str,
     left: &BTreeMap<String, T>,
     right: &BTreeMap<String, T>,
-    (of_left, of_right): (&str, &str),
+    of_left: &str,
+    of_right: &str,
     findings: &mut Findings,
 ) {
     for name in left.keys().chain(right.keys().filter(|name| !left.contains_key(*name))) {
@@ -107,7 +114,8 @@ fn compare_units(
     id: UnitId,
     left: Option<&WorldUnit>,
     right: Option<&WorldUnit>,
-    (of_left, of_right): (&str, &str),
+    of_left: &str,
+    of_right: &str,
     findings: &mut Findings,
 ) {
     let name = || left.or(right).map_or_else(|| "?".to_owned(), WorldUnit::name);

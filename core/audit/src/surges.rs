@@ -61,11 +61,7 @@ fn wrong_end(of: &WorldUnit, after: &UnitRecord, surge: &Surge) -> Option<String
 }
 
 /// What is wrong with room that is held for a replacement; `world` is as before the commit.
-pub(super) fn wrong_hold(
-    world: &World,
-    hold: &Hold,
-    (from, ordinal): (RunningUnitId, u32),
-) -> Option<String> {
+pub(super) fn wrong_hold(world: &World, hold: &Hold, from: RunningUnitId, ordinal: u32) -> Option<String> {
     let of = world.units.get(&from.unit)?;
     let record = &of.record.as_ref()?.value;
     let row = of.rows.get(&from.replica.ordinal).copied().unwrap_or_default();

@@ -154,9 +154,9 @@ impl Targets {
             let Change::Rows(id, RunChange::Bind(bind)) = change else { continue };
             let mut wrong: Vec<String> = Vec::new();
             for hold in &targets {
-                wrong.extend(stands_in_the_way(world, (*id, bind), hold));
+                wrong.extend(stands_in_the_way(world, *id, bind, hold));
             }
-            wrong.extend(self.astray(world, (*id, bind), &movers, commit));
+            wrong.extend(self.astray(world, *id, bind, &movers, commit));
             for wrong in wrong {
                 let (unit, revision) = (name_of(world, *id), commit.revision);
                 findings.add(|| format!("unit {unit}: {wrong} (revision {revision})"));
@@ -168,7 +168,8 @@ impl Targets {
     fn astray(
         &self,
         world: &World,
-        (id, bind): (UnitId, &Bind),
+        id: UnitId,
+        bind: &Bind,
         movers: &[UnplacedMover],
         commit: &Commit,
     ) -> Vec<String> {
@@ -179,13 +180,13 @@ impl Targets {
         let counts_one = |units: &[LabelExpression]| {
             movers.iter().find(|mover| {
                 let of = world.units.get(&mover.id.unit);
-                of.is_some_and(|of| selects((id, spec), units, (mover.id.unit, of)))
+                of.is_some_and(|of| selects(id, spec, units, mover.id.unit, of))
             })
         };
         for term in spec.affinity.near.iter().filter(|term| term.weight == 0) {
             let Some(mover) = counts_one(&term.units) else { continue };
-            let is_own = selects((id, spec), &term.units, (id, unit));
-            let counted = self.counted(world, (id, spec), &term.units, movers, commit);
+            let is_own = selects(id, spec, &term.units, id, unit);
+            let counted = self.counted(world, id, spec, &term.units, movers, commit);
             for (ordinal, node) in bind.ordinals.iter().zip(&bind.nodes) {
                 let Some(value) = domain(world, &term.topology, *node) else { continue };
                 let near = counted.all.iter().chain(&counted.left);
@@ -203,9 +204,9 @@ impl Targets {
         let spreads = spec.affinity.spread.iter().filter(|term| term.weight == 0);
         for term in spreads.filter(|_| spec.pool == Pool::Guaranteed) {
             let (Some(mover), Some(template)) = (counts_one(&term.units), template) else { continue };
-            let counted = self.counted(world, (id, spec), &term.units, movers, commit);
+            let counted = self.counted(world, id, spec, &term.units, movers, commit);
             let open = self.open_domains(world, &term.topology, template, commit.time_ms);
-            let own = bind.nodes.iter().filter(|_| selects((id, spec), &term.units, (id, unit)));
+            let own = bind.nodes.iter().filter(|_| selects(id, spec, &term.units, id, unit));
             let full = counted.known.iter().chain(own);
             let full: Vec<NodeId> = full.copied().collect();
             let into: BTreeSet<String> =
@@ -233,7 +234,8 @@ impl Targets {
     fn counted(
         &self,
         world: &World,
-        of: (UnitId, &UnitSpec),
+        id: UnitId,
+        spec: &UnitSpec,
         units: &[LabelExpression],
         movers: &[UnplacedMover],
         commit: &Commit,
@@ -245,7 +247,7 @@ impl Targets {
                 .iter()
                 .any(|change| matches!(change, Change::Rows(bound, RunChange::Bind(_)) if *bound == unit))
         };
-        let selected = world.units.iter().filter(|(id, unit)| selects(of, units, (**id, unit)));
+        let selected = world.units.iter().filter(|(other, of)| selects(id, spec, units, **other, of));
         for (id, unit) in selected {
             for (ordinal, row) in unit.rows.iter().filter(|(_, row)| row.is_live()) {
                 let is_on_the_way =
@@ -305,7 +307,7 @@ fn name_of(world: &World, unit: UnitId) -> String {
 }
 
 /// What of a unit is bound where it keeps away a replica that moves, or is kept away by it, in words.
-fn stands_in_the_way(world: &World, (id, bind): (UnitId, &Bind), hold: &Hold) -> Vec<String> {
+fn stands_in_the_way(world: &World, id: UnitId, bind: &Bind, hold: &Hold) -> Vec<String> {
     let mut wrong = Vec::new();
     let moving = hold.replicas().next().filter(|moving| {
         let row = world.units.get(&hold.unit).and_then(|unit| unit.rows.get(&moving.ordinal));
@@ -334,14 +336,14 @@ fn stands_in_the_way(world: &World, (id, bind): (UnitId, &Bind), hold: &Hold) ->
     };
     let required = |term: &&UnitTerm| term.weight == 0;
     for term in spec.affinity.apart.iter().filter(required) {
-        if selects((id, spec), &term.units, (hold.unit, of))
+        if selects(id, spec, &term.units, hold.unit, of)
             && let Some((ordinal, _)) = meets(&term.topology, &[]).iter().find(|(_, is_there)| *is_there)
         {
             wrong.push(format!("running unit {ordinal} is not apart from {who}"));
         }
     }
     for term in other_spec.affinity.apart.iter().filter(required).filter(|term| !term.units.is_empty()) {
-        if selects((hold.unit, other_spec), &term.units, (id, unit))
+        if selects(hold.unit, other_spec, &term.units, id, unit)
             && let Some((ordinal, _)) = meets(&term.topology, &[]).iter().find(|(_, is_there)| *is_there)
         {
             wrong.push(format!("running unit {ordinal} is {who}, which keeps it away"));

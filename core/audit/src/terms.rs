@@ -86,7 +86,7 @@ impl Terms {
                 continue;
             }
             self.n_judged += 1;
-            for wrong in self.judge(world, (*id, unit, spec), bind) {
+            for wrong in self.judge(world, *id, unit, spec, bind) {
                 findings.add(|| format!("unit {}: {wrong} (revision {})", unit.name(), commit.revision));
             }
         }
@@ -100,7 +100,9 @@ impl Terms {
     fn judge(
         &self,
         world: &World,
-        (id, unit, spec): (UnitId, &WorldUnit, &UnitSpec),
+        id: UnitId,
+        unit: &WorldUnit,
+        spec: &UnitSpec,
         bind: &Bind,
     ) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -126,8 +128,7 @@ impl Terms {
             wrong.extend(found.into_iter().map(|one| format!("its task group {} {one}", of.group)));
         }
         for term in spec.affinity.apart.iter().filter(|term| term.weight == 0) {
-            let others =
-                world.units.iter().filter(|(other, of)| selects((id, spec), &term.units, (**other, of)));
+            let others = world.units.iter().filter(|(other, of)| selects(id, spec, &term.units, **other, of));
             for (other, of) in others {
                 if let Some(at) = meet(world, &term.topology, bind, of, *other == id) {
                     wrong.push(format!("{at} is not apart from unit {}", of.name()));
@@ -139,7 +140,7 @@ impl Terms {
             let Some(record) = &of.record else { continue };
             let keeping = record.value.spec.affinity.apart.iter();
             for term in keeping.filter(|term| term.weight == 0 && !term.units.is_empty()) {
-                if selects((*other, &record.value.spec), &term.units, (id, unit))
+                if selects(*other, &record.value.spec, &term.units, id, unit)
                     && let Some(at) = meet(world, &term.topology, bind, of, false)
                 {
                     wrong.push(format!("{at} is where unit {} keeps it away", of.name()));
@@ -183,9 +184,11 @@ fn keeps_away(spec: &UnitSpec) -> bool {
 
 /// Whether a term of a unit selects another one, or itself.
 pub(super) fn selects(
-    (id, spec): (UnitId, &UnitSpec),
+    id: UnitId,
+    spec: &UnitSpec,
     units: &[LabelExpression],
-    (other, of): (UnitId, &WorldUnit),
+    other: UnitId,
+    of: &WorldUnit,
 ) -> bool {
     if units.is_empty() {
         return other == id;

@@ -413,9 +413,7 @@ impl World {
             unit.standings =
                 unit.demands.keys().map(|group| (*group, terms.of_group(usize::from(*group)))).collect();
         }
-        if let RunChange::Compact(compaction) = change {
-            compaction::follow(self, commit, unit, (compaction, change), on_row);
-        }
+        compaction::follow(self, commit, unit, change, on_row);
         let ordinals: &[u32] = match change {
             RunChange::Terms(_) | RunChange::Compact(_) => &[],
             RunChange::Bind(bind) => &bind.ordinals,

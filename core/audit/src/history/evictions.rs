@@ -1,6 +1,6 @@
 //! I6: every eviction has a ground, as records are when it is committed and as they are now.
 
-use godel_base::ids::{Revision, UnitId};
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
     demand::Pool,
     running_units::EvictionReason,
@@ -11,7 +11,7 @@ use super::{
     super::{
         History,
         verdict::Findings,
-        world::{Commit, RowStep, World, WorldNode, WorldRow},
+        world::{Commit, RowStep, World, WorldRow},
     },
     LATE_MS, Replay, node_name,
 };
@@ -26,11 +26,7 @@ pub(super) fn check_eviction(
 ) {
     let Some(of) = world.units.get(&unit) else { return };
     let record = of.record.as_ref().map(|record| record.value.as_ref());
-    let was_drained = world.drained.contains(&row.node);
-    let was_tainted = world.tainted.contains(&row.node);
-    let of_unit = (record, world.suspended.contains(&unit), world.restarted.contains(&unit));
-    let of_node = (world.nodes.get(&row.node), was_drained, was_tainted);
-    if let Some(wrong) = illegal(of_unit, of_node, ordinal, reason) {
+    if let Some(wrong) = illegal(world, unit, record, ordinal, row.node, reason) {
         findings.add(|| format!("{}/{ordinal} on {}: {wrong}", of.name(), node_name(world, row.node)));
     }
 }
@@ -112,12 +108,15 @@ pub(super) fn check_victim(
 
 /// Why an eviction for `reason` has no ground.
 fn illegal(
-    (record, was_suspended, was_restarted): (Option<&UnitRecord>, bool, bool),
-    (node, was_drained, was_tainted): (Option<&WorldNode>, bool, bool),
+    world: &World,
+    unit: UnitId,
+    record: Option<&UnitRecord>,
     ordinal: u32,
+    node_id: NodeId,
     reason: EvictionReason,
 ) -> Option<&'static str> {
     let wanted = record.is_some_and(|record| record.is_wanted() && record.group_of(ordinal).is_some());
+    let node = world.nodes.get(&node_id);
     let ready = node.and_then(|node| node.report.as_ref()).is_some_and(|report| report.value.ready);
     let is_guaranteed = record.is_some_and(|record| record.spec.pool == Pool::Guaranteed);
     match reason {
@@ -126,19 +125,19 @@ fn illegal(
         }
         EvictionReason::ScaledIn if wanted => Some("evicted as scaled in, but its unit wants it"),
         EvictionReason::NodeLost if ready => Some("evicted for the loss of its node, which is ready"),
-        EvictionReason::Drained if node.is_some() && !was_drained => {
+        EvictionReason::Drained if node.is_some() && !world.drained.contains(&node_id) => {
             Some("evicted for a drain, but its node is not drained")
         }
-        EvictionReason::Tainted if node.is_some() && !was_tainted => {
+        EvictionReason::Tainted if node.is_some() && !world.tainted.contains(&node_id) => {
             Some("evicted for a taint, but its node has none that evicts")
         }
         EvictionReason::Failure
             if record.is_some_and(|record| record.status.ended != Some(UnitEnd::Failure))
-                && !was_restarted =>
+                && !world.restarted.contains(&unit) =>
         {
             Some("evicted for a failure, but its unit neither ended for it nor started again")
         }
-        EvictionReason::Suspended if record.is_some() && !was_suspended => {
+        EvictionReason::Suspended if record.is_some() && !world.suspended.contains(&unit) => {
             Some("evicted as suspended, but its unit was not")
         }
         EvictionReason::Deadline if record.is_some_and(|record| record.status.ended.is_none()) => {

@@ -317,7 +317,9 @@ impl Levels {
     pub(super) fn find_waiting(
         &self,
         world: &World,
-        (queue, band, priority): (LevelIdx, Band, i32),
+        queue: LevelIdx,
+        band: Band,
+        priority: i32,
         known_since_ms: i64,
         fits: impl Fn(&Template) -> bool,
     ) -> Option<(UnitId, i64)> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use godel_base::{
-    ids::{NodeId, Revision, UnitId},
+    ids::{NodeId, UnitId},
     resources::{RUNNING_UNITS, Resources},
 };
 use godel_domain::{allocation::DeviceSet, demand::Pool, hold::Hold, running_units::Bind};
@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::{
     super::{
         verdict::Findings,
-        world::{Versioned, World, WorldNode, WorldRow, WorldUnit},
+        world::{Commit, Versioned, World, WorldNode, WorldRow, WorldUnit},
     },
     Excess, NodeSums, Of, astray_kinds, best_effort_excess, beyond, excess, non_zero, usage,
 };
@@ -146,7 +146,8 @@ impl Tenants {
     pub(crate) fn move_row(
         &mut self,
         nodes: &BTreeMap<NodeId, WorldNode>,
-        (id, unit): (UnitId, &WorldUnit),
+        id: UnitId,
+        unit: &WorldUnit,
         before: &WorldRow,
         after: &WorldRow,
     ) {
@@ -219,11 +220,12 @@ impl Tenants {
         &self,
         world: &World,
         id: NodeId,
-        (bound, holds): (&Bound<'_>, &[Versioned<Arc<Hold>>]),
-        (revision, time_ms): (Revision, i64),
+        bound: &Bound<'_>,
+        holds: &[Versioned<Arc<Hold>>],
+        commit: &Commit,
         findings: &mut Findings,
     ) -> bool {
-        let bound_now = !bound.0.is_empty();
+        let (revision, bound_now) = (commit.revision, !bound.0.is_empty());
         let bound_best_effort = bound.has(Pool::BestEffort);
         let of_node = self.by_node.get(&id).filter(|of_node| of_node.all.n > 0);
         if of_node.is_none() && holds.is_empty() {
@@ -243,7 +245,7 @@ impl Tenants {
             sums.kept = of_node.map(|of_node| of_node.kept(world, node)).unwrap_or_default();
             // What was bound along with it may have been bound after it.
             for (bind, n) in bound.0.iter().filter(|(bind, _)| bind.pool == Pool::Guaranteed) {
-                let kept = node.kept(&bind.demand.requests, time_ms);
+                let kept = node.kept(&bind.demand.requests, commit.time_ms);
                 kept.for_each(|(name, amount)| sums.kept.add_amount(name, amount.saturating_mul(-n)));
                 sums.kept.add_amount(RUNNING_UNITS, -n);
             }
