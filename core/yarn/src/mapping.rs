@@ -3,7 +3,7 @@
 //! `u:USER:QUEUE` and `g:GROUP:QUEUE` in the order in which they are written, the first that concerns the user decides. `%user`,
 //! `%primary_group` and `%secondary_group` stand for the name and the groups of the user.
 
-use crate::{configuration::HadoopConfiguration, properties::PREFIX};
+use crate::{access::YarnUser, configuration::HadoopConfiguration, properties::PREFIX};
 
 /// The queue of whoever names none.
 const DEFAULT: &str = "default";
@@ -68,28 +68,23 @@ impl QueueMappings {
     }
 
     /// The queue that the rules give an application of a user who asked for `asked`, as YARN names queues; `None`: the one asked
-    /// for. Of `groups` the primary one is the first; `exists` knows queues by path or last name.
-    pub fn place(
-        &self,
-        (user, groups): (&str, &[String]),
-        asked: &str,
-        exists: impl Fn(&str) -> bool,
-    ) -> Option<String> {
+    /// for. Of its groups the primary one is the first; `exists` knows queues by path or last name.
+    pub fn place(&self, user: YarnUser<'_>, asked: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
         let asked = asked.strip_prefix("root.").unwrap_or(asked);
         if !self.overrides && !asked.is_empty() && asked != DEFAULT {
             return None;
         }
         let concerns = |rule: &&MappingRule| match &rule.who {
             Submitters::Everyone => true,
-            Submitters::User(name) => name == user,
-            Submitters::Group(name) => groups.contains(name),
+            Submitters::User(name) => name == user.name,
+            Submitters::Group(name) => user.groups.contains(name),
         };
         let rule = self.rules.iter().find(concerns)?;
         let spell = |word: &QueueWord| match word {
             QueueWord::Named(name) => Some(name.clone()),
-            QueueWord::User => Some(user.to_owned()),
-            QueueWord::PrimaryGroup => groups.first().cloned(),
-            QueueWord::SecondaryGroup => groups.iter().skip(1).find(|group| exists(group)).cloned(),
+            QueueWord::User => Some(user.name.to_owned()),
+            QueueWord::PrimaryGroup => user.groups.first().cloned(),
+            QueueWord::SecondaryGroup => user.groups.iter().skip(1).find(|group| exists(group)).cloned(),
         };
         let leaf = spell(&rule.leaf)?;
         match &rule.parent {
@@ -156,7 +151,7 @@ mod tests {
     fn place(rules: &str, user: &str, groups: &[&str], asked: &str) -> Option<String> {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         let exists = |queue: &str| ["dev", "ops", "lab"].contains(&queue);
-        mappings(rules, false).place((user, &groups), asked, exists)
+        mappings(rules, false).place(YarnUser { name: user, groups: &groups }, asked, exists)
     }
 
     #[test]
@@ -194,8 +189,8 @@ mod tests {
         }
         assert_eq!(place(rules, "ann", &[], "dev"), None);
         let overriding = mappings(rules, true);
-        assert_eq!(overriding.place(("ann", &[]), "dev", |_| true).as_deref(), Some("prod"));
-        assert_eq!(overriding.place(("bob", &[]), "dev", |_| true), None);
+        let place = |name| overriding.place(YarnUser { name, groups: &[] }, "dev", |_| true);
+        assert_eq!((place("ann").as_deref(), place("bob")), (Some("prod"), None));
     }
 
     #[test]

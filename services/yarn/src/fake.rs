@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use godel_base::time::Millis;
+use godel_base::{ids::ReplicaId, time::Millis};
 use godel_core_yarn::{
     adapter::{
         AdapterTerms, AdapterTime, AllocateCall, AppRecord, Registration, YarnAction, YarnAdapter,
@@ -229,7 +229,7 @@ impl State {
         let placed = Placed { id: container, key: key.cloned(), node: node.clone(), has_ended: false };
         self.apps.entry(id).or_default().placed.insert(ordinal, placed);
         let _known = self.adapter.with(id, |app, terms| {
-            app.placed((ordinal, incarnation), (&node, RACK), terms, at(), out);
+            app.placed(ReplicaId::new(ordinal, incarnation), &node, RACK, terms, at(), out);
         });
     }
 
@@ -244,8 +244,9 @@ impl State {
         if let Some(placed) = self.apps.get_mut(&id).and_then(|app| app.placed.get_mut(&ordinal)) {
             placed.has_ended = true;
         }
-        let _known =
-            self.adapter.with(id, |app, terms| app.ended((ordinal, incarnation), exit, terms, at(), out));
+        let _known = self
+            .adapter
+            .with(id, |app, terms| app.ended(ReplicaId::new(ordinal, incarnation), exit, terms, at(), out));
     }
 
     fn report(&self, app: &YarnApplication) -> AppReport {

@@ -306,7 +306,7 @@ impl Picture {
             changed.push((own, *before, *after));
         });
         for (own, before, after) in changed {
-            used.on_change(record, rows, (own, &before, &after), time_ms);
+            used.on_change(record, rows, own, &before, &after, time_ms);
             let ordinal = *base | own;
             if is_preempted(&after) {
                 leaving.insert(ordinal);

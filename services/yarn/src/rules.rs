@@ -99,7 +99,8 @@ mod tests {
         let rules = load().unwrap();
         let ann = YarnUser { name: "ann", groups: &[] };
         assert!(rules.acls.is_enabled() && !rules.acls.is_admin(ann));
-        assert_eq!(rules.mappings.place(("ann", &[]), "default", |_| true).as_deref(), Some("prod"));
+        let ann = YarnUser { name: "ann", groups: &[] };
+        assert_eq!(rules.mappings.place(ann, "default", |_| true).as_deref(), Some("prod"));
         write("capacity-scheduler.xml", &property(mappings, "ann:prod"));
         let said = load().unwrap_err();
         assert!(said.starts_with("yarn.conf_dir: `ann:prod` is no rule"), "{said}");

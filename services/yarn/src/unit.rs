@@ -126,7 +126,9 @@ pub(crate) fn asked_of(group: &TaskGroup, label_key: &str) -> Option<AskGroup> {
 pub(crate) fn unit_spec(
     config: &Config,
     id: YarnApplicationId,
-    (user, queue, priority): (&str, &str, i32),
+    user: &str,
+    queue: &str,
+    priority: i32,
     master: Option<&AskGroup>,
 ) -> v1::UnitSpec {
     let template = match master {
@@ -169,9 +171,11 @@ pub(crate) fn unit_spec(
 pub(crate) fn opportunistic_unit_spec(
     config: &Config,
     id: YarnApplicationId,
-    of: (&str, &str, i32),
+    user: &str,
+    queue: &str,
+    priority: i32,
 ) -> v1::UnitSpec {
-    let mut spec = unit_spec(config, id, of, None);
+    let mut spec = unit_spec(config, id, user, queue, priority, None);
     if let Some(meta) = &mut spec.meta {
         meta.name = unit_name_of(id, OPPORTUNISTIC);
         meta.uid = unit_uid(id, true);
@@ -359,7 +363,7 @@ mod tests {
     fn masters_have_the_notice_of_containers() {
         let config = Config::default();
         let id: YarnApplicationId = "application_1_0001".parse().unwrap();
-        let spec = unit_spec(&config, id, ("ann", "default", 0), Some(&group(0)));
+        let spec = unit_spec(&config, id, "ann", "default", 0, Some(&group(0)));
         let run = spec.task_groups[0].template.clone().unwrap().run.unwrap();
         assert_eq!(run.eviction_notice_ms, config.notice_ms());
         assert!(run.eviction_notice_ms > 0);

@@ -18,23 +18,29 @@ use crate::picture::amount_of;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UsedSeconds {
     /// Of what has ended but for the last incarnation of ordinal 0, with what was compacted away before the unit was listed.
-    ended: (i64, i64),
+    ended: ResourceSeconds,
     /// When runs began of whose start no agent has said the time, Unix milliseconds.
     started_ms: BTreeMap<u32, i64>,
     /// The same of the end of ordinal 0, which may come again.
     first_ended_ms: i64,
 }
 
-/// MiB-seconds and CPU-seconds for a time of a running unit.
-fn seconds_of(record: &UnitRecord, group: u16, (start_ms, end_ms): (i64, i64)) -> (i64, i64) {
-    let Some(group) = record.spec.task_groups.get(usize::from(group)) else { return (0, 0) };
-    let amount = amount_of(&group.template.demand);
-    let seconds = end_ms.saturating_sub(start_ms).max(0) / 1_000;
-    (amount.memory_mb.saturating_mul(seconds), amount.vcores.saturating_mul(seconds))
+/// MiB-seconds and CPU-seconds of running units.
+#[derive(Clone, Copy, Debug, Default)]
+struct ResourceSeconds {
+    memory_mb: i64,
+    vcores: i64,
 }
 
-fn add(sum: &mut (i64, i64), more: (i64, i64)) {
-    *sum = (sum.0.saturating_add(more.0), sum.1.saturating_add(more.1));
+impl ResourceSeconds {
+    /// Adds those of a running unit for a time.
+    fn add(&mut self, record: &UnitRecord, group: u16, start_ms: i64, end_ms: i64) {
+        let Some(group) = record.spec.task_groups.get(usize::from(group)) else { return };
+        let amount = amount_of(&group.template.demand);
+        let seconds = end_ms.saturating_sub(start_ms).max(0) / 1_000;
+        self.memory_mb = self.memory_mb.saturating_add(amount.memory_mb.saturating_mul(seconds));
+        self.vcores = self.vcores.saturating_add(amount.vcores.saturating_mul(seconds));
+    }
 }
 
 impl UsedSeconds {
@@ -44,12 +50,13 @@ impl UsedSeconds {
         let past = |resource| compacted.and_then(|of| of.used.get(resource)).copied().unwrap_or(0);
         let whole = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
         // Memory is in MiB-seconds there, and CPUs in thousandths.
-        let mut used = Self { ended: (whole(past(MEMORY)), whole(past(CPU) / 1_000)), ..Self::default() };
+        let ended = ResourceSeconds { memory_mb: whole(past(MEMORY)), vcores: whole(past(CPU) / 1_000) };
+        let mut used = Self { ended, ..Self::default() };
         for (ordinal, row) in rows.rows.iter().filter(|(ordinal, row)| *ordinal != 0 && row.phase.is_ended())
         {
             let end = rows.end(ordinal);
             if end.started_ms > 0 && end.ended_ms > 0 {
-                add(&mut used.ended, seconds_of(record, row.group, (end.started_ms, end.ended_ms)));
+                used.ended.add(record, row.group, end.started_ms, end.ended_ms);
             }
         }
         used
@@ -60,7 +67,9 @@ impl UsedSeconds {
         &mut self,
         record: &UnitRecord,
         rows: &RunningUnits,
-        (ordinal, before, after): (u32, &RunningUnit, &RunningUnit),
+        ordinal: u32,
+        before: &RunningUnit,
+        after: &RunningUnit,
         time_ms: i64,
     ) {
         if before.incarnation != after.incarnation || after.phase == Phase::Pending {
@@ -78,7 +87,7 @@ impl UsedSeconds {
         if ordinal == 0 {
             self.first_ended_ms = ended_ms;
         } else if let Some(start_ms) = self.start_of(rows, ordinal, before) {
-            add(&mut self.ended, seconds_of(record, after.group, (start_ms, ended_ms)));
+            self.ended.add(record, after.group, start_ms, ended_ms);
             self.started_ms.remove(&ordinal);
         }
     }
@@ -105,9 +114,9 @@ impl UsedSeconds {
                 0 => start_ms,
                 ended_ms => ended_ms,
             };
-            add(&mut sum, seconds_of(record, row.group, (start_ms, ended_ms)));
+            sum.add(record, row.group, start_ms, ended_ms);
         }
-        sum
+        (sum.memory_mb, sum.vcores)
     }
 }
 
@@ -149,7 +158,7 @@ mod tests {
             };
             self.rows.apply(change, Revision(self.revision), time_ms, note);
             for (ordinal, before, after) in changed {
-                self.used.on_change(&self.record, &self.rows, (ordinal, &before, &after), time_ms);
+                self.used.on_change(&self.record, &self.rows, ordinal, &before, &after, time_ms);
             }
         }
 
@@ -186,7 +195,8 @@ mod tests {
         let compaction = Compaction { ordinals: vec![1], ..Compaction::default() };
         world.on(&RunChange::Compact(compaction), 60_000);
         assert_eq!(world.seconds(900_000), 40, "its row is gone");
-        assert_eq!(UsedSeconds::listed(&world.record, &world.rows).ended, (0, 0));
+        let ended = UsedSeconds::listed(&world.record, &world.rows).ended;
+        assert_eq!((ended.memory_mb, ended.vcores), (0, 0));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What the cluster says of an application's running units.
 
+use godel_base::ids::ReplicaId;
+
 use super::{
     AdapterTerms, AdapterTime, AllocatedContainer, CompletedContainer, MASTER, OPPORTUNISTIC, YarnAction,
     YarnApplication, YarnAttempt, YarnContainer,
@@ -95,7 +97,8 @@ impl YarnApplication {
     pub fn found_ended(
         &mut self,
         ordinal: u32,
-        (group, node): (AskGroup, &str),
+        group: AskGroup,
+        node: &str,
         exit: YarnExitStatus,
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
@@ -110,12 +113,14 @@ impl YarnApplication {
     /// A running unit has a place on a node, `host:port`, of a rack.
     pub fn placed(
         &mut self,
-        (ordinal, incarnation): (u32, u32),
-        (node, rack): (&str, &str),
+        replica: ReplicaId,
+        node: &str,
+        rack: &str,
         terms: AdapterTerms,
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
     ) {
+        let ReplicaId { ordinal, incarnation } = replica;
         if Self::is_master(ordinal) {
             if incarnation == self.master_incarnation()
                 && let Some(attempt) = self.attempts.last_mut()
@@ -155,12 +160,13 @@ impl YarnApplication {
     /// A running unit has ended, whether it had a place or not.
     pub fn ended(
         &mut self,
-        (ordinal, incarnation): (u32, u32),
+        replica: ReplicaId,
         exit: YarnExitStatus,
         terms: AdapterTerms,
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
     ) {
+        let ReplicaId { ordinal, incarnation } = replica;
         if Self::is_master(ordinal) {
             if incarnation == self.master_incarnation()
                 && let Some(attempt) = self.attempts.last_mut()

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::ids::ReplicaId;
 use proptest::prelude::*;
 
 use super::*;
@@ -169,7 +170,9 @@ impl Played {
         if self.unit.contains_key(&MASTER) {
             let incarnation = self.incarnation;
             let node = self.nodes[usize::try_from(incarnation).unwrap() % self.nodes.len()];
-            self.with(|app, terms, at, out| app.placed((MASTER, incarnation), (node, "r1"), terms, at, out));
+            self.with(|app, terms, at, out| {
+                app.placed(ReplicaId::new(MASTER, incarnation), node, "r1", terms, at, out)
+            });
         }
     }
 
@@ -178,7 +181,9 @@ impl Played {
             self.unit.iter().filter(|(_, (_, is_placed))| !is_placed).map(|(ordinal, _)| *ordinal).collect();
         for ordinal in waiting {
             self.unit.get_mut(&ordinal).unwrap().1 = true;
-            self.with(|app, terms, at, out| app.placed((ordinal, 0), ("n2", "r1"), terms, at, out));
+            self.with(|app, terms, at, out| {
+                app.placed(ReplicaId::new(ordinal, 0), "n2", "r1", terms, at, out)
+            });
         }
     }
 
@@ -186,7 +191,9 @@ impl Played {
         if self.unit.remove(&ordinal).is_some() {
             let incarnation = if ordinal == MASTER { self.incarnation } else { 0 };
             let exit = YarnExitStatus(exit);
-            self.with(|app, terms, at, out| app.ended((ordinal, incarnation), exit, terms, at, out));
+            self.with(|app, terms, at, out| {
+                app.ended(ReplicaId::new(ordinal, incarnation), exit, terms, at, out)
+            });
         }
     }
 
@@ -234,7 +241,7 @@ impl Played {
             // Its end is in the unit's record as well.
             let incarnation = self.incarnation;
             self.with(|app, terms, at, out| {
-                app.ended((MASTER, incarnation), YarnExitStatus(0), terms, at, out)
+                app.ended(ReplicaId::new(MASTER, incarnation), YarnExitStatus(0), terms, at, out)
             });
         }
     }
@@ -435,7 +442,7 @@ fn ends_are_told_again_after_a_restart() {
     played.allocate(1, Vec::new()).unwrap();
     played.crash();
     let group = ask(1).key.group;
-    played.with(|app, _, at, out| app.found_ended(1, (group, "n2:8041"), YarnExitStatus(7), at, out));
+    played.with(|app, _, at, out| app.found_ended(1, group, "n2:8041", YarnExitStatus(7), at, out));
     played.run();
     assert_eq!(played.register(), Ok(Vec::new()));
     let completed = played.allocate(0, Vec::new()).unwrap().completed;

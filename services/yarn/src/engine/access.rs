@@ -23,18 +23,19 @@ impl Manager {
         &self,
         inner: &Inner,
         id: YarnApplicationId,
-        (submission, groups): (&AppSubmission, &[String]),
+        submission: &AppSubmission,
+        groups: &[String],
     ) -> Result<String, ManagerRefusal> {
         let context = &self.shared.context;
         let (rules, root) = (&context.rules, &context.config.root_queue);
-        let user = submission.user.as_str();
+        let user = YarnUser { name: &submission.user, groups };
         let exists = |name: &str| godel_path(&inner.picture.queues, root, name).is_some();
-        let placed = rules.mappings.place((user, groups), &submission.queue, exists);
+        let placed = rules.mappings.place(user, &submission.queue, exists);
         let asked = placed.as_deref().unwrap_or(&submission.queue);
         let path = self.queue(inner, asked)?;
-        if !rules.acls.may_submit(YarnUser { name: user, groups }, &yarn_name(root, &path)) {
+        if !rules.acls.may_submit(user, &yarn_name(root, &path)) {
             let queue = yarn_name(root, &path);
-            let said = format!("User {user} does not have permission to submit {id} to queue {queue}");
+            let said = format!("User {} does not have permission to submit {id} to queue {queue}", user.name);
             return Err(ManagerRefusal::NotAllowed(said));
         }
         Ok(path)

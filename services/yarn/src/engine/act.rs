@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_base::ids::Revision;
+use godel_base::ids::{ReplicaId, Revision};
 use godel_core_yarn::{
     adapter::{AdapterTime, LaunchFailure, LaunchFailureScope, MASTER, OPPORTUNISTIC, YarnAction},
     attempt::AttemptState,
@@ -142,7 +142,7 @@ where
 async fn submit(shared: &Arc<Shared>, id: YarnApplicationId) {
     let spec = shared.inner.lock().application(id).ok().map(|(application, _)| {
         let of = application.submission();
-        unit_spec(&shared.context.config, id, (&of.user, &of.queue, of.priority), of.master.as_ref())
+        unit_spec(&shared.context.config, id, &of.user, &of.queue, of.priority, of.master.as_ref())
     });
     let Some(spec) = spec else { return };
     let answer = submit_spec(shared, spec).await;
@@ -181,12 +181,12 @@ pub(crate) fn tell_master(
     let row = entry.row(MASTER);
     let Some(node) = inner.picture.launch_node(row.node) else { return };
     let rack = inner.picture.rack(row.node);
-    let replica = (MASTER, row.incarnation);
+    let replica = ReplicaId::new(MASTER, row.incarnation);
     if row.phase.is_live() || row.phase.is_ended() {
         // There is one: the unit is of it.
         let _ = inner.adapter.with(id, |application, terms| {
             let node = format!("{}:{}", node.host, node.port);
-            application.placed(replica, (&node, &rack), terms, at, out);
+            application.placed(replica, &node, &rack, terms, at, out);
         });
     }
     if row.phase.is_ended() {
@@ -210,7 +210,7 @@ pub(crate) fn end_master(
     let Some(reason) = lack else {
         // There is one: the unit is of it.
         let _ = adapter.with(id, |application, terms| {
-            application.ended((MASTER, incarnation), exit, terms, at, out);
+            application.ended(ReplicaId::new(MASTER, incarnation), exit, terms, at, out);
         });
         return;
     };

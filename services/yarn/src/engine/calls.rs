@@ -131,7 +131,7 @@ impl ResourceManager for Manager {
         let config = &self.shared.context.config;
         let groups = self.groups(&submission.user);
         self.shared.run(|inner, at, out| {
-            let queue = self.admit(inner, id, (&submission, &groups))?;
+            let queue = self.admit(inner, id, &submission, &groups)?;
             if inner.adapter.get(id).is_none() {
                 judge_submission(&inner.picture, &submission).map_err(MasterRefusal::from)?;
             }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
-use godel_base::ids::{NodeId, Revision};
+use godel_base::ids::{NodeId, ReplicaId, Revision};
 use godel_core_yarn::{
     adapter::{AdapterTime, MASTER, YarnAction, YarnAdapter},
     application::PublicAppState,
@@ -363,7 +363,7 @@ fn tell(
             };
             // Of an application that is not known any more nothing is placed.
             let _ = inner.adapter.with(id, |application, terms| {
-                application.placed((ordinal, incarnation), (&node, &rack), terms, at, out);
+                application.placed(ReplicaId::new(ordinal, incarnation), &node, &rack, terms, at, out);
             });
         }
         UnitEvent::Started(ordinal) => {
@@ -372,7 +372,7 @@ fn tell(
         UnitEvent::Ended { ordinal: MASTER, incarnation, .. } => end_master(inner, id, incarnation, at, out),
         UnitEvent::Ended { ordinal, incarnation, exit } => {
             let _ = inner.adapter.with(id, |application, terms| {
-                application.ended((ordinal, incarnation), exit, terms, at, out);
+                application.ended(ReplicaId::new(ordinal, incarnation), exit, terms, at, out);
             });
         }
     }
@@ -452,7 +452,7 @@ fn replay(
             // It was recovered.
             let _ = inner.adapter.with(id, |application, _| match node {
                 Some(node) if row.phase.is_ended() => {
-                    application.found_ended(ordinal, (asked, &node), unit.exit_of(ordinal), at, out);
+                    application.found_ended(ordinal, asked, &node, unit.exit_of(ordinal), at, out);
                 }
                 node => application.found(ordinal, asked, node.as_deref(), at, out),
             });

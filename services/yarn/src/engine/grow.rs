@@ -34,7 +34,8 @@ const N_GROWTHS_MAX: u32 = 3;
 fn growth(
     shared: &Shared,
     inner: &Inner,
-    (id, side): (YarnApplicationId, u32),
+    id: YarnApplicationId,
+    side: u32,
     add: &[AskGrowth],
 ) -> Option<(v1::TaskGroupChanges, Growing)> {
     let config = &shared.context.config;
@@ -69,13 +70,13 @@ pub(super) async fn grow(shared: &Arc<Shared>, id: YarnApplicationId, add: Vec<A
     let (opportunistic, guaranteed): (Vec<_>, Vec<_>) = add.into_iter().partition(is_opportunistic);
     for (side, add) in [(MASTER, guaranteed), (OPPORTUNISTIC, opportunistic)] {
         if !add.is_empty() {
-            grow_side(shared, (id, side), add).await;
+            grow_side(shared, id, side, add).await;
         }
     }
 }
 
 /// Adds replicas to one unit. If it has no room for all of their task groups, those that come first are added.
-async fn grow_side(shared: &Arc<Shared>, (id, side): (YarnApplicationId, u32), add: Vec<AskGrowth>) {
+async fn grow_side(shared: &Arc<Shared>, id: YarnApplicationId, side: u32, add: Vec<AskGrowth>) {
     let mut lots = vec![add];
     let mut is_full = false;
     while let Some(mut lot) = lots.pop() {
@@ -83,7 +84,7 @@ async fn grow_side(shared: &Arc<Shared>, (id, side): (YarnApplicationId, u32), a
             Err(Status::invalid_argument("others before them were refused"))
         } else {
             match submit_opportunistic(shared, id, side).await {
-                Ok(()) => added(shared, (id, side), &lot).await,
+                Ok(()) => added(shared, id, side, &lot).await,
                 Err(status) => Err(status),
             }
         };
@@ -135,7 +136,8 @@ async fn note_growth(
 /// Asks the dispatcher for replicas. Groups that were emptied in the meantime are added again.
 async fn added(
     shared: &Arc<Shared>,
-    (id, side): (YarnApplicationId, u32),
+    id: YarnApplicationId,
+    side: u32,
     add: &[AskGrowth],
 ) -> Result<Revision, Status> {
     let mut n_tries = 0;
@@ -143,7 +145,7 @@ async fn added(
         n_tries += 1;
         let changes = {
             let mut inner = shared.inner.lock();
-            let growth = growth(shared, &inner, (id, side), add);
+            let growth = growth(shared, &inner, id, side, add);
             growth.map(|(changes, growing)| {
                 if let Some(entry) = inner.entries.get_mut(&id) {
                     // Ordinals are given to keys when the unit is read, before any of them can have a place.
@@ -181,7 +183,7 @@ async fn submit_opportunistic(shared: &Arc<Shared>, id: YarnApplicationId, side:
         }
         let application = inner.application(id).ok().map(|(application, _)| application.submission());
         application
-            .map(|of| opportunistic_unit_spec(&shared.context.config, id, (&of.user, &of.queue, of.priority)))
+            .map(|of| opportunistic_unit_spec(&shared.context.config, id, &of.user, &of.queue, of.priority))
     };
     let Some(spec) = spec else { return Ok(()) };
     let revision = submit_spec(shared, spec).await?;
@@ -204,12 +206,12 @@ pub(super) async fn release(shared: &Arc<Shared>, id: YarnApplicationId, ordinal
         ordinals.iter().partition(|ordinal| **ordinal >= OPPORTUNISTIC);
     for (side, ordinals) in [(MASTER, guaranteed), (OPPORTUNISTIC, opportunistic)] {
         for ordinals in ordinals.chunks(N_ORDINALS_MAX) {
-            release_side(shared, (id, side), ordinals).await;
+            release_side(shared, id, side, ordinals).await;
         }
     }
 }
 
-async fn release_side(shared: &Arc<Shared>, (id, side): (YarnApplicationId, u32), ordinals: &[u32]) {
+async fn release_side(shared: &Arc<Shared>, id: YarnApplicationId, side: u32, ordinals: &[u32]) {
     let released_ordinals = {
         let inner = shared.inner.lock();
         let unit = inner.picture.unit_of(id, side).filter(|unit| !unit.record.status.cancelled);

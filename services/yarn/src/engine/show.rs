@@ -275,15 +275,15 @@ pub(crate) fn containers(
             Phase::Running => PublicContainerState::Running,
             Phase::Succeeded | Phase::Failed | Phase::Stopped => PublicContainerState::Complete,
         };
-        shown.push(report(id, (unit, MASTER), (amount(0, &row), state, node)));
+        shown.push(report(id, unit, MASTER, amount(0, &row), state, node));
     }
     for (ordinal, container) in application.containers().filter(|(_, container)| container.id.attempt == id) {
         let Some(unit) = picture.unit_of(application.id(), ordinal) else { continue };
         let (row, of_unit) = (unit.row(ordinal), usize::from(ordinal >= OPPORTUNISTIC));
-        let placed = (amount(of_unit, &row), container.state.public(), container.node.clone());
+        let (amount, node) = (amount(of_unit, &row), container.node.clone());
         shown.push(ContainerReport {
             key: Some(container.key.clone()),
-            ..report(container.id, (unit, ordinal), placed)
+            ..report(container.id, unit, ordinal, amount, container.state.public(), node)
         });
     }
     shown
@@ -291,8 +291,11 @@ pub(crate) fn containers(
 
 fn report(
     id: YarnContainerId,
-    (unit, ordinal): (&UnitEntry, u32),
-    (amount, state, node): (YarnAmount, PublicContainerState, String),
+    unit: &UnitEntry,
+    ordinal: u32,
+    amount: YarnAmount,
+    state: PublicContainerState,
+    node: String,
 ) -> ContainerReport {
     let (row, end) = (unit.row(ordinal), unit.end(ordinal));
     let is_over = row.phase.is_ended();

@@ -202,8 +202,8 @@ impl ClientFace {
         let user = user(&caller)?;
         let context = request.application_submission_context.unwrap_or_default();
         let cluster = self.manager.cluster().map_err(for_clients)?;
-        let bounds = (&cluster.minimum_allocation, &cluster.maximum_allocation);
-        let (id, submitted) = submission::read(context, user, bounds)?;
+        let (least, most) = (&cluster.minimum_allocation, &cluster.maximum_allocation);
+        let (id, submitted) = submission::read(context, user, least, most)?;
         self.manager.submit(id, submitted).await.map_err(for_clients)?;
         Ok(SubmitApplicationResponseProto {})
     }

@@ -27,7 +27,8 @@ const TAG_LEN_MAX: usize = 100;
 pub(super) fn read(
     context: ApplicationSubmissionContextProto,
     user: &str,
-    (least, most): (&YarnAmount, &YarnAmount),
+    least: &YarnAmount,
+    most: &YarnAmount,
 ) -> Result<(YarnApplicationId, SubmittedApp), Exception> {
     let id = ids::application(context.application_id)?;
     if context.reservation_id.is_some() {
@@ -129,7 +130,7 @@ mod tests {
     }
 
     fn of(context: ApplicationSubmissionContextProto) -> Result<SubmittedApp, Exception> {
-        read(context, "anna", (&amount(1_024, 1), &amount(8_192, 4))).map(|(_, app)| app)
+        read(context, "anna", &amount(1_024, 1), &amount(8_192, 4)).map(|(_, app)| app)
     }
 
     #[test]

@@ -90,7 +90,7 @@ fn an_attempt_that_waits_for_a_place_cannot_be_failed_and_one_that_has_one_can()
     assert!(played.step(), "its record is written");
     played.with(|app, terms, at, out| app.unit_answered(Ok(()), terms, at, out));
     assert_eq!(fail(&mut played), Err(MasterRefusal::NoPlace(attempt(1))));
-    played.with(|app, terms, at, out| app.placed((MASTER, 0), ("n1", "r1"), terms, at, out));
+    played.with(|app, terms, at, out| app.placed(ReplicaId::new(MASTER, 0), "n1", "r1", terms, at, out));
     played.unit.insert(MASTER, (None, true));
     played.has_unit = true;
     assert_eq!(fail(&mut played), Ok(()));
