@@ -136,7 +136,7 @@ pub fn plan_policy(
         after.apply(&plan.moves);
         bound_of(&known.kind, &after, filters, &limits, time_limit)
     });
-    let plan = ordered(plan, &layout, Some(known.kind.policy()), (filters, &limits));
+    let plan = ordered(plan, &layout, Some(known.kind.policy()), filters, &limits);
     let is_in_scope = |unit: RunIdx| {
         known.scope.has_unit(layout.owner_facts(unit)) && known.scope.has_node(layout.node(layout.home(unit)))
     };
@@ -182,7 +182,7 @@ pub fn plan_room(
     };
     let plan = plan.map_or_else(
         || OrderedPlan { finding: none.to_owned(), ..OrderedPlan::default() },
-        |plan| ordered(plan, &layout, None, (filters, &limits)),
+        |plan| ordered(plan, &layout, None, filters, &limits),
     );
     let kept = count_kept(&layout, &config.protection, &|_| true);
     Ok(OrderedPlan { kept: in_words(&kept), ..plan })
@@ -210,7 +210,8 @@ fn ordered(
     plan: ReschedulePlan,
     layout: &Layout<'_>,
     policy: Option<&dyn Policy>,
-    (filters, limits): (&dyn Filters, &PlanLimits),
+    filters: &dyn Filters,
+    limits: &PlanLimits,
 ) -> OrderedPlan {
     let MoveBatches { batches, n_batches_min, impossible } =
         order_moves_within(layout, &plan.moves, filters, limits);

@@ -40,8 +40,10 @@ impl RefusedMoves {
     /// remembered.
     pub fn note(
         &mut self,
-        (running, record): (RunningUnitId, &Arc<UnitRecord>),
-        (node, generation): (NodeId, u64),
+        running: RunningUnitId,
+        record: &Arc<UnitRecord>,
+        node: NodeId,
+        generation: u64,
         reason: RejectionReason,
         now: Millis,
     ) {
@@ -133,7 +135,7 @@ mod tests {
             (&one, 7, FORGET_MS, RejectionReason::TopologySpread, false),
         ] {
             let mut refused = RefusedMoves::default();
-            refused.note((running(1), &one), (NODE, 7), reason, NOW);
+            refused.note(running(1), &one, NODE, 7, reason, NOW);
             assert!(refused.has_target(UnitId(1), NODE) && !refused.has_replica(running(1)));
             assert!(!refused.has_target(UnitId(1), NodeId(4)) && !refused.has_target(UnitId(2), NODE));
             refused.forget_changed(|_| Some(now_record), |_| generation, NOW.plus(later_ms));
@@ -145,7 +147,7 @@ mod tests {
     fn a_replica_that_may_not_move_counts_as_refused_on_every_node() {
         let one = record(1);
         let mut refused = RefusedMoves::default();
-        refused.note((running(1), &one), (NODE, 7), RejectionReason::NotMovable, NOW);
+        refused.note(running(1), &one, NODE, 7, RejectionReason::NotMovable, NOW);
         assert!(refused.has_replica(running(1)) && !refused.has_target(UnitId(1), NODE));
         refused.forget_changed(|_| Some(&one), |_| 8, NOW);
         assert!(refused.has_replica(running(1)), "its node does not matter");
@@ -159,7 +161,7 @@ mod tests {
         let one = record(1);
         for (at, node) in (0..).zip(0..u32::try_from(N_REFUSED_MAX + 5).unwrap()) {
             let reason = RejectionReason::InsufficientResources;
-            refused.note((running(1), &one), (NodeId(node), 0), reason, Millis(at));
+            refused.note(running(1), &one, NodeId(node), 0, reason, Millis(at));
         }
         assert_eq!(refused.targets.len(), N_REFUSED_MAX);
         assert!(!refused.has_target(UnitId(1), NodeId(4)) && refused.has_target(UnitId(1), NodeId(5)));

@@ -219,7 +219,7 @@ impl PartRoom<'_> {
             None => domains,
         };
         let limits = self.share_limits(layout, &domains);
-        WholeShapes::within(layout, (shape, *n_members), domains, limits)
+        WholeShapes::within(layout, shape, *n_members, domains, limits)
     }
 
     fn note_kept(&self, layout: &Layout<'_>, node: NodeIdx, n: u32) {

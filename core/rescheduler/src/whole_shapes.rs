@@ -52,13 +52,14 @@ impl ShareLimits {
 impl WholeShapes {
     /// Returns where `n_copies` of a demand fit on nodes that accept work.
     pub fn new(layout: &Layout<'_>, shape: ShapeIdx, n_copies: u32, domains: LayoutDomains) -> Self {
-        Self::within(layout, (shape, n_copies), domains, ShareLimits::default())
+        Self::within(layout, shape, n_copies, domains, ShareLimits::default())
     }
 
     /// Returns the same where only so many count on a node and in a share.
     pub(crate) fn within(
         layout: &Layout<'_>,
-        (shape, n_copies): (ShapeIdx, u32),
+        shape: ShapeIdx,
+        n_copies: u32,
         domains: LayoutDomains,
         limits: ShareLimits,
     ) -> Self {

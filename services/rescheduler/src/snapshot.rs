@@ -82,7 +82,7 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
         let breaks = picture.units.get(&unit).is_some_and(|record| breaks_unit(record, rows));
         for (ordinal, row) in &rows.rows {
             if row.phase.is_live() {
-                making.add_row((unit, rows, breaks), (ordinal, row), began_at(rows, ordinal, row));
+                making.add_row(unit, rows, breaks, ordinal, row, began_at(rows, ordinal, row));
             }
         }
         making.add_group_minima(unit, rows);
@@ -125,8 +125,11 @@ struct Making<'p> {
 impl Making<'_> {
     fn add_row(
         &mut self,
-        (unit, rows, breaks_unit): (UnitId, &RunningUnits, bool),
-        (ordinal, row): (u32, &RunningUnit),
+        unit: UnitId,
+        rows: &RunningUnits,
+        breaks_unit: bool,
+        ordinal: u32,
+        row: &RunningUnit,
         started_at: Millis,
     ) {
         let picture = self.picture;
@@ -157,7 +160,7 @@ impl Making<'_> {
             ),
             ends_at: record.and_then(|record| ends_at(record, row.group, started_at)),
             usage,
-            kept: self.kept.reason((unit, rows), (ordinal, row), (known.pool, breaks_unit)),
+            kept: self.kept.reason(unit, rows, ordinal, row, known.pool, breaks_unit),
         };
         for budget in picture.cluster.budgets().counting(unit, ordinal, row) {
             let Some(known) = picture.cluster.budgets().at(*budget) else { continue };
@@ -291,7 +294,7 @@ impl Making<'_> {
                 sub_cluster: labels.get(&config.sub_cluster_key).cloned().unwrap_or_default(),
                 n_running_max: report.map(|report| report.max_running_units.saturating_add(n_uncounted)),
                 other_use: match config.other_load {
-                    true => self.own.other_use(self.picture, (node, &name)),
+                    true => self.own.other_use(self.picture, node, &name),
                     false => MeasuredUse::default(),
                 },
                 name,
@@ -317,7 +320,7 @@ impl Making<'_> {
         let class = match template.zip(shape) {
             Some((group_spec, shape)) => {
                 let surges = record.is_some_and(|record| record.spec.max_surge > 0);
-                self.filters.class((unit, group), shape, (NodeRequirements::of(&group_spec.template), surges))
+                self.filters.class(unit, group, shape, NodeRequirements::of(&group_spec.template), surges)
             }
             None => NOWHERE,
         };
@@ -361,7 +364,7 @@ impl NodeNotes {
     }
 
     /// What others use of a node, as it was measured beside its running units; nothing before somebody has looked.
-    fn other_use(&self, picture: &Picture, (node, name): (NodeId, &str)) -> MeasuredUse {
+    fn other_use(&self, picture: &Picture, node: NodeId, name: &str) -> MeasuredUse {
         let others = picture.other_use.get(name).copied().unwrap_or_default();
         // What runs without being measured is in it.
         let own = self.not_measured.get(&node).copied().unwrap_or_default();

@@ -136,7 +136,7 @@ impl<'a> MoveProgram<'a> {
             is_touched: vec![false; layout.n_nodes()],
             leaving,
         };
-        program.add_groups(kind, (&movable, &nodes), filters, limits)?;
+        program.add_groups(kind, &movable, &nodes, filters, limits)?;
         program.add_limits(limits);
         Some(program)
     }
@@ -144,7 +144,8 @@ impl<'a> MoveProgram<'a> {
     fn add_groups(
         &mut self,
         kind: &RescheduleKind,
-        (movable, nodes): (&[RunIdx], &[NodeIdx]),
+        movable: &[RunIdx],
+        nodes: &[NodeIdx],
         filters: &dyn Filters,
         limits: &PlanLimits,
     ) -> Option<()> {

@@ -209,8 +209,8 @@ impl Engine {
             }) {
                 let reason = from_proto::move_refusal(refusal).map(|refusal| refusal.reason);
                 if let (Some(record), Ok(reason)) = (units.get(&one.id.unit), reason) {
-                    let target = (one.to.0, cluster.node_generation(one.to.0));
-                    refused.note((one.id, record), target, reason, wall(now));
+                    let generation = cluster.node_generation(one.to.0);
+                    refused.note(one.id, record, one.to.0, generation, reason, wall(now));
                 }
             }
         }

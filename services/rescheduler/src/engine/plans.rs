@@ -168,7 +168,7 @@ impl Engine {
         let seconds = Duration::from_millis(done.planning_ms).as_secs_f64();
         self.parts.metrics.planning.observe(seconds);
         match job {
-            Job::Run { policy, cause, reply } => self.on_run((policy, cause), reply, done),
+            Job::Run { policy, cause, reply } => self.on_run(policy, cause, reply, done),
             Job::Show { policy, reply } => {
                 let answer =
                     self.shown(&done, &policy).map(|plan| v1::PlanPolicyResponse { plan: Some(plan) });
@@ -201,7 +201,8 @@ impl Engine {
 
     fn on_run(
         &mut self,
-        (policy, cause): (String, RunCause),
+        policy: String,
+        cause: RunCause,
         reply: Option<Reply<v1::RunPolicyResponse>>,
         done: PlanDone,
     ) {
@@ -215,7 +216,7 @@ impl Engine {
             Ok(plan) => match self.held_back() {
                 Some(why) => (None, why),
                 None => {
-                    let name = self.create((&policy, None), cause, plan, &done);
+                    let name = self.create(&policy, None, cause, plan, &done);
                     (Some(name), words(plan))
                 }
             },
@@ -244,7 +245,7 @@ impl Engine {
             Ok(_) if dry_run => (None, "only the plan was asked for".to_owned()),
             Ok(plan) => match self.held_back() {
                 Some(why) => (None, why),
-                None => (Some(self.create(("", Some(unit)), cause, plan, done)), String::new()),
+                None => (Some(self.create("", Some(unit), cause, plan, done)), String::new()),
             },
         };
         let name = movement.clone().unwrap_or_default();
@@ -260,7 +261,8 @@ impl Engine {
     /// Makes a movement of a plan. It is recorded, and begins, with the next step.
     fn create(
         &mut self,
-        (policy, for_unit): (&str, Option<UnitId>),
+        policy: &str,
+        for_unit: Option<UnitId>,
         cause: RunCause,
         plan: &OrderedPlan,
         done: &PlanDone,

@@ -79,9 +79,11 @@ impl ClusterFilters {
 
     pub(super) fn class(
         &mut self,
-        (unit, group): (UnitId, u16),
+        unit: UnitId,
+        group: u16,
         shape: ShapeId,
-        (requirements, surges): (NodeRequirements, bool),
+        requirements: NodeRequirements,
+        surges: bool,
     ) -> u32 {
         if requirements.has_volumes {
             return NOWHERE;

@@ -67,9 +67,12 @@ impl<'p> KeptRules<'p> {
     /// Returns why a running unit stays where it is; `None`: the binder may be asked to move it.
     pub(super) fn reason(
         &mut self,
-        (unit, rows): (UnitId, &RunningUnits),
-        (ordinal, row): (u32, &RunningUnit),
-        (pool, breaks_unit): (Pool, bool),
+        unit: UnitId,
+        rows: &RunningUnits,
+        ordinal: u32,
+        row: &RunningUnit,
+        pool: Pool,
+        breaks_unit: bool,
     ) -> Option<KeptReason> {
         let cluster = &self.picture.cluster;
         let frozen = cluster.frozen();

@@ -44,7 +44,8 @@ struct TermLimit<'r> {
 /// The terms are about more than one topology key beside `node`: room for that is not planned.
 pub(super) fn limits(
     nodes: &mut [NodeFacts],
-    (record, n_members): (&UnitRecord, u32),
+    record: &UnitRecord,
+    n_members: u32,
     usable: &dyn Fn(NodeId) -> bool,
     rows: &RunningUnits,
 ) -> Result<Vec<MemberLimit>, String> {
@@ -110,8 +111,10 @@ pub(super) struct SeatedPart<'a> {
 /// What refuses the first one that finds none, in words.
 pub(super) fn find_places(
     filters: &mut ClusterFilters,
-    (record, rows): (&UnitRecord, &RunningUnits),
-    (parts, within): (&[SeatedPart<'_>], Option<&str>),
+    record: &UnitRecord,
+    rows: &RunningUnits,
+    parts: &[SeatedPart<'_>],
+    within: Option<&str>,
     nodes: &[NodeFacts],
     plan: &OrderedPlan,
 ) -> Result<(), String> {
@@ -142,7 +145,7 @@ pub(super) fn find_places(
                 .iter()
                 .filter(|node| domain.is_none_or(|(label, value)| node.labels.get(label) == Some(value)))
                 .collect();
-            seat_part(filters, (record, rows), part, &inside, &mut seated, &mut why)
+            seat_part(filters, record, rows, part, &inside, &mut seated, &mut why)
         });
         if all {
             return Ok(());
@@ -164,7 +167,8 @@ fn domains<'n>(nodes: &'n [NodeFacts], label: Option<&'n str>) -> Vec<Option<(&'
 /// Seats a part in the first of its domains that takes all of it.
 fn seat_part(
     filters: &mut ClusterFilters,
-    (record, rows): (&UnitRecord, &RunningUnits),
+    record: &UnitRecord,
+    rows: &RunningUnits,
     part: &SeatedPart<'_>,
     nodes: &[&NodeFacts],
     seated: &mut Vec<RunningUnitId>,

@@ -69,8 +69,8 @@ impl RoomAsk {
             })
             .collect();
         let PlanInput { snapshot, filters } = input;
-        let seats = (seated.as_slice(), self.gang.within.as_deref());
-        match members::find_places(filters, (record, rows), seats, &snapshot.nodes, &plan) {
+        let within = self.gang.within.as_deref();
+        match members::find_places(filters, record, rows, &seated, within, &snapshot.nodes, &plan) {
             Ok(()) => plan,
             Err(why) => OrderedPlan {
                 objective: (plan.objective.0, plan.objective.0),
@@ -115,7 +115,7 @@ pub(crate) fn waiting_gang(
         }
     }
     let shown: Vec<(GangPart, u32)> =
-        parts.iter().enumerate().map(|(at, part)| show(input, record, (at, part))).collect();
+        parts.iter().enumerate().map(|(at, part)| show(input, record, at, part)).collect();
     let (mut gang_parts, classes): (Vec<GangPart>, Vec<u32>) = shown.into_iter().unzip();
     let levels: Vec<String> = gang_parts.iter().filter_map(|part| part.level.clone()).collect();
     let usable: BTreeSet<NodeId> = {
@@ -124,7 +124,7 @@ pub(crate) fn waiting_gang(
     };
     let n_members = gang_parts.iter().fold(0u32, |sum, part| sum.saturating_add(part.n_members));
     let nodes = &mut input.snapshot.nodes;
-    let limits = members::limits(nodes, (record, n_members), &|node| usable.contains(&node), rows)?;
+    let limits = members::limits(nodes, record, n_members, &|node| usable.contains(&node), rows)?;
     for part in &mut gang_parts {
         part.limits.clone_from(&limits);
         if !part.demand.host_ports.is_empty() {
@@ -136,12 +136,12 @@ pub(crate) fn waiting_gang(
 }
 
 /// Labels the nodes that a part may use.
-fn show(input: &mut PlanInput, record: &UnitRecord, (at, part): (usize, &Part)) -> (GangPart, u32) {
+fn show(input: &mut PlanInput, record: &UnitRecord, at: usize, part: &Part) -> (GangPart, u32) {
     let PlanInput { snapshot, filters, .. } = input;
     let template = &record.spec.task_groups[part.group].template;
     let shape = filters.cluster_mut().shape_below(&template.demand, record.spec.pool, template.max_load);
     let group = u16::try_from(part.group).unwrap_or(u16::MAX);
-    let class = filters.class((record.id, group), shape, (NodeRequirements::of(template), false));
+    let class = filters.class(record.id, group, shape, NodeRequirements::of(template), false);
     let first = part.ordinals.first().copied().unwrap_or(0);
     let level = level_of(at);
     for node in &mut snapshot.nodes {

@@ -147,7 +147,7 @@ fn a_refused_target_is_not_planned_again_while_nothing_changes_there() {
             (Arc::clone(&picture.units[&UNIT]), picture.cluster.node_generation(NodeId(3)));
         let refused = Arc::make_mut(&mut picture.refused);
         let (one, reason) = (RunningUnitId::new(UNIT, 0, 0), RejectionReason::InsufficientResources);
-        refused.note((one, &record), (NodeId(3), generation), reason, Millis(1));
+        refused.note(one, &record, NodeId(3), generation, reason, Millis(1));
     };
     let forget = |picture: &mut Picture| {
         let Picture { refused, units, cluster, .. } = picture;
