@@ -27,8 +27,8 @@ use tokio::time::sleep;
 use super::adapter::Faces;
 use crate::cluster::{POLL, STALL_TIMEOUT};
 
-const CLIENT: (&str, u64) = ("org.apache.hadoop.yarn.api.ApplicationClientProtocolPB", 1);
-const MASTER: (&str, u64) = ("org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB", 1);
+const CLIENT: &str = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB";
+const MASTER: &str = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB";
 /// Who submits: the token of a master is shown to nobody else.
 const USER: &str = "bench";
 /// For a connection and for each call.
@@ -49,7 +49,7 @@ pub(super) struct Master {
 /// A connection of a client, who says who it is and is believed.
 pub(super) async fn client_of(at: SocketAddr) -> Result<Client, Failure> {
     let shows = Shows::User { effective: USER.to_owned(), real: None };
-    Client::connect(at, CLIENT, &shows, WITHIN)
+    Client::connect(at, CLIENT, 1, &shows, WITHIN)
         .await
         .map_err(|error| failed(&error, "connecting as a client"))
 }
@@ -84,7 +84,7 @@ impl Master {
         let _submitted: SubmitApplicationResponseProto =
             call(&mut client, "submitApplication", &request).await?;
         let token = launched(&mut client, id).await?;
-        let mut connection = Client::connect(at.master, MASTER, &Shows::Token(token), WITHIN)
+        let mut connection = Client::connect(at.master, MASTER, 1, &Shows::Token(token), WITHIN)
             .await
             .map_err(|error| failed(&error, "connecting as a master"))?;
         let request = RegisterApplicationMasterRequestProto {

@@ -71,13 +71,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a protocol, and shows who the client is. The connection and each call later must succeed `within` this time.
+    /// Connects to a version of a protocol, and shows who the client is. The connection and each call later must succeed `within` this time.
     ///
     /// # Errors
     /// The server is not there, or does not take the client.
     pub async fn connect(
         address: SocketAddr,
-        (protocol, version): (&'static str, u64),
+        protocol: &'static str,
+        version: u64,
         shows: &Shows,
         within: Duration,
     ) -> Result<Self, CallError> {
@@ -158,7 +159,7 @@ impl Client {
         })?;
         let question = chosen.challenge.clone().unwrap_or_default();
         let cnonce = uuid::Uuid::new_v4().simple().to_string();
-        let (said, expected) = digest::respond(&question, (&token.identifier, &token.password), &cnonce)
+        let (said, expected) = digest::respond(&question, &token.identifier, &token.password, &cnonce)
             .map_err(|_| CallError::Malformed)?;
         let initiate = RpcSaslProto {
             state: SaslState::Initiate.into(),

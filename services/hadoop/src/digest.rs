@@ -112,7 +112,8 @@ impl Response {
 /// What a client says that has a token, and what the server has to answer.
 pub(crate) fn respond(
     question: &[u8],
-    (identifier, password): (&[u8], &[u8]),
+    identifier: &[u8],
+    password: &[u8],
     cnonce: &str,
 ) -> Result<(String, String), DigestError> {
     let fields = fields(question).ok_or(DigestError::Malformed)?;
@@ -196,7 +197,7 @@ mod tests {
     }
 
     fn said(nonce: &str, password: &[u8]) -> (String, String) {
-        respond(challenge(nonce).as_bytes(), (b"who", password), "mine").unwrap()
+        respond(challenge(nonce).as_bytes(), b"who", password, "mine").unwrap()
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl Shared {
         let mut calls = FuturesUnordered::new();
         let (mut input, mut output) = stream.split();
 
-        self.open(&mut session, (&mut input, &mut output), guest, handshake_ends).await?;
+        self.open(&mut session, &mut input, &mut output, guest, handshake_ends).await?;
         let mut last_at = Instant::now();
         loop {
             let is_open = session.is_open();
@@ -287,7 +287,8 @@ impl Shared {
     async fn open(
         &self,
         session: &mut Session,
-        (input, output): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+        input: &mut (impl AsyncRead + Unpin),
+        output: &mut (impl AsyncWrite + Unpin),
         guest: &Guest,
         until: Instant,
     ) -> Result<(), Ended> {

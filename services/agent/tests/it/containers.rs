@@ -23,7 +23,7 @@ use godel_proto::v1::{self, RunPhase, session_request, session_response};
 use super::{Agents, LONG, fake, phases};
 use crate::fake::{Fake, assign};
 
-const PROTOCOL: (&str, u64) = ("org.apache.hadoop.yarn.api.ContainerManagementProtocolPB", 1);
+const PROTOCOL: &str = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB";
 
 fn key(id: i32) -> YarnKey {
     YarnKey { id, secret: [u8::try_from(id).unwrap(); YARN_SECRET_LEN], from_ms: 0 }
@@ -92,7 +92,7 @@ impl Node {
         let connected = async {
             // The keys may be on their way.
             loop {
-                match Client::connect(self.address(), PROTOCOL, &shows, LONG).await {
+                match Client::connect(self.address(), PROTOCOL, 1, &shows, LONG).await {
                     Ok(client) => return client,
                     Err(CallError::Refused(error)) if error.message.contains("not known here yet") => {}
                     Err(error) => panic!("{error}"),

@@ -117,7 +117,7 @@ fn a_client_with_a_token_is_its_identifier() {
     let methods: Vec<&str> = offer.auths.iter().map(|auth| auth.method.as_str()).collect();
     assert_eq!((offer.state(), methods), (SaslState::Negotiate, vec!["TOKEN"]));
     let question = offer.auths[0].challenge();
-    let (said, expected) = digest::respond(question, (b"who", &SECRET), "c").unwrap();
+    let (said, expected) = digest::respond(question, b"who", &SECRET, "c").unwrap();
     let answer = reply(session.on_frame(initiate("TOKEN", Some(said))));
     assert_eq!((answer.state(), answer.token()), (SaslState::Success, expected.as_bytes()));
     assert!(!session.is_open());
@@ -134,7 +134,7 @@ fn clients_without_the_right_token_are_refused() {
         session
     };
     let said = |who: &[u8], secret: &[u8]| {
-        Some(digest::respond(digest::challenge("nonce").as_bytes(), (who, secret), "c").unwrap().0)
+        Some(digest::respond(digest::challenge("nonce").as_bytes(), who, secret, "c").unwrap().0)
     };
     let (class, _) = refusal(opened(token()).on_frame(initiate("TOKEN", said(b"eve", &SECRET))));
     assert_eq!(class, exception::INVALID_TOKEN);

@@ -27,7 +27,7 @@ use tokio::{
     sync::{Notify, watch},
 };
 
-const ECHO: (&str, u64) = ("org.example.EchoPB", 1);
+const ECHO: &str = "org.example.EchoPB";
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Runs a server until the test ends.
@@ -55,10 +55,11 @@ async fn raise(caller: Caller, asked: PriorityProto) -> Result<PriorityProto, Ex
 }
 
 fn echo() -> Protocol {
-    Protocol::new(ECHO.0, ECHO.1)
-        .method("raise", raise)
-        .raw("same", |_, body| std::future::ready(Ok(body)))
-        .refuse("lower", exception::YARN, "this server lowers nothing")
+    Protocol::new(ECHO, 1).method("raise", raise).raw("same", |_, body| std::future::ready(Ok(body))).refuse(
+        "lower",
+        exception::YARN,
+        "this server lowers nothing",
+    )
 }
 
 fn user(effective: &str, real: Option<&str>) -> Shows {
@@ -79,7 +80,7 @@ fn number(priority: i32) -> PriorityProto {
 #[tokio::test]
 async fn users_call_methods_and_are_told_what_is_wrong() {
     let (address, _stop) = serve(Server::new(Authentication::Simple).protocol(echo())).await;
-    let mut anna = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
+    let mut anna = Client::connect(address, ECHO, 1, &user("anna", None), WITHIN).await.unwrap();
     for n in 0..3 {
         assert_eq!(anna.call::<_, PriorityProto>("raise", &number(n)).await.unwrap(), number(n + 1));
     }
@@ -89,12 +90,12 @@ async fn users_call_methods_and_are_told_what_is_wrong() {
     assert_eq!(unknown.class, "org.apache.hadoop.ipc.RpcNoSuchMethodException");
     assert_eq!(anna.call::<_, PriorityProto>("same", &number(9)).await.unwrap(), number(9));
 
-    let mut proxy = Client::connect(address, ECHO, &user("bob", Some("hive")), WITHIN).await.unwrap();
+    let mut proxy = Client::connect(address, ECHO, 1, &user("bob", Some("hive")), WITHIN).await.unwrap();
     assert_eq!(refused(proxy.call("raise", &number(1)).await).message, "bob of Some(\"hive\")");
     let mut other =
-        Client::connect(address, ("org.example.OtherPB", 1), &user("anna", None), WITHIN).await.unwrap();
+        Client::connect(address, "org.example.OtherPB", 1, &user("anna", None), WITHIN).await.unwrap();
     assert!(refused(other.call("raise", &number(1)).await).message.contains("org.example.EchoPB"));
-    let mut newer = Client::connect(address, (ECHO.0, 2), &user("anna", None), WITHIN).await.unwrap();
+    let mut newer = Client::connect(address, ECHO, 2, &user("anna", None), WITHIN).await.unwrap();
     assert!(refused(newer.call("raise", &number(1)).await).class.ends_with("VersionMismatch"));
 }
 
@@ -108,17 +109,17 @@ async fn masters_are_known_by_their_tokens() {
     let attempt = ApplicationAttemptIdProto { attempt_id: Some(42), application_id: None };
     let said = AmrmTokenIdentifierProto { app_attempt_id: Some(attempt), key_id: None };
     let token = issue(said, &key(1), "");
-    let mut master = Client::connect(address, ECHO, &Shows::Token(token.clone()), WITHIN).await.unwrap();
+    let mut master = Client::connect(address, ECHO, 1, &Shows::Token(token.clone()), WITHIN).await.unwrap();
     assert_eq!(master.call::<_, PriorityProto>("raise", &number(0)).await.unwrap(), number(42));
 
     let mut forged = token.clone();
     forged.password = Bytes::from_static(&[0; 20]);
-    let refusal = Client::connect(address, ECHO, &Shows::Token(forged), WITHIN).await.unwrap_err();
+    let refusal = Client::connect(address, ECHO, 1, &Shows::Token(forged), WITHIN).await.unwrap_err();
     assert!(refusal.to_string().contains("the password of the token is wrong"), "{refusal}");
     keys.send_replace(YarnKeys { name: "amrm".to_owned(), keys: vec![key(2)] });
-    let refusal = Client::connect(address, ECHO, &Shows::Token(token), WITHIN).await.unwrap_err();
+    let refusal = Client::connect(address, ECHO, 1, &Shows::Token(token), WITHIN).await.unwrap_err();
     assert!(refusal.to_string().contains("key 1 of this YARN_AM_RM_TOKEN token is not in use"), "{refusal}");
-    let mut simple = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
+    let mut simple = Client::connect(address, ECHO, 1, &user("anna", None), WITHIN).await.unwrap();
     assert!(refused(simple.call("raise", &number(1)).await).message.contains("Available:[TOKEN]"));
     assert_eq!(master.call::<_, PriorityProto>("raise", &number(0)).await.unwrap(), number(42), "it stays");
 }
@@ -178,7 +179,7 @@ async fn idle_connections_make_room_for_new_ones() {
     let limits = Limits { connections: 20, ..Limits::default() };
     let (address, _stop) = serve(Server::new(Authentication::Simple).protocol(echo()).limits(limits)).await;
     let anna = user("anna", None);
-    let connect = || Client::connect(address, ECHO, &anna, WITHIN);
+    let connect = || Client::connect(address, ECHO, 1, &anna, WITHIN);
     let mut first = connect().await.unwrap();
     assert_eq!(first.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
     // Connections that say what they speak, and no more.
@@ -198,10 +199,10 @@ async fn idle_connections_make_room_for_new_ones() {
 async fn announced_bytes_take_no_room_before_they_arrive() {
     let limits = Limits { message_bytes: 1 << 20, all_messages_bytes: 2 << 20, ..Limits::default() };
     let (address, _stop) = serve(Server::new(Authentication::Simple).protocol(echo()).limits(limits)).await;
-    let mut client = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
+    let mut client = Client::connect(address, ECHO, 1, &user("anna", None), WITHIN).await.unwrap();
     let mut announced = Vec::new();
     for _ in 0..12 {
-        let mut one = Client::connect(address, ECHO, &user("anna", None), WITHIN).await.unwrap();
+        let mut one = Client::connect(address, ECHO, 1, &user("anna", None), WITHIN).await.unwrap();
         assert_eq!(one.call::<_, PriorityProto>("raise", &number(1)).await.unwrap(), number(2));
         let mut stream = one.into_stream();
         stream.write_all(&[&(1_u32 << 20).to_be_bytes()[..], &[7; 1024]].concat()).await.unwrap();
@@ -216,7 +217,7 @@ async fn calls_of_one_connection_are_limited_and_end_with_the_server() {
     // Calls that have begun, and those that have not ended.
     let (counts, mut counted) = watch::channel((0, 0));
     let (counts, highest, gate) = (Arc::new(counts), Arc::clone(&most), Arc::clone(&go));
-    let protocol = Protocol::new(ECHO.0, ECHO.1).raw("wait", move |_, body| {
+    let protocol = Protocol::new(ECHO, 1).raw("wait", move |_, body| {
         let (counts, most, gate) = (Arc::clone(&counts), Arc::clone(&highest), Arc::clone(&gate));
         async move {
             counts.send_modify(|(begun, running)| (*begun, *running) = (*begun + 1, *running + 1));
@@ -237,7 +238,7 @@ async fn calls_of_one_connection_are_limited_and_end_with_the_server() {
         [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
     };
     said.extend(framed(&[&header(5), &[5, 18, 3, 10, 1, b'a']]));
-    let name = ECHO.0.as_bytes();
+    let name = ECHO.as_bytes();
     let method = [&[10, 4][..], b"wait", &[18, u8::try_from(name.len()).unwrap()], name, &[24, 1]].concat();
     for id in 0..5 {
         said.extend(framed(&[&header(id * 2), &[u8::try_from(method.len()).unwrap()], &method, &[0]]));

@@ -22,7 +22,7 @@ use tokio::{sync::Semaphore, time::timeout};
 use super::tokens::Tokens;
 use crate::launcher::LaunchNode;
 
-const PROTOCOL: (&str, u64) = ("org.apache.hadoop.yarn.api.ContainerManagementProtocolPB", 1);
+const PROTOCOL: &str = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB";
 /// Calls at the same time.
 const N_CALLS_MAX: usize = 64;
 /// For everything of a call. A node waits up to 10 seconds for the assignment of the running unit.
@@ -118,7 +118,7 @@ impl NodeCalls {
             let _permit = self.calls.acquire().await.ok();
             let mut addresses = tokio::net::lookup_host((node.host.as_str(), node.port)).await?;
             let address = addresses.next().ok_or_else(|| std::io::Error::other("it has no address"))?;
-            let mut client = Client::connect(address, PROTOCOL, &Shows::Token(token), self.within).await?;
+            let mut client = Client::connect(address, PROTOCOL, 1, &Shows::Token(token), self.within).await?;
             client.call(method, request).await
         };
         let failed = match timeout(self.within, called).await {

@@ -32,10 +32,10 @@ use crate::{
 };
 
 const WITHIN: Duration = Duration::from_secs(30);
-const CLIENT: (&str, u64) = (super::client::PROTOCOL, 1);
-const MASTER: (&str, u64) = ("org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB", 1);
-const ADMIN: (&str, u64) = ("org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB", 1);
-const AVAILABILITY: (&str, u64) = ("org.apache.hadoop.ha.HAServiceProtocol", 1);
+const CLIENT: &str = super::client::PROTOCOL;
+const MASTER: &str = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB";
+const ADMIN: &str = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB";
+const AVAILABILITY: &str = "org.apache.hadoop.ha.HAServiceProtocol";
 
 fn key(id: i32) -> YarnKey {
     YarnKey { id, secret: [u8::try_from(id).unwrap(); YARN_SECRET_LEN], from_ms: 0 }
@@ -101,16 +101,16 @@ impl Rig {
 
     async fn client(&self, user: &str) -> Client {
         let shows = Shows::User { effective: user.to_owned(), real: None };
-        Client::connect(self.client_at, CLIENT, &shows, WITHIN).await.unwrap()
+        Client::connect(self.client_at, CLIENT, 1, &shows, WITHIN).await.unwrap()
     }
 
-    async fn admin(&self, protocol: (&'static str, u64)) -> Client {
+    async fn admin(&self, protocol: &'static str) -> Client {
         let shows = Shows::User { effective: "admin".to_owned(), real: None };
-        Client::connect(self.admin_at, protocol, &shows, WITHIN).await.unwrap()
+        Client::connect(self.admin_at, protocol, 1, &shows, WITHIN).await.unwrap()
     }
 
     async fn master(&self, token: &TokenProto) -> Client {
-        Client::connect(self.master_at, MASTER, &Shows::Token(token.clone()), WITHIN).await.unwrap()
+        Client::connect(self.master_at, MASTER, 1, &Shows::Token(token.clone()), WITHIN).await.unwrap()
     }
 }
 
