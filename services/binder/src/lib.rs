@@ -66,8 +66,9 @@ const KINDS: [Kind; 12] = [
 /// # Errors
 /// The binder cannot start, or something that it cannot live without is gone.
 pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
-    let named = ("binder", Metrics::new("binder"));
-    let service = Service::start(named, &config.server, &config.crash_points, deps, &stop).await?;
+    let metrics = Metrics::new("binder");
+    let service =
+        Service::start("binder", metrics, &config.server, &config.crash_points, deps, &stop).await?;
     let metrics = BinderMetrics::new(&service.metrics);
     let state = channel(&config.client.state, &config.client)?;
     let lease = service.lease(LEASE, config.lease.clone(), "binder.lease-renew", Vec::new);

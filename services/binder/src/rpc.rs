@@ -129,7 +129,8 @@ impl Rpc {
     /// and waits for its answer.
     async fn leave<Asked, Answer>(
         &self,
-        (asked_of, read): (StoreId, Revision),
+        asked_of: StoreId,
+        read: Revision,
         read_request: impl FnOnce() -> Result<Asked, Vec<BadField>>,
         leave: impl FnOnce(Asked, Reply<Answer>) -> Leave,
     ) -> Result<Answer, Status> {
@@ -159,7 +160,7 @@ impl BindService for Rpc {
         let (outcomes, responses) = mpsc::channel(self.outcomes_queued_max.max(1));
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
         let directory = self.directory.clone();
-        let reader = read((id, store), request.into_inner(), inputs, outcomes.clone(), directory);
+        let reader = read(id, store, request.into_inner(), inputs, outcomes.clone(), directory);
         godel_kit::task::spawn("decide-stream", async move {
             let end = tokio::select! {
                 end = reader => end,
@@ -179,9 +180,9 @@ impl BindService for Rpc {
         request: Request<v1::EvictRunningUnitsRequest>,
     ) -> Result<Response<v1::EvictRunningUnitsResponse>, Status> {
         let request = request.into_inner();
-        let from = (StoreId(request.store_id), Revision(request.read_revision));
+        let (store, read) = (StoreId(request.store_id), Revision(request.read_revision));
         let read_request = || evictions(request);
-        let Revision(revision) = self.leave(from, read_request, Leave::Evict).await?;
+        let Revision(revision) = self.leave(store, read, read_request, Leave::Evict).await?;
         Ok(Response::new(v1::EvictRunningUnitsResponse { revision }))
     }
 
@@ -190,11 +191,11 @@ impl BindService for Rpc {
         request: Request<v1::MoveRunningUnitsRequest>,
     ) -> Result<Response<v1::MoveRunningUnitsResponse>, Status> {
         let request = request.into_inner();
-        let from = (StoreId(request.store_id), Revision(request.read_revision));
+        let (store, read) = (StoreId(request.store_id), Revision(request.read_revision));
         let read_request = || moves(request, self.clock.wall_ms());
         let asked = |(terms, moves), reply| Leave::Move(terms, moves, reply);
         let MoveReport { moves, revision: Revision(revision) } =
-            self.leave(from, read_request, asked).await?;
+            self.leave(store, read, read_request, asked).await?;
         let answers = moves.into_iter().map(|answer| match answer {
             Ok(MadeMove { hold: HoldId(hold_id), surge: surge_ordinal }) => {
                 v1::MoveAnswer { refused: None, hold_id, surge_ordinal }
@@ -243,7 +244,8 @@ fn gathering(gang: &Gathering) -> v1::Gathering {
 
 /// Reads a stream to its end. A full engine is waited for: the scheduler feels it as a full stream.
 async fn read(
-    (id, store): (StreamId, StoreId),
+    id: StreamId,
+    store: StoreId,
     mut requests: Streaming<v1::DecideRequest>,
     inputs: mpsc::Sender<Input>,
     outcomes: OutcomeSender,

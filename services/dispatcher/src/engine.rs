@@ -98,13 +98,15 @@ struct Engine {
 /// Leads until the fence is lost or `stop`.
 pub(crate) async fn run(
     context: &Arc<Context>,
-    (epoch, since, fence): (Epoch, Revision, Fence),
+    epoch: Epoch,
+    since: Revision,
+    fence: Fence,
     publish: &watch_channel::Sender<Option<LeaderHandle>>,
     stop: CancellationToken,
 ) -> Result<(), Broken> {
     let over = stop.child_token();
     let _guard = over.clone().drop_guard();
-    let work = lead(context, (epoch, since, fence.clone()), publish, over);
+    let work = lead(context, epoch, since, fence.clone(), publish, over);
     tokio::select! {
         biased;
         () = fence.lost() => Ok(()),
@@ -115,7 +117,9 @@ pub(crate) async fn run(
 
 async fn lead(
     context: &Arc<Context>,
-    (epoch, since, fence): (Epoch, Revision, Fence),
+    epoch: Epoch,
+    since: Revision,
+    fence: Fence,
     publish: &watch_channel::Sender<Option<LeaderHandle>>,
     over: CancellationToken,
 ) -> Result<(), Broken> {
@@ -308,7 +312,8 @@ impl Engine {
         metrics.waited(&self.leader.core_mut().take_waits());
         if self.queues_shown_at.is_none_or(|at| now.since(at) >= QUEUES_SHOWN_EVERY_MS) {
             self.queues_shown_at = Some(now);
-            metrics.show_queues(self.leader.core().units_by_queue(N_QUEUES_SHOWN));
+            let (queues, others) = self.leader.core().units_by_queue(N_QUEUES_SHOWN);
+            metrics.show_queues(queues, others);
         }
     }
 

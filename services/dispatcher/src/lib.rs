@@ -55,8 +55,9 @@ const LEASE: &str = "dispatcher";
 /// # Errors
 /// The dispatcher cannot start, or something that it cannot live without is gone.
 pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
-    let named = ("dispatcher", Metrics::new("dispatcher"));
-    let service = Service::start(named, &config.server, &config.crash_points, deps, &stop).await?;
+    let metrics = Metrics::new("dispatcher");
+    let service =
+        Service::start("dispatcher", metrics, &config.server, &config.crash_points, deps, &stop).await?;
     let stop = service.stop.clone();
     let metrics = DispatcherMetrics::new(&service.metrics);
     let directory = Directory::new(&config.client)?;
@@ -113,7 +114,7 @@ async fn lead_again(
         };
         tracing::info!(epoch = epoch.0, "leading");
         context.metrics.leader.set(1);
-        let ended = engine::run(&context, (epoch, since, fence.clone()), &publish, stop.clone()).await;
+        let ended = engine::run(&context, epoch, since, fence.clone(), &publish, stop.clone()).await;
         publish.send_replace(None);
         context.metrics.leader.set(0);
         tracing::info!(epoch = epoch.0, "no longer the leader");

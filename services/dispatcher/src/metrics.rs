@@ -166,7 +166,7 @@ impl DispatcherMetrics {
     }
 
     /// Shows units by queue and phase; queues without units disappear.
-    pub(crate) fn show_queues(&self, (queues, others): (Vec<(&str, ByPhase)>, ByPhase)) {
+    pub(crate) fn show_queues(&self, queues: Vec<(&str, ByPhase)>, others: ByPhase) {
         self.units_by_queue.clear();
         for (queue, by_phase) in queues.into_iter().chain([(OTHER_QUEUES, others)]) {
             for (phase, n) in UnitPhase::ALL.into_iter().zip(by_phase) {
@@ -230,8 +230,8 @@ mod tests {
         metrics.waited(&waits);
         let mut phases = ByPhase::default();
         phases[UnitPhase::Queued.idx()] = 7;
-        metrics.show_queues((vec![("prod", phases), ("dev", phases)], phases));
-        metrics.show_queues((vec![("prod", phases)], ByPhase::default()));
+        metrics.show_queues(vec![("prod", phases), ("dev", phases)], phases);
+        metrics.show_queues(vec![("prod", phases)], ByPhase::default());
         let text = registry.encode();
         for line in [
             "godel_dispatcher_scheduling_seconds_count{service=\"dispatcher\",class=\"gang\"} 2",

@@ -169,7 +169,7 @@ impl Held {
     ) -> Self {
         let (sender, leadership) = watch::channel(Leadership::Standby { leader: None });
         let heard = Heard::new(*spec.config.ttl);
-        let keeper = keeper::Keeper::new(spec, state, (sender, heard.clone()), is_alone);
+        let keeper = keeper::Keeper::new(spec, state, sender, heard.clone(), is_alone);
         let task = crate::task::spawn_service(name, &stop.clone(), keeper.run(stop));
         Self { leadership, heard, task }
     }

@@ -104,7 +104,8 @@ impl Service {
     /// # Errors
     /// An address cannot be bound, or the crash points make no sense.
     pub async fn start(
-        (name, metrics): (&'static str, Metrics),
+        name: &'static str,
+        metrics: Metrics,
         server: &ServerConfig,
         crash_points: &str,
         deps: Deps,

@@ -74,8 +74,8 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     config.rescheduling()?;
-    let named = (LEASE, Metrics::new(LEASE));
-    let service = Service::start(named, &config.server, &config.crash_points, deps, &stop).await?;
+    let metrics = Metrics::new(LEASE);
+    let service = Service::start(LEASE, metrics, &config.server, &config.crash_points, deps, &stop).await?;
     let directory = Directory::new(&config.client).map_err(service::Error::State)?;
     let state = directory.state();
     let lease = service.lease(LEASE, config.lease.clone(), "rescheduler.lease-renew", Vec::new);

@@ -294,13 +294,13 @@ impl Engine {
         match event {
             LinkEvent::Opening(line) => {
                 self.metrics.reconnects.inc();
-                let grant = (session.fence.epoch().0, session.fence.store().0);
+                let (epoch, store_id) = (session.fence.epoch().0, session.fence.store().0);
                 self.core.on_attach();
                 let credits = self.core.credits();
                 session.granted = credits;
                 let inventory = self.core.inventory();
                 run.parked.retain(|unit, _| inventory.binary_search_by_key(unit, |(held, _)| *held).is_ok());
-                let open = messages::open(&self.name, grant, credits, inventory);
+                let open = messages::open(&self.name, epoch, store_id, credits, inventory);
                 let parked = messages::reports(run.parked.values().map(convert::report));
                 session.attach.open(line, open.into_iter().chain(parked));
             }

@@ -95,8 +95,8 @@ pub async fn serve(mut config: Config, deps: Deps, stop: CancellationToken) -> R
     check_name(&config.name)?;
     let decides = config.core()?;
     let metrics = Metrics::with_labels("scheduler", [("scheduler", config.name.as_str())]);
-    let named = ("scheduler", metrics);
-    let service = Service::start(named, &config.server, &config.crash_points, deps, &stop).await?;
+    let service =
+        Service::start("scheduler", metrics, &config.server, &config.crash_points, deps, &stop).await?;
     let directory = Directory::new(&config.client).map_err(service::Error::State)?;
     let (shown, shown_rx) = watch::channel(Shown::default());
     let (plans, plans_rx) = mpsc::channel(N_PLANS);

@@ -25,7 +25,8 @@ pub(crate) fn rooms(rooms: impl IntoIterator<Item = v1::RoomReport>) -> Vec<v1::
 /// The opening message with what is held, and what of it needs further messages.
 pub(crate) fn open(
     name: &str,
-    (epoch, store_id): (u64, u64),
+    epoch: u64,
+    store_id: u64,
     credits: u32,
     held: Vec<(UnitId, Revision)>,
 ) -> Vec<v1::AttachRequest> {
@@ -56,7 +57,7 @@ mod tests {
         let name = "s".repeat(253);
         for (n_held, n_messages) in [(0, 1), (1, 1), (20_000, 1), (100_000, 5), (1_000_000, 46)] {
             let held: Vec<_> = (0..n_held).map(|low| (UnitId(u64::MAX - low), Revision(u64::MAX))).collect();
-            let messages = open(&name, (7, u64::MAX), 9, held.clone());
+            let messages = open(&name, 7, u64::MAX, 9, held.clone());
             assert_eq!(messages.len(), n_messages, "{n_held}");
             let (mut found, mut more) = (Vec::new(), true);
             for (idx, message) in messages.into_iter().enumerate() {

@@ -152,8 +152,10 @@ async fn run(
     let hub = Arc::new(NodeSessions::new(
         store.clone(),
         Arc::clone(&clock),
-        (timing(config), measuring(config)),
-        (quarantine(config), failing(config)),
+        timing(config),
+        measuring(config),
+        quarantine(config),
+        failing(config),
         counted.clone(),
         crash.clone(),
     ));

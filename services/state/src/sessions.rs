@@ -121,8 +121,10 @@ impl NodeSessions {
     pub(crate) fn new(
         store: Store,
         clock: SharedClock,
-        (timing, measuring): (Timing, Measuring),
-        (quarantine, failing): (quarantine::Config, FailureConfig),
+        timing: Timing,
+        measuring: Measuring,
+        quarantine: quarantine::Config,
+        failing: FailureConfig,
         metrics: StateMetrics,
         crash: godel_crash::CrashPoints,
     ) -> Self {

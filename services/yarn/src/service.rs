@@ -137,8 +137,8 @@ where
 {
     may_face(&config).map_err(ServerError::Address)?;
     let rules = AdapterRules::load(config.conf_dir.as_deref()).map_err(Error::Config)?;
-    let named = ("yarn", Metrics::new("yarn"));
-    let service = Service::start(named, &config.server, &config.crash_points, deps, &stop).await?;
+    let metrics = Metrics::new("yarn");
+    let service = Service::start("yarn", metrics, &config.server, &config.crash_points, deps, &stop).await?;
     let metrics = YarnMetrics::new(&service.metrics);
     let directory = Directory::new(&config.client)?;
     let state = directory.state();

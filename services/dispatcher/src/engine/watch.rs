@@ -219,7 +219,7 @@ impl Watches {
     /// Sends what has gathered to whoever takes it.
     pub(super) fn flush(&mut self, core: &Dispatcher, now: Millis) {
         let (gone, store) = (&self.gone, self.store);
-        self.open.retain_mut(|watch| watch.flush(core, (gone, store), now));
+        self.open.retain_mut(|watch| watch.flush(core, gone, store, now));
     }
 
     /// When to flush again.
@@ -277,7 +277,7 @@ impl Watch {
     }
 
     /// False when nobody listens any more, or the reader was too slow.
-    fn flush(&mut self, core: &Dispatcher, (gone, store): (&Gone, StoreId), now: Millis) -> bool {
+    fn flush(&mut self, core: &Dispatcher, gone: &Gone, store: StoreId, now: Millis) -> bool {
         if self.messages.is_closed() {
             return false;
         }

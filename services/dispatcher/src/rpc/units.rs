@@ -83,7 +83,8 @@ impl Units {
 
     async fn change(
         &self,
-        (namespace, name): (String, String),
+        namespace: String,
+        name: String,
         expected_revision: u64,
         kind: UnitChangeKind,
     ) -> Result<Revision, Status> {
@@ -241,7 +242,7 @@ impl UnitService for Units {
             return Err(status::store_changed(token.store, store));
         }
         let token = PageToken { store, ..token };
-        self.page((filter, node), token, n_units).await.map(Response::new)
+        self.page(filter, node, token, n_units).await.map(Response::new)
     }
 
     type WatchUnitsStream = Messages<v1::WatchUnitsResponse, Status>;
@@ -265,7 +266,7 @@ impl UnitService for Units {
         request: Request<v1::CancelUnitRequest>,
     ) -> Result<Response<v1::CancelUnitResponse>, Status> {
         let v1::CancelUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change((namespace, name), expected_revision, UnitChangeKind::Cancel).await?;
+        let revision = self.change(namespace, name, expected_revision, UnitChangeKind::Cancel).await?;
         Ok(Response::new(v1::CancelUnitResponse { revision: revision.0 }))
     }
 
@@ -274,7 +275,7 @@ impl UnitService for Units {
         request: Request<v1::SuspendUnitRequest>,
     ) -> Result<Response<v1::SuspendUnitResponse>, Status> {
         let v1::SuspendUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change((namespace, name), expected_revision, UnitChangeKind::Suspend).await?;
+        let revision = self.change(namespace, name, expected_revision, UnitChangeKind::Suspend).await?;
         Ok(Response::new(v1::SuspendUnitResponse { revision: revision.0 }))
     }
 
@@ -283,7 +284,7 @@ impl UnitService for Units {
         request: Request<v1::ResumeUnitRequest>,
     ) -> Result<Response<v1::ResumeUnitResponse>, Status> {
         let v1::ResumeUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change((namespace, name), expected_revision, UnitChangeKind::Resume).await?;
+        let revision = self.change(namespace, name, expected_revision, UnitChangeKind::Resume).await?;
         Ok(Response::new(v1::ResumeUnitResponse { revision: revision.0 }))
     }
 
@@ -294,7 +295,7 @@ impl UnitService for Units {
         let v1::StopRunningUnitsRequest { namespace, name, ordinals, expected_revision } =
             request.into_inner();
         let kind = UnitChangeKind::Stop { ordinals };
-        let revision = self.change((namespace, name), expected_revision, kind).await?;
+        let revision = self.change(namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::StopRunningUnitsResponse { revision: revision.0 }))
     }
 
@@ -305,7 +306,7 @@ impl UnitService for Units {
         let v1::ScaleUnitRequest { namespace, name, task_group, replicas, expected_revision } =
             request.into_inner();
         let kind = UnitChangeKind::Scale { group: task_group, replicas };
-        let revision = self.change((namespace, name), expected_revision, kind).await?;
+        let revision = self.change(namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
     }
 
@@ -314,7 +315,7 @@ impl UnitService for Units {
         request: Request<v1::UpdateUnitRequest>,
     ) -> Result<Response<v1::UpdateUnitResponse>, Status> {
         let v1::UpdateUnitRequest { unit, expected_revision, groups } = request.into_inner();
-        let (named, kind) = match (unit, groups) {
+        let ((namespace, name), kind) = match (unit, groups) {
             (Some(unit), None) => {
                 let submission = from_proto::submission(unit);
                 let admitted = admission::admit_whole(submission).map_err(convert::bad_fields);
@@ -331,7 +332,7 @@ impl UnitService for Units {
                 return Err(status::invalid_argument([BadField::new("groups", both)]));
             }
         };
-        let revision = self.change(named, expected_revision, kind).await?;
+        let revision = self.change(namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::UpdateUnitResponse { revision: revision.0 }))
     }
 
@@ -362,7 +363,7 @@ impl UnitService for Units {
                 return Err(status::invalid_argument([BadField::new("ordinals", both)]));
             }
         };
-        let revision = self.change((namespace, name), expected_revision, kind).await?;
+        let revision = self.change(namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::RetryUnitResponse { revision: revision.0 }))
     }
 
@@ -378,7 +379,7 @@ impl UnitService for Units {
         request: Request<v1::DeleteUnitRequest>,
     ) -> Result<Response<v1::DeleteUnitResponse>, Status> {
         let v1::DeleteUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change((namespace, name), expected_revision, UnitChangeKind::Delete).await?;
+        let revision = self.change(namespace, name, expected_revision, UnitChangeKind::Delete).await?;
         Ok(Response::new(v1::DeleteUnitResponse { revision: revision.0 }))
     }
 }
@@ -387,7 +388,8 @@ impl Units {
     /// Fills a page bit by bit, so that a long list holds nobody up. The first page counts all matches.
     async fn page(
         &self,
-        (filter, node): (ListFilter, String),
+        filter: ListFilter,
+        node: String,
         token: PageToken,
         n_units: usize,
     ) -> Result<v1::ListUnitsResponse, Status> {

@@ -74,7 +74,8 @@ impl Keeper {
     pub(super) fn new(
         spec: LeaseSpec,
         state: Channel,
-        (leadership, heard): (watch::Sender<Leadership>, Heard),
+        leadership: watch::Sender<Leadership>,
+        heard: Heard,
         is_alone: bool,
     ) -> Self {
         let holder = uuid::Uuid::now_v7().to_string();

@@ -48,7 +48,8 @@ impl Taken {
         &mut self,
         demand: &Demand,
         pool: Pool,
-        (taken, kind): (DeviceSet, impl Fn(usize) -> Option<&'a str>),
+        taken: DeviceSet,
+        kind: impl Fn(usize) -> Option<&'a str>,
         is_covered: bool,
     ) {
         match pool {
@@ -295,7 +296,7 @@ fn find(state: &State, node: NodeId, keys: &[RunningUnitId]) -> Option<Found> {
     for (key, row) in live_on(state, node, keys) {
         if let Some(group) = demand_of(state, key, &row) {
             let is_covered = usage.as_ref().is_some_and(|usage| row.bound_time_ms <= usage.as_of_ms);
-            taken.add(&group.demand, group.pool, (row.allocation.devices, kind), is_covered);
+            taken.add(&group.demand, group.pool, row.allocation.devices, kind, is_covered);
         }
     }
     Some(Found {
@@ -333,11 +334,12 @@ mod tests {
             zones: None,
         };
         let mut taken = Taken::default();
-        let of = |devices| (DeviceSet(devices), |_: usize| Some("gpu"));
-        taken.add(&gpus(2, 1000), Pool::Guaranteed, of(0b110), false);
-        taken.add(&gpus(1, 300), Pool::Guaranteed, of(0b1), true);
-        taken.add(&gpus(1, 300), Pool::BestEffort, of(0b1), false);
-        taken.add(&Demand { devices: Vec::new(), ..gpus(1, 1) }, Pool::BestEffort, of(0), false);
+        let kind = |_: usize| Some("gpu");
+        taken.add(&gpus(2, 1000), Pool::Guaranteed, DeviceSet(0b110), kind, false);
+        taken.add(&gpus(1, 300), Pool::Guaranteed, DeviceSet(0b1), kind, true);
+        taken.add(&gpus(1, 300), Pool::BestEffort, DeviceSet(0b1), kind, false);
+        let none = Demand { devices: Vec::new(), ..gpus(1, 1) };
+        taken.add(&none, Pool::BestEffort, DeviceSet(0), kind, false);
         assert_eq!((taken.amounts.get(CPU), taken.n_running_units), (1_000, 4));
         assert_eq!((taken.best_effort.get(CPU), taken.kept.get(CPU)), (1_000, 500));
         assert_eq!(taken.device_free_milli(4), [400, 0, 0, 1000]);
@@ -345,7 +347,7 @@ mod tests {
             DeviceRequest { kind: "nic".to_owned(), count: 1, milli: 250, models: Vec::new(), terms: None };
         let both = Demand { devices: vec![gpus(1, 500).devices[0].clone(), nic], ..Demand::default() };
         let kind = |device: usize| Some(if device == 3 { "nic" } else { "gpu" });
-        taken.add(&both, Pool::BestEffort, (DeviceSet(0b1001), kind), false);
+        taken.add(&both, Pool::BestEffort, DeviceSet(0b1001), kind, false);
         assert_eq!(taken.device_free_milli(4), [0, 0, 0, 750], "each device by the request of its kind");
     }
 

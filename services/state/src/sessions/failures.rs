@@ -116,8 +116,8 @@ impl NodeSessions {
         if self.failing.n_replicas == 0 || !by_itself || ran_ms > self.failing.quick_ms {
             return report;
         }
-        let replica = (report.key.unit, report.key.replica.ordinal);
-        let Some((unit, template)) = self.template_of(replica) else { return report };
+        let (id, ordinal) = (report.key.unit, report.key.replica.ordinal);
+        let Some((unit, template)) = self.template_of(id, ordinal) else { return report };
         // These have no choice of their nodes, or their masters decide what becomes of them.
         let is_free = unit.spec.class != WorkloadClass::Daemon
             && unit.spec.class != WorkloadClass::Yarn
@@ -127,7 +127,7 @@ impl NodeSessions {
             return report;
         }
         let now = self.now();
-        let end = QuickEnd { replica, kind: kind(&template), ran_ms, at: now };
+        let end = QuickEnd { replica: (id, ordinal), kind: kind(&template), ran_ms, at: now };
         let mut failures = self.failures.lock();
         failures.ends.note(node, end);
         if failures.ends.n_on(node) >= self.failing.n_replicas && !failures.suspect.contains_key(&node) {
@@ -139,11 +139,11 @@ impl NodeSessions {
         if !may_move {
             return report;
         }
-        let mut tried = failures.tried.get(&replica).cloned().unwrap_or_default();
+        let mut tried = failures.tried.get(&(id, ordinal)).cloned().unwrap_or_default();
         tried.note(node);
         drop(failures);
         if !tried.goes_elsewhere(|nodes| self.has_other(nodes, &template)) {
-            self.failures.lock().tried.remove(&replica);
+            self.failures.lock().tried.remove(&(id, ordinal));
             return report;
         }
         let mut failures = self.failures.lock();
@@ -152,7 +152,7 @@ impl NodeSessions {
             let since = self.long_ago(now);
             failures.suspect.entry(node).or_insert(since);
         }
-        failures.keep(replica, tried);
+        failures.keep(id, ordinal, tried);
         failures.is_due = true;
         drop(failures);
         let why = AssignmentRefusal::Lacks;
@@ -162,7 +162,7 @@ impl NodeSessions {
     }
 
     /// The unit of a replica and its template.
-    fn template_of(&self, (unit, ordinal): (UnitId, u32)) -> Option<(UnitRecord, Template)> {
+    fn template_of(&self, unit: UnitId, ordinal: u32) -> Option<(UnitRecord, Template)> {
         let (value, group) = self.store.read(|state| {
             let record = state.record(v1::Kind::Unit, &Key::Id(unit.0))?;
             let group = state.rows(unit)?.row(ordinal).group;
@@ -186,7 +186,10 @@ impl NodeSessions {
             let others = nodes.filter(|node| !but.contains(node)).take(N_OTHERS_MAX);
             others.filter_map(|node| raw_node(state, node)).collect::<Vec<_>>()
         });
-        found.into_iter().filter_map(known).any(|(spec, report)| could_use(&spec, &report, template))
+        found
+            .into_iter()
+            .filter_map(|(spec, report)| known(spec, report))
+            .any(|(spec, report)| could_use(&spec, &report, template))
     }
 
     /// Whether it is time to review before the next scan.
@@ -213,7 +216,7 @@ impl NodeSessions {
                     self.failures.lock().suspect.remove(&node);
                 }
                 NodeVerdict::Sound => {}
-                verdict => measures.extend(self.act_on(node, (&ends, verdict), now)),
+                verdict => measures.extend(self.act_on(node, &ends, verdict, now)),
             }
         }
         let mut failures = self.failures.lock();
@@ -240,7 +243,8 @@ impl NodeSessions {
     fn act_on(
         &self,
         node: NodeId,
-        (ends, verdict): (&[QuickEnd], NodeVerdict),
+        ends: &[QuickEnd],
+        verdict: NodeVerdict,
         now: Millis,
     ) -> Option<NodeMeasure> {
         let n_nodes = self.store.read(|state| state.records(v1::Kind::NodeSpec, None).count());
@@ -299,7 +303,7 @@ impl NodeSessions {
             let ran_ms = slowest.entry(end.kind).or_default();
             *ran_ms = end.ran_ms.max(*ran_ms);
             if !known.contains_key(&end.kind) {
-                let found = self.template_of(end.replica);
+                let found = self.template_of(end.replica.0, end.replica.1);
                 known.extend(found.map(|(unit, template)| (end.kind, (unit.spec.queue, template))));
             }
         }
@@ -409,7 +413,7 @@ impl NodeSessions {
             let of = unit.spec.task_groups.into_iter().map(|group| group.template);
             templates.extend(of.map(|template| (needs(&template), template)));
         }
-        let nodes: Vec<Known> = nodes.into_iter().filter_map(known).collect();
+        let nodes: Vec<Known> = nodes.into_iter().filter_map(|(spec, report)| known(spec, report)).collect();
         let (own, others): (Vec<Known>, Vec<Known>) =
             nodes.into_iter().partition(|(spec, _)| spec.id == node);
         let Some((mut spec, report)) = own.into_iter().next() else { return false };
@@ -479,7 +483,8 @@ impl Failures {
         self.ends.is_empty() && self.suspect.is_empty() && self.tainted.is_empty() && self.bad.is_empty()
     }
 
-    fn keep(&mut self, replica: (UnitId, u32), tried: TriedNodes<NodeId>) {
+    fn keep(&mut self, unit: UnitId, ordinal: u32, tried: TriedNodes<NodeId>) {
+        let replica = (unit, ordinal);
         if self.tried.insert(replica, tried).is_none() {
             self.order.push_back(replica);
         }
@@ -534,7 +539,7 @@ fn raw_node(state: &State, node: NodeId) -> Option<(bytes::Bytes, bytes::Bytes)>
     Some((spec, state.record(v1::Kind::NodeReport, &key)?.value.clone()))
 }
 
-fn known((spec, report): (bytes::Bytes, bytes::Bytes)) -> Option<Known> {
+fn known(spec: bytes::Bytes, report: bytes::Bytes) -> Option<Known> {
     let spec = from_proto::node_spec(v1::NodeSpec::decode(spec).ok()?).ok()?;
     Some((spec, from_proto::node_report(v1::NodeReport::decode(report).ok()?).ok()?))
 }
@@ -564,7 +569,7 @@ mod tests {
     fn what_is_tried_elsewhere_is_bounded() {
         let mut failures = Failures::default();
         let n = u64::try_from(N_TRIED_MAX).unwrap() + 5;
-        (0..n).for_each(|unit| failures.keep((UnitId(unit), 0), TriedNodes::default()));
+        (0..n).for_each(|unit| failures.keep(UnitId(unit), 0, TriedNodes::default()));
         assert_eq!((failures.tried.len(), failures.order.len()), (N_TRIED_MAX, N_TRIED_MAX));
         assert!(
             !failures.tried.contains_key(&(UnitId(4), 0)) && failures.tried.contains_key(&(UnitId(5), 0))

@@ -92,7 +92,8 @@ impl Measure {
     /// The agent was heard, with a load and those of zones or without; one that is older than `age_max_ms` counts no longer.
     pub(crate) fn hear_load(
         &mut self,
-        (load, zone_loads): (Option<NodeLoad>, Vec<ZoneLoad>),
+        load: Option<NodeLoad>,
+        zone_loads: Vec<ZoneLoad>,
         now: Millis,
         age_max_ms: u64,
     ) {
@@ -155,7 +156,7 @@ impl Measure {
         let (now, known) = (&self.kept.zone_loads, &self.kept.recorded_zones);
         let is_far = |(now, known): (&ZoneLoad, &ZoneLoad)| {
             let has = self.kept.zone_capacities.get(usize::from(now.zone)).copied().unwrap_or_default();
-            now.zone != known.zone || is_far_from(&now.load, &known.load, (has, how))
+            now.zone != known.zone || is_far_from(&now.load, &known.load, has, how)
         };
         now.len() != known.len() || now.iter().zip(known).any(is_far)
     }
@@ -167,7 +168,7 @@ impl Measure {
         };
         let [cpu, memory] = self.kept.capacity.map(i64::from);
         let has = LoadAmounts { cpu, memory: memory << 20, network: self.kept.network_capacity };
-        is_far_from(&now, &known, (has, how))
+        is_far_from(&now, &known, has, how)
     }
 
     /// What the record says now; `None`: there is none.
@@ -236,7 +237,7 @@ impl Cell {
 }
 
 /// Whether a load differs from another one by more than a step of what there is.
-fn is_far_from(now: &NodeLoad, known: &NodeLoad, (has, how): (LoadAmounts, Measuring)) -> bool {
+fn is_far_from(now: &NodeLoad, known: &NodeLoad, has: LoadAmounts, how: Measuring) -> bool {
     let is_far = |has: i64, now: i64, known: i64| {
         // Nobody compares the use of what the node does not say that it has.
         has > 0
@@ -366,7 +367,7 @@ mod tests {
     #[test]
     fn a_load_is_worth_a_record_by_steps() {
         let mut measure = measure();
-        measure.hear_load((load(1_000, 2_000), Vec::new()), Millis(0), 30);
+        measure.hear_load(load(1_000, 2_000), Vec::new(), Millis(0), 30);
         let due = measure.due(HOW).unwrap();
         assert_eq!((due.as_of_ms, due.load), (i64::MIN, load(1_000, 2_000)), "guaranteed use is not known");
         record(&mut measure);
@@ -374,11 +375,11 @@ mod tests {
         for (p50, p95, is_due) in
             [(1_000, 2_000, false), (1_500, 1_500, false), (1_501, 2_000, true), (1_000, 1_499, true)]
         {
-            measure.hear_load((load(p50, p95), Vec::new()), Millis(1), 30);
+            measure.hear_load(load(p50, p95), Vec::new(), Millis(1), 30);
             assert_eq!(measure.due(HOW).is_some(), is_due, "{p50} {p95}");
         }
         // What is written for another reason has the newest load.
-        measure.hear_load((load(1_100, 2_000), Vec::new()), Millis(2), 30);
+        measure.hear_load(load(1_100, 2_000), Vec::new(), Millis(2), 30);
         assert!(add(&mut measure, [100, 0], 1, 2), "guaranteed use is known for the first time");
         assert_eq!(measure.due(HOW).unwrap().load, load(1_100, 2_000));
     }
@@ -386,14 +387,14 @@ mod tests {
     #[test]
     fn a_load_that_is_not_reported_any_more_is_forgotten() {
         let mut measure = measure();
-        measure.hear_load((load(1_000, 2_000), Vec::new()), Millis(100), 30);
+        measure.hear_load(load(1_000, 2_000), Vec::new(), Millis(100), 30);
         record(&mut measure);
-        measure.hear_load((None, Vec::new()), Millis(130), 30);
+        measure.hear_load(None, Vec::new(), Millis(130), 30);
         assert_eq!(measure.due(HOW), None, "three reports may be lost");
-        measure.hear_load((None, Vec::new()), Millis(131), 30);
+        measure.hear_load(None, Vec::new(), Millis(131), 30);
         assert_eq!(measure.due(HOW).map(|due| due.load), Some(None));
         record(&mut measure);
-        measure.hear_load((load(1_000, 2_000), Vec::new()), Millis(140), 30);
+        measure.hear_load(load(1_000, 2_000), Vec::new(), Millis(140), 30);
         assert_eq!(measure.due(HOW).map(|due| due.load), Some(load(1_000, 2_000)));
         record(&mut measure);
         measure.lose_load();
@@ -405,19 +406,19 @@ mod tests {
         let mut measure = measure();
         measure.set_zones([None, Some(&resources(2_000, 1 << 30))].into_iter());
         let zones = |p95| vec![ZoneLoad { zone: 1, load: load(0, p95).unwrap() }];
-        measure.hear_load((load(0, 0), zones(100)), Millis(0), 30);
+        measure.hear_load(load(0, 0), zones(100), Millis(0), 30);
         record(&mut measure);
         for (p95, is_due) in [(100, false), (200, false), (201, true)] {
-            measure.hear_load((load(0, 0), zones(p95)), Millis(1), 30);
+            measure.hear_load(load(0, 0), zones(p95), Millis(1), 30);
             assert_eq!(measure.due(HOW).is_some(), is_due, "{p95}");
         }
-        measure.hear_load((load(0, 0), Vec::new()), Millis(1), 30);
+        measure.hear_load(load(0, 0), Vec::new(), Millis(1), 30);
         assert!(measure.due(HOW).is_some(), "nothing is known of the zone any more");
         record(&mut measure);
         // With the load of the node those of zones are forgotten.
-        measure.hear_load((load(0, 0), zones(100)), Millis(2), 30);
+        measure.hear_load(load(0, 0), zones(100), Millis(2), 30);
         record(&mut measure);
-        measure.hear_load((None, Vec::new()), Millis(33), 30);
+        measure.hear_load(None, Vec::new(), Millis(33), 30);
         assert!(measure.due(HOW).is_some() && measure.kept.zone_loads.is_empty());
     }
 
@@ -426,9 +427,9 @@ mod tests {
         let mut measure = measure();
         record_as(&mut measure, UsageRecord { reserved: [0, 0], as_of_ms: 5, load: load(1_000, 2_000) });
         assert_eq!(measure.due(HOW), None);
-        measure.hear_load((None, Vec::new()), Millis(7), 30);
+        measure.hear_load(None, Vec::new(), Millis(7), 30);
         assert_eq!(measure.due(HOW), None);
-        measure.hear_load((None, Vec::new()), Millis(38), 30);
+        measure.hear_load(None, Vec::new(), Millis(38), 30);
         assert_eq!(measure.due(HOW).map(|due| due.load), Some(None));
     }
 }

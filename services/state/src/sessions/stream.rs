@@ -385,7 +385,7 @@ fn hear_heartbeat(hub: &NodeSessions, slot: &NodeEntry, heartbeat: v1::Heartbeat
         cell.measure.add(measured(&usage), hub.delivered_ms(), now, how);
         cell.agent.guaranteed_usage = Some(usage);
     }
-    cell.measure.hear_load((load, zone_loads), now, hub.load_age_max_ms());
+    cell.measure.hear_load(load, zone_loads, now, hub.load_age_max_ms());
     if cell.measure.due(how).is_some() {
         hub.record_usage(slot.node);
     }
