@@ -132,7 +132,7 @@ impl Bandwidths {
         let commands = Commands::new(setting.dir);
         let network = groups.map_err(Care::Accounted);
         let network = network.and_then(|()| {
-            Network::open(tree, commands, (setting.name, setting.interfaces), offered(resources::NETWORK))
+            Network::open(tree, commands, setting.name, setting.interfaces, offered(resources::NETWORK))
                 .map_err(Care::Accounted)
         });
         let memory = Resctrl::open(tree, setting.name, offered(resources::MEMORY_BANDWIDTH));

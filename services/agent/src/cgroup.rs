@@ -294,7 +294,8 @@ impl Groups {
     /// No groups can be made: why, and what may be done about it.
     pub fn open(
         root: &Path,
-        (below, name): (Option<&str>, &str),
+        below: Option<&str>,
+        name: &str,
         warnings: &mut Vec<String>,
     ) -> Result<Self, String> {
         let name = format!("{PREFIX}{name}");

@@ -167,7 +167,7 @@ pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found
     let limits = limits::limits(&tree);
     let cpus = cpus::cpus(&tree, limits.cpus.as_deref(), &mut warnings);
     let nodes = numa_nodes(&tree, &cpus, &limits, &mut warnings);
-    let capacity = capacity(&tree, (&cpus, &nodes), &limits, (config, &fixed), &mut warnings)?;
+    let capacity = capacity(&tree, &cpus, &nodes, &limits, config, &fixed, &mut warnings)?;
     let (mut layout, is_fixed) = match &fixed.zones {
         Some(zones) => (layout_of(zones), true),
         None => (zones::layout(&cpus, &nodes, &mut warnings), false),
@@ -177,8 +177,7 @@ pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found
     }
     let nics = cards::nics(&tree);
     let mut attributes = attributes(&tree, &nodes, host);
-    let library = (config.nvml_library.as_str(), *config.nvml_timeout);
-    let mut devices = gpus::gpus(&tree, library, &mut warnings);
+    let mut devices = gpus::gpus(&tree, &config.nvml_library, *config.nvml_timeout, &mut warnings);
     devices.retain(|located| !fixed::is_of(&located.device, &fixed.replaced));
     if !fixed.replaced.iter().any(|kind| kind == "nic") && !nics.is_empty() {
         let names: Vec<&str> = nics.iter().map(|(name, _)| name.as_str()).collect();
@@ -243,9 +242,11 @@ fn mem_total(tree: &Tree) -> Option<i64> {
 /// What the node offers: what this process may use of the machine, less the reserve; what the inventory file says of it instead.
 fn capacity(
     tree: &Tree,
-    (cpus, nodes): (&cpus::Cpus, &[NumaNode]),
+    cpus: &cpus::Cpus,
+    nodes: &[NumaNode],
     limits: &Limits,
-    (config, fixed): (&Config, &Fixed),
+    config: &Config,
+    fixed: &Fixed,
     warnings: &mut Vec<String>,
 ) -> Result<Resources, Error> {
     let reserve = config.reserve().map_err(Error::Config)?;

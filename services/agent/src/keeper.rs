@@ -132,7 +132,7 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
     if let Some(container) = &run.container {
         // Its image may be fetched first, which takes its time: that it runs is seen in its file.
         ready();
-        return container::keep(&run, container, (dir, &keeper), control, &mut log);
+        return container::keep(&run, container, dir, &keeper, control, &mut log);
     }
     let group = run.group.as_ref().map(cgroup::reopen);
 
@@ -152,7 +152,7 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
     write(dir, KEEPER, &Keeper { started: Some(started), ..keeper })?;
     ready();
 
-    let mut watch = watch::Watch::new(&run, &child, (output, control), group.as_deref())
+    let mut watch = watch::Watch::new(&run, &child, output, control, group.as_deref())
         .map_err(failed("its command cannot be watched"))?;
     let told = watch.until_end(&mut log);
     let status = watch.status();
@@ -160,7 +160,7 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
     ending::end_all(process.pid, group.as_deref(), || watch.drain(&mut log));
     watch.drain(&mut log);
     log.sync();
-    let ended = how(status, told, out_of_memory, (now, wall_ms()));
+    let ended = how(status, told, out_of_memory, now, wall_ms());
     write_end(dir, &ended)
 }
 
@@ -180,7 +180,8 @@ fn how(
     status: Option<WaitStatus>,
     told: Option<RunEndReason>,
     out_of_memory: bool,
-    (started_ms, ended_ms): (i64, i64),
+    started_ms: i64,
+    ended_ms: i64,
 ) -> Ended {
     let code = status.and_then(WaitStatus::exit_status);
     let signal = status.and_then(WaitStatus::terminating_signal);

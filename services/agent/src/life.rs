@@ -239,7 +239,8 @@ impl NodeLife {
         key: Key,
         incarnation: u32,
         orders: Orders,
-        (has, told): (&Has, bool),
+        has: &Has,
+        told: bool,
         out: &mut Vec<Action>,
     ) -> Result<(), AssignmentRefusal> {
         let of_run = self.runs.get(&key).map(|run| run.incarnation);
@@ -351,7 +352,7 @@ impl NodeLife {
         match self.runs.get(&key) {
             Some(run) if run.incarnation > incarnation => return,
             Some(run) if run.incarnation == incarnation => {
-                self.stop_live(key, (grace_ms, RunEndReason::Told), out);
+                self.stop_live(key, grace_ms, RunEndReason::Told, out);
                 return;
             }
             Some(_) => self.supersede(key, out),
@@ -485,7 +486,7 @@ impl NodeLife {
         }
         overdue.sort_unstable();
         for key in overdue {
-            self.stop_live(key, (0, RunEndReason::NoContact), out);
+            self.stop_live(key, 0, RunEndReason::NoContact, out);
         }
         next
     }
@@ -500,7 +501,7 @@ impl NodeLife {
             .collect();
         live.sort_unstable();
         for (key, grace_ms) in live {
-            self.stop_live(key, (grace_ms, RunEndReason::AgentStopped), out);
+            self.stop_live(key, grace_ms, RunEndReason::AgentStopped, out);
         }
     }
 
@@ -536,7 +537,7 @@ impl NodeLife {
     }
 
     /// Makes a live one leave; one that waits to be started again is gone at once.
-    fn stop_live(&mut self, key: Key, (grace_ms, reason): (u32, RunEndReason), out: &mut Vec<Action>) {
+    fn stop_live(&mut self, key: Key, grace_ms: u32, reason: RunEndReason, out: &mut Vec<Action>) {
         let Some(run) = self.runs.get_mut(&key).filter(|run| run.phase.is_live()) else { return };
         let incarnation = run.incarnation;
         if run.waiting {
@@ -554,17 +555,17 @@ impl NodeLife {
         let Some(run) = self.runs.get_mut(&key) else { return };
         run.phase = phase;
         run.waiting = false;
-        let (orders, status) = ((run.orders.weight, run.orders.pool), run.status(key));
-        self.count_of(orders, -1);
+        let (weight, pool, status) = (run.orders.weight, run.orders.pool, run.status(key));
+        self.count_of(weight, pool, -1);
         self.dirty.push_back(status);
         out.push(Action::Keep(status));
     }
 
     fn count(&mut self, orders: &Orders, sign: i64) {
-        self.count_of((orders.weight, orders.pool), sign);
+        self.count_of(orders.weight, orders.pool, sign);
     }
 
-    fn count_of(&mut self, (weight, pool): (Weight, Pool), sign: i64) {
+    fn count_of(&mut self, weight: Weight, pool: Pool, sign: i64) {
         let live = match pool {
             Pool::Guaranteed => &mut self.live.0,
             Pool::BestEffort => &mut self.live.1,

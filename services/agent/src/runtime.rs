@@ -45,9 +45,9 @@ pub(crate) trait Runtime: Send {
     /// Whether it does work of this kind.
     fn takes(&self, work: &Work) -> bool;
 
-    /// Starts a run, which was started again so many times before, and so many of these in a row. What is known of it at once is the
+    /// Starts a run, which was started again `restarts` times before, and `in_row` of these in a row. What is known of it at once is the
     /// answer; the rest comes later.
-    fn start(&mut self, run: Run, work: &Work, restarts: (u32, u32), now: Millis) -> Option<Event>;
+    fn start(&mut self, run: Run, work: &Work, restarts: u32, in_row: u32, now: Millis) -> Option<Event>;
 
     /// Stops a run, politely first and by force after the grace. True: it is one of its own, and its end comes as an event.
     fn stop(&mut self, run: Run, grace: Duration, reason: RunEndReason) -> bool;

@@ -263,8 +263,7 @@ pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> R
     for (idx, nodes) in (0u64..).zip(shares) {
         let client = Client::new(channel(&config.client.state, &config.client)?);
         let rng = rand::rngs::StdRng::seed_from_u64(seed.wrapping_add(idx));
-        let mut shard =
-            Shard::new(Arc::clone(&config), client, (deps.mode, instance), (deps.clock.clone(), rng));
+        let mut shard = Shard::new(Arc::clone(&config), client, deps.mode, instance, deps.clock.clone(), rng);
         shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));
         shard.says_goodbye(deps.says_goodbye);
         shard.keep_with(deps.keeper.clone());

@@ -85,7 +85,8 @@ pub(crate) fn register(
     client: Client,
     node: usize,
     def: &NodeDef,
-    (report, instance): (v1::NodeReport, u64),
+    report: v1::NodeReport,
+    instance: u64,
 ) -> Step {
     let meta = v1::ObjectMeta { name: def.name.clone(), uid: def.uid.clone(), ..v1::ObjectMeta::default() };
     let report = Some(report);
@@ -206,7 +207,8 @@ fn device_shares(assignment: &v1::Assignment, has: &[Device]) -> DeviceShares {
 pub(crate) fn orders(
     assignment: &v1::Assignment,
     ordinal: u32,
-    (node, runs_programs): (&NodeDef, bool),
+    node: &NodeDef,
+    runs_programs: bool,
 ) -> Orders {
     let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
     let zones = GivenZones { zones: ZoneSet(assignment.zone_mask), cores: CoreSet(assignment.core_mask) };
@@ -219,7 +221,7 @@ pub(crate) fn orders(
         let own = own_assignment(assignment, ordinal);
         Box::new(Program {
             command: run.command.clone(),
-            env: environment(&own, run, (node, allocation)),
+            env: environment(&own, run, node, allocation),
             directory: Some(run.working_directory.clone()).filter(|directory| !directory.is_empty()),
             user: Some(run.user.clone()).filter(|user| !user.is_empty()),
             umask: run.umask,
@@ -282,7 +284,8 @@ fn own_assignment(assignment: &v1::Assignment, ordinal: u32) -> v1::Assignment {
 fn environment(
     own: &v1::Assignment,
     run: &v1::RunSpec,
-    (node, allocation): (&NodeDef, Allocation),
+    node: &NodeDef,
+    allocation: Allocation,
 ) -> BTreeMap<String, String> {
     let Allocation { devices, zones } = allocation;
     let list = |indices: Vec<String>| indices.join(",");
@@ -474,7 +477,7 @@ mod tests {
             run: Some(run),
             ..v1::Assignment::default()
         };
-        let orders = orders(&assignment, 7, (&node, true));
+        let orders = orders(&assignment, 7, &node, true);
         let Work::Program(program) = orders.work else { panic!("{:?}", orders.work) };
         let shown: Vec<String> = program.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let expected = [
@@ -497,7 +500,7 @@ mod tests {
         // The agent that comes later finds the same in what is kept of it.
         let kept = v1::Assignment::decode(&program.assignment[..]).unwrap();
         assert_eq!((kept.ordinal, kept.more_ordinals.len(), &kept.ranks[..]), (7, 0, &[2][..]));
-        let Work::Program(again) = super::orders(&kept, 7, (&node, true)).work else { unreachable!() };
+        let Work::Program(again) = super::orders(&kept, 7, &node, true).work else { unreachable!() };
         // Encoded anew the environment may have another order.
         let without_assignment = |program: &Program| Program { assignment: Vec::new(), ..program.clone() };
         assert_eq!(without_assignment(&again), without_assignment(&program));
@@ -508,9 +511,7 @@ mod tests {
             ..v1::RunSpec::default()
         };
         let assignment = v1::Assignment { run: Some(own), ranks: Vec::new(), ..assignment };
-        let Work::Program(program) = super::orders(&assignment, 9, (&node, true)).work else {
-            unreachable!()
-        };
+        let Work::Program(program) = super::orders(&assignment, 9, &node, true).work else { unreachable!() };
         assert_eq!((program.env[CUDA].as_str(), program.env["GODEL_RANK"].as_str()), ("all", "9"));
     }
 
@@ -521,7 +522,7 @@ mod tests {
         let program = |device_mask, runs_programs| {
             let run = Some(v1::RunSpec { image: "web:1".to_owned(), ..v1::RunSpec::default() });
             let assignment = v1::Assignment { run, device_mask, ..v1::Assignment::default() };
-            match super::orders(&assignment, 0, (&node, runs_programs)).work {
+            match super::orders(&assignment, 0, &node, runs_programs).work {
                 Work::Program(program) => Some(program),
                 Work::Simulated { .. } | Work::Awaited { .. } => None,
             }

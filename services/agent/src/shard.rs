@@ -206,14 +206,15 @@ impl Shard {
     pub(crate) fn new(
         config: Arc<Config>,
         client: Client,
-        (mode, instance): (Mode, u64),
-        (clock, mut rng): (SharedClock, StdRng),
+        mode: Mode,
+        instance: u64,
+        clock: SharedClock,
+        mut rng: StdRng,
     ) -> Self {
-        let backoff = Backoff::default().scaled(|ms| config.scaled_ms(ms));
-        let use_model = config.use_model(rng.random());
-        let simulated: Box<dyn Runtime> = Box::new(Simulated::new(Arc::clone(&config)));
         Self {
-            use_model,
+            use_model: config.use_model(rng.random()),
+            backoff: Backoff::default().scaled(|ms| config.scaled_ms(ms)),
+            runtimes: vec![Box::new(Simulated::new(Arc::clone(&config)))],
             load_window_ms: u64::try_from(config.load_window.as_millis()).unwrap_or(u64::MAX),
             started: clock.now(),
             config,
@@ -227,14 +228,12 @@ impl Shard {
             slots: Vec::new(),
             timers: Timers::default(),
             looks: Timers::default(),
-            backoff,
             waiting: VecDeque::new(),
             connecting: FuturesUnordered::new(),
             inbound: SelectAll::new(),
             to_report: Vec::new(),
             keep: Vec::new(),
             forget: Vec::new(),
-            runtimes: vec![simulated],
             keeper: Vec::new(),
             home: None,
             measured: Arc::default(),
@@ -484,7 +483,7 @@ impl Shard {
                     self.note(node);
                 }
                 Timer::Stop { node, key, incarnation, grace_ms } => {
-                    self.stop_noticed(node, (key, incarnation), grace_ms);
+                    self.stop_noticed(node, key, incarnation, grace_ms);
                 }
             }
         }

@@ -38,14 +38,20 @@ const NOISE_MS: u64 = 1_000;
 
 impl UseModel {
     /// What guaranteed and best-effort running units of node number `node` use that ask for so much.
-    pub fn used(&self, node: usize, asked: (Weight, Weight), now: Millis) -> (Weight, Weight) {
+    pub fn used(
+        &self,
+        node: usize,
+        guaranteed: Weight,
+        best_effort: Weight,
+        now: Millis,
+    ) -> (Weight, Weight) {
         let share = |weight: Weight, percent: i64| Weight {
             cpu_milli: weight.cpu_milli / 100 * percent,
             memory: weight.memory / 100 * percent,
             network: weight.network / 100 * percent,
         };
         let level = self.level(node, now);
-        (share(asked.0, level), share(asked.1, i64::from(self.best_effort_percent.min(100))))
+        (share(guaranteed, level), share(best_effort, i64::from(self.best_effort_percent.min(100))))
     }
 
     /// Per cent that guaranteed running units use now, 0 to 100.
@@ -106,7 +112,7 @@ mod tests {
     fn a_constant_use_is_a_share_of_what_is_asked_for() {
         let model = UseModel { swing_percent: 0, ..DAY };
         let asked = Weight { cpu_milli: 4_000, memory: 1_000, network: 200 };
-        let (guaranteed, best_effort) = model.used(3, (asked, asked), Millis(123_456));
+        let (guaranteed, best_effort) = model.used(3, asked, asked, Millis(123_456));
         assert_eq!(guaranteed, Weight { cpu_milli: 2_000, memory: 500, network: 100 });
         assert_eq!(best_effort, Weight { cpu_milli: 3_600, memory: 900, network: 180 });
     }

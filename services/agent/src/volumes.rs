@@ -141,7 +141,7 @@ impl Volumes {
     ///
     /// # Errors
     /// As of the operating system.
-    pub(crate) fn give(&self, key: Key, (uid, gid): (u32, u32)) -> io::Result<()> {
+    pub(crate) fn give(&self, key: Key, uid: u32, gid: u32) -> io::Result<()> {
         self.dirs(key).try_for_each(|(dir, _)| std::os::unix::fs::chown(dir, Some(uid), Some(gid)))
     }
 }

@@ -120,7 +120,8 @@ impl Network {
     pub(super) fn open(
         tree: &Tree,
         commands: Commands,
-        (name, wanted): (&str, &[String]),
+        name: &str,
+        wanted: &[String],
         offered: i64,
     ) -> Result<Self, String> {
         let listed = commands.run(NFT, &["-j", "list", "tables"], "")?;
@@ -183,7 +184,7 @@ impl Network {
                 ));
             }
         };
-        let batch = queue(interface, (self.major, is_own), self.offered);
+        let batch = queue(interface, self.major, is_own, self.offered);
         self.commands.run(TC, &["-batch", "-"], &batch).map(|_| ())
     }
 
@@ -208,7 +209,7 @@ impl Network {
         self.told.insert(member.name.clone(), told.clone());
         let written = if self.forms.contains(&form) {
             let classes = class_lines(&self.interfaces, self.major, &told);
-            let lines = chains(&self.table, (&member.name, &told), self.mark(&told), (0, 0));
+            let lines = chains(&self.table, &member.name, &told, self.mark(&told), 0, 0);
             self.class(&told).and_then(|()| self.tell(&classes, &lines))
         } else {
             self.write_all()
@@ -264,8 +265,8 @@ impl Network {
         for (name, told) in &self.told {
             self.class(told)?;
             classes.push_str(&class_lines(&self.interfaces, self.major, told));
-            let counted = self.counted.get(name).copied().unwrap_or_default();
-            lines.push_str(&chains(&self.table, (name, told), self.mark(told), counted));
+            let (received, sent) = self.counted.get(name).copied().unwrap_or_default();
+            lines.push_str(&chains(&self.table, name, told, self.mark(told), received, sent));
         }
         self.tell(&classes, &lines)
     }
@@ -383,7 +384,7 @@ fn root_handle(shown: &str) -> Option<&str> {
 }
 
 /// Commands of `tc` for the queue of an interface, which has replaced an earlier one of its own.
-fn queue(interface: &Interface, (major, is_own): (u16, bool), offered: i64) -> String {
+fn queue(interface: &Interface, major: u16, is_own: bool, offered: i64) -> String {
     let Interface { name, rate } = interface;
     let least = (rate / 100 * LEAST_PERCENT).max(RATE_MIN);
     // What running units cannot ask for is everybody else's.
@@ -455,7 +456,7 @@ fn table(table: &str, forms: &BTreeSet<Form>) -> String {
 }
 
 /// Adds a run to a table, with what was counted of it before.
-fn chains(table: &str, (name, told): (&str, &Told), mark: Mark, (received, sent): Counted) -> String {
+fn chains(table: &str, name: &str, told: &Told, mark: Mark, received: u64, sent: u64) -> String {
     let class = mark
         .class
         .map_or_else(String::new, |(major, minor)| format!(" meta priority set {major:x}:{minor:x}"));

@@ -170,7 +170,7 @@ impl Group {
         let list = File::options().write(true).open(self.0.join("cgroup.procs")).unwrap();
         let mut command = Command::new("bash");
         command.args(["-c", &format!("head -c {N_BYTES} /dev/zero > /dev/tcp/10.9.0.2/7000")]);
-        enter::begin_as(&mut command, vec![list], (Vec::new(), None), 0o022);
+        enter::begin_as(&mut command, vec![list], Vec::new(), None, 0o022);
         command.spawn().unwrap()
     }
 }

@@ -34,7 +34,8 @@ pub(crate) struct Credentials {
 pub(crate) fn begin_as(
     command: &mut Command,
     files: Vec<File>,
-    (mounts, credentials): (Vec<(CString, CString)>, Option<Credentials>),
+    mounts: Vec<(CString, CString)>,
+    credentials: Option<Credentials>,
     mask: u32,
 ) {
     let credentials = credentials.map(|Credentials { uid, gid, groups }| {

@@ -65,7 +65,7 @@ impl Machine {
 
     fn open(&self) -> (Result<Groups, String>, Vec<String>) {
         let mut warnings = Vec::new();
-        (Groups::open(self.0.path(), (None, NAME), &mut warnings), warnings)
+        (Groups::open(self.0.path(), None, NAME, &mut warnings), warnings)
     }
 
     fn text(&self, path: &str) -> String {
@@ -248,7 +248,7 @@ fn the_next_agent_finds_the_group_of_the_one_before() {
 fn another_group_may_be_named() {
     let machine = Machine::v2("cpu memory\n");
     machine.put("sys/fs/cgroup/units/cgroup.controllers", "cpu memory\n");
-    let groups = Groups::open(machine.0.path(), (Some("/units/"), NAME), &mut Vec::new()).unwrap();
+    let groups = Groups::open(machine.0.path(), Some("/units/"), NAME, &mut Vec::new()).unwrap();
     groups.make("1-0-0", &GroupLimits::default()).unwrap();
     let own = format!("sys/fs/cgroup/units/godel-{NAME}");
     assert!(machine.path(&format!("{own}/1-0-0.0")).is_dir());
@@ -258,7 +258,7 @@ fn another_group_may_be_named() {
 /// Groups of this machine; `None`, said in the output of the test, where it has none that can be written.
 fn real() -> Option<Groups> {
     let mut warnings = Vec::new();
-    match Groups::open(Path::new("/"), (None, &real_name()), &mut warnings) {
+    match Groups::open(Path::new("/"), None, &real_name(), &mut warnings) {
         Ok(groups) => Some(groups),
         Err(why) => {
             skip(why);
@@ -269,7 +269,7 @@ fn real() -> Option<Groups> {
 
 fn start(group: &dyn Cgroup, script: &str) -> Child {
     let mut command = Command::new("sh");
-    enter::begin_as(command.args(["-c", script]), group.open_lists().unwrap(), (Vec::new(), None), 0o022);
+    enter::begin_as(command.args(["-c", script]), group.open_lists().unwrap(), Vec::new(), None, 0o022);
     command.spawn().unwrap()
 }
 

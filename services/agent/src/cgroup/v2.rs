@@ -227,7 +227,8 @@ mod tests {
         enter::begin_as(
             command.args(["-c", "setsid sleep 1000 & sleep 1000"]),
             lists,
-            (Vec::new(), None),
+            Vec::new(),
+            None,
             0o022,
         );
         let mut child = command.spawn().unwrap();

@@ -37,8 +37,13 @@ struct Gpu {
 }
 
 /// Finds the GPUs, in order of their bus ids.
-pub(super) fn gpus(tree: &Tree, library: (&str, Duration), warnings: &mut Vec<String>) -> Vec<Located> {
-    let mut gpus = nvidia(tree, library, warnings);
+pub(super) fn gpus(
+    tree: &Tree,
+    library: &str,
+    timeout: Duration,
+    warnings: &mut Vec<String>,
+) -> Vec<Located> {
+    let mut gpus = nvidia(tree, library, timeout, warnings);
     gpus.append(&mut amd(tree));
     gpus.sort_by(|a, b| a.bus.cmp(&b.bus));
     gpus.dedup_by(|a, b| a.bus == b.bus);
@@ -63,7 +68,7 @@ pub(super) fn pci_numa(tree: &Tree, bus: &str) -> Option<u32> {
     tree.number::<i64>(&format!("/sys/bus/pci/devices/{bus}/numa_node")).and_then(|n| u32::try_from(n).ok())
 }
 
-fn nvidia(tree: &Tree, (library, timeout): (&str, Duration), warnings: &mut Vec<String>) -> Vec<Gpu> {
+fn nvidia(tree: &Tree, library: &str, timeout: Duration, warnings: &mut Vec<String>) -> Vec<Gpu> {
     let of_driver: BTreeMap<String, String> = tree
         .names(NVIDIA)
         .into_iter()

@@ -49,7 +49,7 @@ pub(super) fn layout(cpus: &Cpus, nodes: &[NumaNode], warnings: &mut Vec<String>
         }
         let parent = socket_of(cpus, node).and_then(|socket| sockets.get(&socket).copied());
         layout.of_numa.insert(node.number, layout.zones.len());
-        push_numa(&mut layout.zones, (node, parent), cpus, &cores, warnings);
+        push_numa(&mut layout.zones, node, parent, cpus, &cores, warnings);
     }
     if has_uneven {
         warnings.push(
@@ -129,14 +129,15 @@ fn cores_of(cpus: &Cpus, node: &NumaNode, has_uneven: &mut bool) -> Cores {
 /// Adds the zone of a NUMA node; if it has too many cores, one that is not assigned, and its parts in it.
 fn push_numa(
     zones: &mut Vec<Zone>,
-    (node, parent): (&NumaNode, Option<u8>),
+    node: &NumaNode,
+    parent: Option<u8>,
     cpus: &Cpus,
     cores: &Cores,
     warnings: &mut Vec<String>,
 ) {
     let n_cores = cores.cores.len();
     if n_cores <= N_CORES_MAX {
-        zones.push(assigned("numa", parent, &cores.cores, cores.n_threads, node, (1, 1)));
+        zones.push(assigned("numa", parent, &cores.cores, cores.n_threads, node, 1, 1));
         return;
     }
     let around = push(zones, zone("numa", parent));
@@ -147,8 +148,7 @@ fn push_numa(
         parts.len()
     ));
     for part in &parts {
-        let share = (part.len(), n_cores);
-        zones.push(assigned("part", Some(around), part, cores.n_threads, node, share));
+        zones.push(assigned("part", Some(around), part, cores.n_threads, node, part.len(), n_cores));
     }
 }
 
@@ -159,7 +159,8 @@ fn assigned(
     cores: &[Vec<u32>],
     n_threads: usize,
     node: &NumaNode,
-    (part, all): (usize, usize),
+    part: usize,
+    all: usize,
 ) -> Zone {
     let cpus: Vec<u32> = cores.iter().flatten().copied().collect();
     let share = |amount: i64| {

@@ -1,6 +1,10 @@
 //! What the container of a run is made of, and what the engine's answers mean: pure.
 
-use std::{collections::HashMap, path::PathBuf, time::UNIX_EPOCH};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::UNIX_EPOCH,
+};
 
 use bollard::models::{
     ContainerCreateBody, ContainerInspectResponse, DeviceRequest, HostConfig, HostConfigLogConfig, Mount,
@@ -119,7 +123,7 @@ pub(crate) fn of_run(run: &Run, container: &Container) -> ContainerCreateBody {
         cpuset_cpus: text(&limits.cpus),
         cpuset_mems: text(&limits.memory_nodes),
         device_requests: (!gpus.is_empty()).then(|| vec![devices]),
-        mounts: Some(run.volumes.dirs(run.key()).filter_map(mount).collect()),
+        mounts: Some(run.volumes.dirs(run.key()).filter_map(|(dir, volume)| mount(&dir, volume)).collect()),
         init: Some(true),
         network_mode: Some("host".to_owned()),
         // The keeper writes the output; a second copy would have no bound.
@@ -150,7 +154,7 @@ pub(crate) fn of_run(run: &Run, container: &Container) -> ContainerCreateBody {
 }
 
 /// A volume as the engine takes it.
-fn mount((dir, volume): (PathBuf, &Volume)) -> Option<Mount> {
+fn mount(dir: &Path, volume: &Volume) -> Option<Mount> {
     Some(Mount {
         typ: Some(MountType::BIND),
         source: Some(dir.to_string_lossy().into_owned()),

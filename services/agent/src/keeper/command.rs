@@ -126,7 +126,7 @@ pub(super) fn start(
     let mut lists = lists.map_err(|error| CannotStart::new(RunEndReason::CannotStart, error.to_string()))?;
     // Without one of these a bandwidth is not kept, which the agent sees.
     lists.extend(run.lists.iter().filter_map(|path| fs::File::options().write(true).open(path).ok()));
-    enter::begin_as(&mut command, lists, (mounts, credentials), run.umask.unwrap_or(DEFAULT_UMASK));
+    enter::begin_as(&mut command, lists, mounts, credentials, run.umask.unwrap_or(DEFAULT_UMASK));
     match command.spawn() {
         Ok(child) => Ok((child, output)),
         Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) && has_paths(run) => {
@@ -145,7 +145,7 @@ fn volumes(run: &Run, user: &User, own: u32) -> Result<Vec<(CString, CString)>, 
     let cannot = |why: String| CannotStart::new(RunEndReason::CannotStart, why);
     run.volumes.prepare(run.key(), false).map_err(cannot)?;
     if user.uid != own {
-        let given = run.volumes.give(run.key(), (user.uid, user.gid));
+        let given = run.volumes.give(run.key(), user.uid, user.gid);
         given.map_err(|error| CannotStart::other("its volumes cannot be given to its user", &error))?;
     }
     let mut mounts = Vec::new();

@@ -61,7 +61,8 @@ const KILLED: i32 = 137;
 pub(super) fn keep(
     run: &Run,
     container: &Container,
-    (dir, keeper): (&Path, &Keeper),
+    dir: &Path,
+    keeper: &Keeper,
     control: File,
     log: &mut logs::Writer,
 ) -> Result<(), Error> {
@@ -70,7 +71,7 @@ pub(super) fn keep(
     runtime.block_on(async {
         let stopping = Stopping::new(run, control).map_err(failed("its control pipe cannot be read"))?;
         let is_made = Cell::new(false);
-        let ended = live(run, (container, &is_made), (dir, keeper), stopping, log).await?;
+        let ended = live(run, container, &is_made, dir, keeper, stopping, log).await?;
         log.sync();
         // An agent without a state directory takes the directory with it: nobody asks for the end, and the container is removed all the same.
         let written = write_end(dir, &ended);
@@ -84,8 +85,10 @@ pub(super) fn keep(
 /// Starts the container and waits for its end.
 async fn live(
     run: &Run,
-    (container, is_made): (&Container, &Cell<bool>),
-    (dir, keeper): (&Path, &Keeper),
+    container: &Container,
+    is_made: &Cell<bool>,
+    dir: &Path,
+    keeper: &Keeper,
     mut stopping: Stopping<'_>,
     log: &mut logs::Writer,
 ) -> Result<Ended, Error> {
@@ -282,7 +285,7 @@ async fn watch(
         // A connection that stays open for longer has nothing to say.
         let _in_time = tokio::time::timeout(DRAIN, rest).await;
     }
-    how(&engine, name, (found, facts.started_ms), stopping.reason()).await
+    how(&engine, name, found, facts.started_ms, stopping.reason()).await
 }
 
 /// The next piece of output; `None`: it is over. Nothing comes of what is closed.
@@ -305,7 +308,8 @@ async fn at(moment: Option<Instant>) {
 async fn how(
     engine: &Engine,
     name: &str,
-    (found, started_ms): (Option<Facts>, i64),
+    found: Option<Facts>,
+    started_ms: i64,
     told: Option<RunEndReason>,
 ) -> Ended {
     let Some(mut facts) = found else {

@@ -23,7 +23,7 @@ fn an_end_has_one_reason() {
         (badly, Some(RunEndReason::Told), false, 3, RunEndReason::Told),
         (killed, Some(RunEndReason::NoContact), true, 137, RunEndReason::NoContact),
     ] {
-        let ended = how(Some(status), told, out_of_memory, (5, 9));
+        let ended = how(Some(status), told, out_of_memory, 5, 9);
         let expected = Ended {
             exit_code,
             reason: reason.name().to_owned(),

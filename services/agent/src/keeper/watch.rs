@@ -44,7 +44,8 @@ impl<'a> Watch<'a> {
     pub(super) fn new(
         run: &'a Run,
         child: &Child,
-        (output, control): (PipeReader, File),
+        output: PipeReader,
+        control: File,
         group: Option<&'a dyn Cgroup>,
     ) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&output, true)?;

@@ -11,9 +11,9 @@ impl NodeLife {
     pub(super) fn give_back(&mut self, key: Key, why: AssignmentRefusal, out: &mut Vec<Action>) {
         let Some(run) = self.runs.get_mut(&key) else { return };
         (run.phase, run.exit_code, run.end) = (Phase::Stopped, 0, RunEnd::default());
-        let weight = (run.orders.weight, run.orders.pool);
+        let (weight, pool) = (run.orders.weight, run.orders.pool);
         let status = Status { refused: Some(why), ..run.status(key) };
-        self.count_of(weight, -1);
+        self.count_of(weight, pool, -1);
         self.dirty.push_back(status);
         out.push(Action::Keep(status));
     }

@@ -26,6 +26,6 @@ impl NodeLife {
     pub fn squeeze(&mut self, key: Key, incarnation: u32, out: &mut Vec<Action>) {
         let Some(run) = self.runs.get(&key).filter(|run| run.incarnation == incarnation) else { return };
         let grace_ms = run.orders.stop_grace_ms.min(GRACE_MS_MAX);
-        self.stop_live(key, (grace_ms, RunEndReason::Squeezed), out);
+        self.stop_live(key, grace_ms, RunEndReason::Squeezed, out);
     }
 }

@@ -489,10 +489,10 @@ fn refused_offers_are_reported_until_durable() {
     let has = Has { cpu_milli: 10, memory: 100, n_devices: 1, zones, n_running_units: 100 };
     let of = |cpu_milli| Orders { weight: weight(cpu_milli, 1), ..Orders::default() };
     let mut out = Vec::new();
-    assert_eq!(life.offer(A, 0, of(6), (&has, false), &mut out), Ok(()));
-    assert_eq!(life.offer(B, 2, of(6), (&has, false), &mut out), Err(AssignmentRefusal::Room));
+    assert_eq!(life.offer(A, 0, of(6), &has, false, &mut out), Ok(()));
+    assert_eq!(life.offer(B, 2, of(6), &has, false, &mut out), Err(AssignmentRefusal::Room));
     // It comes late once more: said already.
-    assert_eq!(life.offer(B, 2, of(6), (&has, false), &mut out), Ok(()));
+    assert_eq!(life.offer(B, 2, of(6), &has, false, &mut out), Ok(()));
     assert_eq!(out[0], Action::Start(A, 0));
     assert!(
         matches!(out[1], Action::Keep(Status { refused: Some(AssignmentRefusal::Room), .. }))
@@ -511,11 +511,11 @@ fn refused_offers_are_reported_until_durable() {
     // Who is told to leave gives its room, whatever still runs of it.
     life.started(A, 0, 0, Millis(0));
     life.stop(A, 0, 9, &mut out);
-    assert_eq!(life.offer(B, 3, of(10), (&has, false), &mut out), Ok(()));
+    assert_eq!(life.offer(B, 3, of(10), &has, false, &mut out), Ok(()));
     // So does an older incarnation of the same one, which leaves in any case.
-    assert_eq!(life.offer(B, 4, of(10), (&has, false), &mut out), Ok(()));
+    assert_eq!(life.offer(B, 4, of(10), &has, false, &mut out), Ok(()));
     out.clear();
-    assert_eq!(life.offer(B, 5, of(1), (&has, true), &mut out), Err(AssignmentRefusal::Told));
+    assert_eq!(life.offer(B, 5, of(1), &has, true, &mut out), Err(AssignmentRefusal::Told));
     assert!(matches!(out[..], [Action::Keep(_)]), "it has waited for the older one: {out:?}");
     // What was bound before it is no matter of what there is.
     let key = Key { unit: 9, ordinal: 0 };
@@ -528,7 +528,7 @@ fn refused_offers_are_reported_until_durable() {
     };
     let other = Key { unit: 10, ordinal: 0 };
     let has = Has { cpu_milli: 10_000, ..has };
-    assert_eq!(life.offer(other, 0, gpu, (&has, false), &mut out), Err(AssignmentRefusal::Devices));
+    assert_eq!(life.offer(other, 0, gpu, &has, false, &mut out), Err(AssignmentRefusal::Devices));
 }
 
 #[test]

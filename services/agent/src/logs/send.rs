@@ -66,7 +66,7 @@ impl LogSenders {
             self.followed.push((key, asked.request.incarnation, over.clone()));
         }
         let client = LogServiceClient::new(channel);
-        godel_kit::task::spawn("agent.log", answer(client, asked, (permit, over)));
+        godel_kit::task::spawn("agent.log", answer(client, asked, permit, over));
     }
 
     /// Ends the following of what `is_live` does not know.
@@ -87,7 +87,8 @@ impl LogSenders {
 async fn answer(
     mut client: LogServiceClient<godel_kit::client::Channel>,
     asked: LogAsked,
-    (permit, over): (Option<OwnedSemaphorePermit>, CancellationToken),
+    permit: Option<OwnedSemaphorePermit>,
+    over: CancellationToken,
 ) {
     // The shard forgets it then.
     let _over = over.clone().drop_guard();

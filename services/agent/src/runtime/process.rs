@@ -125,7 +125,7 @@ impl Runtime for Processes {
     }
 
     /// Both its start and its end come later.
-    fn start(&mut self, run: Run, work: &Work, restarts: (u32, u32), _now: Millis) -> Option<Event> {
+    fn start(&mut self, run: Run, work: &Work, restarts: u32, in_row: u32, _now: Millis) -> Option<Event> {
         let Work::Program(program) = work else { return None };
         let dir = match self.home.make_dir(run.key, run.incarnation) {
             Ok(dir) => dir,
@@ -136,7 +136,7 @@ impl Runtime for Processes {
         godel_kit::task::spawn("agent.run", async move {
             let begun = {
                 let (dir, home) = (dir.clone(), Arc::clone(&home));
-                tokio::task::spawn_blocking(move || home.begin(&dir, run, &program, restarts)).await
+                tokio::task::spawn_blocking(move || home.begin(&dir, run, &program, restarts, in_row)).await
             };
             let ended = match begun.unwrap_or_else(|error| Err(io::Error::other(error))) {
                 Ok(Begun { child, keeper }) => {

@@ -34,7 +34,7 @@ impl Runtime for Simulated {
         matches!(work, Work::Simulated { .. } | Work::Awaited { .. })
     }
 
-    fn start(&mut self, run: Run, work: &Work, _restarts: (u32, u32), now: Millis) -> Option<Event> {
+    fn start(&mut self, run: Run, work: &Work, _restarts: u32, _in_row: u32, now: Millis) -> Option<Event> {
         let (duration_ms, exit_code, since) = match *work {
             Work::Simulated { duration_ms, exit_code } => (duration_ms, exit_code, Some(now)),
             Work::Awaited { within_ms, .. } => (Some(within_ms), NOT_STARTED, None),
@@ -85,13 +85,13 @@ mod tests {
         let run = Run { node: 3, key: Key { unit: 1, ordinal: 0 }, incarnation: 2 };
         let work = Work::Simulated { duration_ms: Some(50), exit_code: 4 };
         assert!(simulated.takes(&work));
-        assert_eq!(simulated.start(run, &work, (0, 0), Millis(100)), Some(Event::Started(run, 0)));
+        assert_eq!(simulated.start(run, &work, 0, 0, Millis(100)), Some(Event::Started(run, 0)));
         let at = simulated.next_at().unwrap();
         assert_eq!((at > Millis(100), simulated.take_due(Millis(100))), (true, None));
         let ended = Event::Ended { run, ended: how(4), since: Some(Millis(100)) };
         assert_eq!((simulated.take_due(at), simulated.take_due(at)), (Some(ended), None));
         let forever = Work::Simulated { duration_ms: None, exit_code: 0 };
-        assert_eq!(simulated.start(run, &forever, (0, 0), Millis(200)), Some(Event::Started(run, 0)));
+        assert_eq!(simulated.start(run, &forever, 0, 0, Millis(200)), Some(Event::Started(run, 0)));
         assert_eq!(simulated.next_at(), None);
         assert!(!simulated.stop(run, Duration::ZERO, RunEndReason::Told), "its end comes with the stop");
     }
@@ -102,11 +102,11 @@ mod tests {
         let run = Run { node: 0, key: Key { unit: 1, ordinal: 0 }, incarnation: 0 };
         let work = Work::Awaited { within_ms: 600_000, program: None };
         assert!(simulated.takes(&work));
-        assert_eq!(simulated.start(run, &work, (0, 0), Millis(5)), None, "nothing runs");
+        assert_eq!(simulated.start(run, &work, 0, 0, Millis(5)), None, "nothing runs");
         let at = Millis(600_005);
         let ended = Event::Ended { run, ended: how(NOT_STARTED), since: None };
         assert_eq!((simulated.take_due(Millis(600_004)), simulated.take_due(at)), (None, Some(ended)));
-        assert_eq!(simulated.start(run, &work, (0, 0), Millis(5)), None);
+        assert_eq!(simulated.start(run, &work, 0, 0, Millis(5)), None);
         simulated.command_came(run);
         assert_eq!(simulated.take_due(at), None, "its command came");
     }

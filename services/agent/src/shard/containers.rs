@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Shard;
 use crate::{
-    life::{Ended, NotAwaiting, Status},
+    life::{Ended, Key, NotAwaiting, Status},
     runtime::{Event, NOT_STARTED, Run, process::Program},
     session,
     yarn::{
@@ -85,8 +85,9 @@ impl Shard {
                     let run = Run { node: NODE, key, incarnation };
                     self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace, RunEndReason::Told));
                 }
+                let awaited = never_started.filter(|_| stopped.is_err());
                 let is_given_back =
-                    stopped.is_err() && never_started.is_some_and(|life| self.give_back(life));
+                    awaited.is_some_and(|(key, incarnation)| self.give_back(key, incarnation));
                 let _gone = answer.send(if is_given_back { Ok(()) } else { stopped.map(|_| ()) });
             }
             Ask::Status(id, answer) => {
@@ -96,7 +97,7 @@ impl Shard {
     }
 
     /// Gives back the place of a running unit whose command is not waited for any longer. Returns whether it waited for one.
-    fn give_back(&mut self, (key, incarnation): Life) -> bool {
+    fn give_back(&mut self, key: Key, incarnation: u32) -> bool {
         if !self.slots[NODE].life.is_awaiting(key, incarnation) {
             return false;
         }

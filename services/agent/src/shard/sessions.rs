@@ -26,7 +26,7 @@ impl Shard {
         while self.connecting.len() < self.n_connecting_max {
             let Some(node) = self.waiting.pop_front() else { return };
             let (client, def, report) = (self.client.clone(), &self.slots[node].def, self.report(node));
-            self.connecting.push(session::register(client, node, def, (report, self.instance)));
+            self.connecting.push(session::register(client, node, def, report, self.instance));
         }
     }
 

@@ -29,7 +29,7 @@ impl Shard {
         self.act(node, actions);
     }
 
-    pub(super) fn stop_noticed(&mut self, node: usize, (key, incarnation): (Key, u32), grace_ms: u32) {
+    pub(super) fn stop_noticed(&mut self, node: usize, key: Key, incarnation: u32, grace_ms: u32) {
         let mut actions = Vec::new();
         self.slots[node].life.stop_noticed(key, incarnation, grace_ms, &mut actions);
         self.act(node, actions);

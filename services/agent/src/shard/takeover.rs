@@ -93,7 +93,7 @@ impl Shard {
         };
         let now = self.clock.now();
         let slot = &mut self.slots[0];
-        let orders = session::orders(&assignment, key.ordinal, (&slot.def, true));
+        let orders = session::orders(&assignment, key.ordinal, &slot.def, true);
         let stop_after_ms = orders.stop_after_ms;
         let of_run = LeftRunning { restarts: run.restarts, in_row: run.in_row, started_ms: left.started_ms };
         let is_adopted = slot.life.adopt(key, run.incarnation, orders, of_run, now);
@@ -127,7 +127,7 @@ impl Shard {
             return None;
         }
         let mut warnings = Vec::new();
-        let opened = Groups::open(Path::new("/"), (self.config.cgroup_root.as_deref(), name), &mut warnings);
+        let opened = Groups::open(Path::new("/"), self.config.cgroup_root.as_deref(), name, &mut warnings);
         match &opened {
             Ok(groups) => {
                 tracing::info!(version = groups.version(), "running units run in control groups");

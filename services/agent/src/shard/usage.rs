@@ -103,7 +103,8 @@ impl Shard {
     pub(super) fn used(&self, node: usize, age: Millis) -> Option<(Weight, Weight)> {
         let life = &self.slots[node].life;
         if self.mode == Mode::Simulated {
-            return Some(self.use_model.used(node, life.weights(), age));
+            let (guaranteed, best_effort) = life.weights();
+            return Some(self.use_model.used(node, guaranteed, best_effort, age));
         }
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         if measured.machine_memory.total == 0 {
@@ -138,8 +139,8 @@ impl Shard {
         }
         let zones: Vec<usize> = zone_loads.iter().map(|(zone, _)| *zone).collect();
         let asked = life.zone_weights(&zones);
-        let used = asked.into_iter().map(|asked| {
-            let (guaranteed, best_effort) = self.use_model.used(node, asked, age);
+        let used = asked.into_iter().map(|(guaranteed, best_effort)| {
+            let (guaranteed, best_effort) = self.use_model.used(node, guaranteed, best_effort, age);
             load_of(guaranteed.plus(best_effort))
         });
         zones.iter().copied().zip(used).collect()
@@ -172,7 +173,7 @@ impl Shard {
                 cpu_milli,
                 memory,
                 device_milli,
-                network: network.map(network_rate),
+                network: network.map(|(received, sent)| v1::NetworkRate { received, sent }),
                 memory_bandwidth,
             })
         });
@@ -187,12 +188,13 @@ impl Shard {
             let GpuUse { percent, memory } = of_device(idx)?;
             Some(v1::DeviceUsage { device: number(idx), percent, memory })
         });
+        let (received, sent) = measured.network;
         PartsOfUse {
             running: running.take(N_RUNNING_MAX).collect(),
             zones: zones.collect(),
             devices: devices.collect(),
-            network: (measured.machine_memory.total > 0).then(|| network_rate(measured.network)),
-            bandwidth: measured.care.as_ref().map(bandwidth_report),
+            network: (measured.machine_memory.total > 0).then_some(v1::NetworkRate { received, sent }),
+            bandwidth: measured.care.as_ref().map(|(network, memory)| bandwidth_report(network, memory)),
         }
     }
 
@@ -226,11 +228,7 @@ impl Shard {
     }
 }
 
-fn network_rate((received, sent): (i64, i64)) -> v1::NetworkRate {
-    v1::NetworkRate { received, sent }
-}
-
-fn bandwidth_report((network, memory): &(Care, Care)) -> v1::BandwidthReport {
+fn bandwidth_report(network: &Care, memory: &Care) -> v1::BandwidthReport {
     let care = |care: &Care| {
         let state = match care {
             Care::Accounted(_) => v1::BandwidthState::Accounted,

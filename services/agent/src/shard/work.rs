@@ -29,7 +29,7 @@ impl Shard {
         let runs_programs = self.mode == Mode::Processes;
         for ordinal in session::ordinals(assignment) {
             let slot = &mut self.slots[node];
-            let orders = session::orders(assignment, ordinal, (&slot.def, runs_programs));
+            let orders = session::orders(assignment, ordinal, &slot.def, runs_programs);
             let key = Key { unit: assignment.unit_id, ordinal };
             if again {
                 slot.life.assign(key, assignment.incarnation, orders, &mut actions);
@@ -38,8 +38,7 @@ impl Shard {
             let told = slot.n_to_refuse > 0;
             slot.n_to_refuse = slot.n_to_refuse.saturating_sub(1);
             let has = slot.def.has();
-            if let Err(why) = slot.life.offer(key, assignment.incarnation, orders, (&has, told), &mut actions)
-            {
+            if let Err(why) = slot.life.offer(key, assignment.incarnation, orders, &has, told, &mut actions) {
                 let (unit, why) = (assignment.unit_name.as_str(), why.name());
                 tracing::info!(node = %slot.name, unit, ordinal, why, "assignment refused");
             }
@@ -82,10 +81,10 @@ impl Shard {
 
     fn start(&mut self, run: Run) {
         let (now, life) = (self.clock.now(), &mut self.slots[run.node].life);
-        let restarts = life.restarts(run.key);
+        let (restarts, in_row) = life.restarts(run.key);
         let Some(work) = life.work(run.key, run.incarnation) else { return };
         let Some(runtime) = self.runtimes.iter_mut().find(|runtime| runtime.takes(work)) else { return };
-        match runtime.start(run, work, restarts, now) {
+        match runtime.start(run, work, restarts, in_row, now) {
             Some(Event::Started(_, at_ms)) => life.started(run.key, run.incarnation, at_ms, now),
             Some(ended @ Event::Ended { .. }) => self.on_event(ended),
             Some(Event::Measured) | None => {}

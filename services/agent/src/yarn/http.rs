@@ -103,7 +103,8 @@ fn encrypted<'a>(server: &str, ca_file: &Path, plain: Patient<'a>) -> io::Result
 /// # Errors
 /// The server cannot be reached, or has no such file.
 pub(super) fn get<'a>(
-    (server, ca_file): (&str, Option<&Path>),
+    server: &str,
+    ca_file: Option<&Path>,
     path: &str,
     is_stopped: &'a AtomicBool,
 ) -> io::Result<Body<'a>> {
@@ -210,7 +211,7 @@ pub(super) mod tests {
         let mut text = String::new();
         let is_stopped = AtomicBool::new(false);
         let fetched =
-            get((&server, None), "/a/b?c", &is_stopped).and_then(|mut body| body.read_to_string(&mut text));
+            get(&server, None, "/a/b?c", &is_stopped).and_then(|mut body| body.read_to_string(&mut text));
         assert!(served.join().unwrap().starts_with("GET /a/b?c HTTP/1.0\r\nHost: 127.0.0.1:"));
         fetched.map(|_| text).map_err(|error| error.to_string())
     }
@@ -234,7 +235,7 @@ pub(super) mod tests {
             let error = fetch(answer).unwrap_err();
             assert!(error.contains(said), "{answer}: {error}");
         }
-        assert!(get(("127.0.0.1:1", None), "/", &AtomicBool::new(false)).is_err());
+        assert!(get("127.0.0.1:1", None, "/", &AtomicBool::new(false)).is_err());
     }
 
     /// A certificate for `localhost` with its key, and one of somebody else, until 2219. They certify themselves.
@@ -279,7 +280,7 @@ pub(super) mod tests {
             let (port, served) = serve_tls(b"HTTP/1.1 200 OK\r\n\r\nhello");
             let mut text = String::new();
             let server = format!("{host}:{port}");
-            let fetched = get((&server, Some(ca_file)), "/f", &is_stopped)
+            let fetched = get(&server, Some(ca_file), "/f", &is_stopped)
                 .and_then(|mut body| body.read_to_string(&mut text).map(|_| text));
             // A server that nobody asks for a path is told so, or sees the connection end.
             let served = served.join().unwrap();
@@ -294,7 +295,7 @@ pub(super) mod tests {
         let unknown = fetch("localhost", &ca_file).unwrap_err();
         assert!(unknown.contains("certificate"), "{unknown}");
         std::fs::write(&ca_file, "").unwrap();
-        let none = get(("127.0.0.1:1", Some(&ca_file)), "/f", &is_stopped).err().unwrap().to_string();
+        let none = get("127.0.0.1:1", Some(&ca_file), "/f", &is_stopped).err().unwrap().to_string();
         assert!(!none.is_empty());
     }
 }

@@ -92,7 +92,7 @@ fn bring(resource: &Resource, work_dir: &Path, budget: &mut Budget<'_>) -> io::R
         None => open(resource)?,
         Some(server) => {
             let path = source.to_string_lossy();
-            let body = http::get((server, ca_file.as_deref()), &path, budget.is_stopped)?;
+            let body = http::get(server, ca_file.as_deref(), &path, budget.is_stopped)?;
             if !is_archive {
                 return check_size(copy(body, &target, budget)?, resource);
             }

@@ -12,14 +12,14 @@ fn eth0() -> Interface {
 
 #[test]
 fn a_queue_has_classes_for_the_rest_and_for_best_effort() {
-    let text = queue(&eth0(), (0x6712, false), 8_000_000_000);
+    let text = queue(&eth0(), 0x6712, false, 8_000_000_000);
     let expected = "\
         qdisc add dev eth0 root handle 6712: htb default ffff\n\
         class add dev eth0 parent 6712: classid 6712:fffe htb rate 10000000000bit quantum 60000\n\
         class add dev eth0 parent 6712:fffe classid 6712:ffff htb rate 2000000000bit ceil 10000000000bit prio 1 quantum 60000\n\
         class add dev eth0 parent 6712:fffe classid 6712:fffd htb rate 100000000bit ceil 10000000000bit prio 7 quantum 60000\n";
     assert_eq!(text, expected);
-    let again = queue(&eth0(), (0x6712, true), 20_000_000_000);
+    let again = queue(&eth0(), 0x6712, true, 20_000_000_000);
     assert!(again.starts_with("qdisc del dev eth0 root\nqdisc add dev eth0 root"), "{again}");
     assert!(again.contains("classid 6712:ffff htb rate 100000000bit ceil"), "all is offered: {again}");
 }
@@ -59,7 +59,7 @@ fn a_table_finds_packets_by_class_and_by_path() {
     assert_eq!(text, expected);
     let path = Key::Path { path: "own/godel-x/7-0-1.0".to_owned(), level: 3 };
     let mark = Mark { id: 0x6712_0010, class: Some((0x6712, 0x10)) };
-    let text = chains("godel-t", ("7-0-1.0", &told(path, Some(5), false)), mark, (3, 4));
+    let text = chains("godel-t", "7-0-1.0", &told(path, Some(5), false), mark, 3, 4);
     let expected = "\
         add counter inet godel-t s-7-0-1.0 { packets 0 bytes 4 }\n\
         add chain inet godel-t sent-7-0-1.0\n\
@@ -71,7 +71,7 @@ fn a_table_finds_packets_by_class_and_by_path() {
         add element inet godel-t received-path { \"own/godel-x/7-0-1.0\" : jump received-7-0-1.0 }\n";
     assert_eq!(text, expected);
     let class = told(Key::Class(PathBuf::from("/c")), None, false);
-    let text = chains("godel-t", ("7-0-1.0", &class), Mark { class: None, ..mark }, (0, 0));
+    let text = chains("godel-t", "7-0-1.0", &class, Mark { class: None, ..mark }, 0, 0);
     assert!(text.contains("sent-class { 0x67120010 : jump sent-7-0-1.0 }"), "{text}");
     assert!(!text.contains("priority"), "it goes with the rest: {text}");
 }

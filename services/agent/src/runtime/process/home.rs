@@ -223,7 +223,8 @@ impl Home {
         dir: &Path,
         run: Run,
         program: &Program,
-        (restarts, in_row): (u32, u32),
+        restarts: u32,
+        in_row: u32,
     ) -> io::Result<Begun> {
         let Run { key, incarnation, .. } = run;
         let container = self.container(dir, program)?;

@@ -78,10 +78,11 @@ pub(crate) async fn find(home: Arc<Home>) -> io::Result<Vec<Left>> {
 fn end_strays(home: &Home, found: &[Left]) {
     let marks = found.iter().filter(|left| left.goes_on()).map(|left| left.run.mark.clone()).collect();
     let node = home.unheard_mark();
-    say_ended(strays::end(|environment| node.is_of(environment), &marks));
+    end_processes(|environment| node.is_of(environment), &marks);
 }
 
-fn say_ended((n_ended, n_left): (usize, usize)) {
+fn end_processes(is_of: impl Fn(&[String]) -> bool, marks: &BTreeSet<String>) {
+    let (n_ended, n_left) = strays::end(is_of, marks);
     if n_ended > 0 {
         tracing::warn!(
             n_ended,
@@ -101,7 +102,7 @@ pub(crate) async fn end_predecessors(home: Arc<Home>, store: u64) {
         kept.into_iter().map(|run| (run.mark, run.container.map(|container| container.name))).unzip();
     let of_processes = node.clone();
     let ended = tokio::task::spawn_blocking(move || {
-        say_ended(strays::end(|environment| of_processes.is_of_predecessor(environment), &marks));
+        end_processes(|environment| of_processes.is_of_predecessor(environment), &marks);
     });
     // It has no reason to panic, and what is left is seen by an audit.
     let _ended = ended.await;

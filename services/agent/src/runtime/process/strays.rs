@@ -107,14 +107,14 @@ pub struct StartedHere {
 /// Finds all processes of this machine that agents have started, of whichever node and cluster: nothing that agents, keepers or their files
 /// say counts. Those whose environment may not be read are left out.
 pub fn started_here() -> Vec<StartedHere> {
-    let of = |(pid, stat): (u32, Stat)| of_environment((pid, stat.began), &procfs::environment(pid));
+    let of = |(pid, stat): (u32, Stat)| of_environment(pid, stat.began, &procfs::environment(pid));
     procfs::all().into_iter().filter_map(of).collect()
 }
 
-fn of_environment(process: (u32, u64), environment: &[String]) -> Option<StartedHere> {
+fn of_environment(pid: u32, began: u64, environment: &[String]) -> Option<StartedHere> {
     let of = |name| value(environment, name).map(str::to_owned);
     Some(StartedHere {
-        process,
+        process: (pid, began),
         mark: of(RUN)?,
         node: (of(NODE)?, of(NODE_UID)?),
         unit_uid: of("GODEL_UID")?,

@@ -38,7 +38,7 @@ fn keeper() -> Vec<std::ffi::OsString> {
 
 /// Groups of this machine; `None`, said in the output of the test, where it has none that can be written.
 fn real_groups(name: &str) -> Option<Groups> {
-    let opened = Groups::open(Path::new("/"), (None, name), &mut Vec::new());
+    let opened = Groups::open(Path::new("/"), None, name, &mut Vec::new());
     opened.map_err(skip).ok()
 }
 
@@ -84,11 +84,7 @@ impl Node {
     fn start(&mut self, run: Run, program: Program) {
         let work = Work::Program(Box::new(program));
         assert!(self.processes.takes(&work));
-        assert_eq!(
-            self.processes.start(run, &work, (0, 0), Millis(0)),
-            None,
-            "what becomes of it comes later"
-        );
+        assert_eq!(self.processes.start(run, &work, 0, 0, Millis(0)), None, "what becomes of it comes later");
     }
 
     async fn next(&mut self) -> Event {
@@ -424,6 +420,6 @@ async fn a_keeper_that_cannot_begin_says_why() {
     std::fs::write(node.dir.path().join("logs"), "no directory").unwrap();
     node.start(run(0, 0), shell("true", ""));
     assert_eq!(node.refused(run(0, 0)).await, AssignmentRefusal::Keeper);
-    let words = home.begin(&PathBuf::from("/no/such/run"), run(0, 0), &shell("true", ""), (0, 0));
+    let words = home.begin(&PathBuf::from("/no/such/run"), run(0, 0), &shell("true", ""), 0, 0);
     assert_eq!(words.err().unwrap().kind(), io::ErrorKind::NotFound);
 }

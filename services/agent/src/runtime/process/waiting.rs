@@ -91,7 +91,7 @@ struct Telling {
 }
 
 impl Telling {
-    fn stop(&mut self, dir: &Path, keeper: &LiveKeeper, (grace, reason): (Duration, RunEndReason)) {
+    fn stop(&mut self, dir: &Path, keeper: &LiveKeeper, grace: Duration, reason: RunEndReason) {
         if let Err(error) = tell(dir, grace, reason) {
             tracing::debug!(%error, dir = %dir.display(), "a keeper does not listen");
             // It may have ended just now. Where its directory is gone it cannot be told any more.
@@ -162,8 +162,8 @@ pub(super) async fn attend(
             changed = told.changed() => {
                 changed.ok()?;
                 let stop = *told.borrow_and_update();
-                if let Some(stop) = stop {
-                    telling.stop(dir, &keeper, stop);
+                if let Some((grace, reason)) = stop {
+                    telling.stop(dir, &keeper, grace, reason);
                 }
             }
             () = at(telling.force_at) => telling.force(dir, &keeper).await,
@@ -182,7 +182,7 @@ pub(super) async fn attend(
 /// Tells a keeper to stop its run, and ends the run if it does not. False: the keeper still lives.
 pub(super) async fn end(dir: &Path, keeper: LiveKeeper, grace: Duration) -> bool {
     let mut telling = Telling::default();
-    telling.stop(dir, &keeper, (grace, RunEndReason::Told));
+    telling.stop(dir, &keeper, grace, RunEndReason::Told);
     let Ok(opened) = keeper.opened.try_clone() else { return false };
     let mut over = pin!(over(opened));
     if let Ok(ended) = tokio::time::timeout(grace + SLACK, &mut over).await {
