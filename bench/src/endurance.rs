@@ -86,7 +86,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     usage::reset_rss_max();
     let load_average = usage::load_average();
     let stop = CancellationToken::new();
-    let ledger = Ledger::start(&client, (load.len(), wanted.replicas), stop.clone()).await?;
+    let ledger = Ledger::start(&client, load.len(), wanted.replicas, stop.clone()).await?;
     let _watching = stop.drop_guard();
     let way = Way::Paced { interval: wanted.interval() };
     let submitting = Arc::clone(&load).submit(client.clone(), way, ledger.started());

@@ -126,7 +126,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
     let (processes, client) = cluster::bring_up(&layout, &wanted.once.shapes(), true).await?;
     let load_average = usage::load_average();
     let stop = CancellationToken::new();
-    let ledger = Ledger::start(&client, (N_UNITS_MAX, wanted.replicas), stop.clone()).await?;
+    let ledger = Ledger::start(&client, N_UNITS_MAX, wanted.replicas, stop.clone()).await?;
     let _watching = stop.drop_guard();
     let target = Target::leader(&client).await.map_err(|status| client.explain(status))?;
     let mut bench =

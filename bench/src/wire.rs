@@ -189,7 +189,7 @@ impl Bench {
             }
             Ok(n_all)
         };
-        self.measured(case, what, (n_clients, item_bytes, 1), calls).await
+        self.measured(case, what, n_clients, item_bytes, 1, calls).await
     }
 
     /// One stream of messages with `n_items` decisions, each message answered.
@@ -217,14 +217,16 @@ impl Bench {
             }
             Ok(n_messages * u64::try_from(n_items).unwrap_or(0))
         };
-        self.measured(case, what, (1, decision.encoded_len(), n_items), messages).await
+        self.measured(case, what, 1, decision.encoded_len(), n_items, messages).await
     }
 
     async fn measured(
         &self,
         case: &'static str,
         what: &'static str,
-        (clients, item_bytes, items_per_message): (usize, usize, usize),
+        clients: usize,
+        item_bytes: usize,
+        items_per_message: usize,
         work: impl Future<Output = Result<u64, Failure>>,
     ) -> Result<Case, Failure> {
         output::say(format!("{case}: {what}"));

@@ -201,8 +201,8 @@ impl Wanted {
     }
 
     fn mix(&self, maker: &mut Maker, room: usize) -> Load {
-        let online = (self.online_share, self.replicas.unwrap_or(1));
-        let units = mix_units(online, self.placements(room), &mut maker.rng);
+        let replicas = self.replicas.unwrap_or(1);
+        let units = mix_units(self.online_share, replicas, self.placements(room), &mut maker.rng);
         let mut load = Load::default();
         for (class, replicas) in units.into_iter().take(self.units.unwrap_or(usize::MAX)) {
             let mut unit = maker.unit(class, replicas);
@@ -287,8 +287,12 @@ fn measured(load: Load) -> Step {
 
 /// Services and gangs, by turns. `online`: the share of services, which is one of running units and not of units, and
 /// the replicas of each.
-fn mix_units(online: (u32, u32), n_replicas: usize, rng: &mut StdRng) -> Vec<(v1::WorkloadClass, u32)> {
-    let (online_share, online_replicas) = online;
+fn mix_units(
+    online_share: u32,
+    online_replicas: u32,
+    n_replicas: usize,
+    rng: &mut StdRng,
+) -> Vec<(v1::WorkloadClass, u32)> {
     let (mut n_online, mut n_all) = (0, 0);
     let mut units = Vec::new();
     while n_all < n_replicas {
@@ -561,7 +565,7 @@ mod tests {
     #[test]
     fn the_online_share_is_one_of_running_units() {
         for (share, replicas) in [(0, 1), (25, 1), (50, 1), (100, 1), (25, 100), (75, 100)] {
-            let units = mix_units((share, replicas), 100_000, &mut StdRng::seed_from_u64(1));
+            let units = mix_units(share, replicas, 100_000, &mut StdRng::seed_from_u64(1));
             let n_all: usize = units.iter().map(|(_, replicas)| count(*replicas)).sum();
             let services = units.iter().filter(|(class, _)| *class == v1::WorkloadClass::Service);
             let n_online: usize = services.map(|(_, replicas)| count(*replicas)).sum();

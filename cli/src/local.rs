@@ -107,14 +107,14 @@ impl Local {
         reload: Option<Reload>,
     ) -> Result<(), Failure> {
         let Root { state, dispatcher, scheduler, binder, yarn, rescheduler, .. } = root;
-        let (config, listener) = self.listen("state", &state.server, (layout.port, 0, 0)).await?;
+        let (config, listener) = self.listen("state", &state.server, layout.port, 0, 0).await?;
         let state = godel_state::Config { server: config, ..state };
         self.address = self.parts[0].1.clone();
         let deps = godel_state::Deps { listener: Some(listener), ..godel_state::Deps::default() };
         self.run("state".to_owned(), godel_state::serve(state, deps, self.stop.clone()));
         for idx in 0..layout.dispatchers {
             let name = numbered("dispatcher", idx, layout.dispatchers);
-            let (server, listener) = self.listen(&name, &dispatcher.server, (layout.port, 1, idx)).await?;
+            let (server, listener) = self.listen(&name, &dispatcher.server, layout.port, 1, idx).await?;
             let mut config = godel_dispatcher::Config { server, ..dispatcher.clone() };
             config.client.state.clone_from(&self.address);
             let deps =
@@ -123,7 +123,7 @@ impl Local {
         }
         for idx in 0..layout.binders {
             let name = numbered("binder", idx, layout.binders);
-            let (server, listener) = self.listen(&name, &binder.server, (layout.port, 2, idx)).await?;
+            let (server, listener) = self.listen(&name, &binder.server, layout.port, 2, idx).await?;
             let mut config = godel_binder::Config { server, ..binder.clone() };
             config.client.state.clone_from(&self.address);
             let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
@@ -132,14 +132,14 @@ impl Local {
         for idx in 0..layout.schedulers {
             let own = format!("s{}", idx + 1);
             let name = format!("scheduler {own}");
-            let (server, listener) = self.listen(&name, &scheduler.server, (layout.port, 3, idx)).await?;
+            let (server, listener) = self.listen(&name, &scheduler.server, layout.port, 3, idx).await?;
             let mut config = godel_scheduler::Config { server, name: own, ..scheduler.clone() };
             config.client.state.clone_from(&self.address);
             let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
             self.run(name, godel_scheduler::serve(config, deps, self.stop.clone()));
         }
         if layout.yarn {
-            let (server, listener) = self.listen("yarn", &yarn.server, (layout.port, 4, 0)).await?;
+            let (server, listener) = self.listen("yarn", &yarn.server, layout.port, 4, 0).await?;
             let mut config = godel_yarn::Config { server, ..yarn };
             config.client.state.clone_from(&self.address);
             let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
@@ -147,7 +147,7 @@ impl Local {
         }
         if layout.rescheduler {
             let (server, listener) =
-                self.listen("rescheduler", &rescheduler.server, (layout.port, 5, 0)).await?;
+                self.listen("rescheduler", &rescheduler.server, layout.port, 5, 0).await?;
             let mut config = godel_rescheduler::Config { server, ..rescheduler };
             config.client.state.clone_from(&self.address);
             let deps =
@@ -163,7 +163,9 @@ impl Local {
         &mut self,
         name: &str,
         server: &ServerConfig,
-        (base, offset, idx): (u16, u16, u16),
+        base: u16,
+        offset: u16,
+        idx: u16,
     ) -> Result<(ServerConfig, TcpListener), Failure> {
         let port = if base == 0 || idx > 0 { 0 } else { base.saturating_add(offset) };
         let default = ServerConfig::on_port(DEFAULT_PORT.saturating_add(offset)).metrics_listen.port();

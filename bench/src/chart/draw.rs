@@ -16,7 +16,8 @@ use plotters::{
 mod tests;
 
 /// Pixels.
-const SIZE: (u32, u32) = (760, 440);
+const WIDTH: u32 = 760;
+const HEIGHT: u32 = 440;
 /// Okabe and Ito's colours that show on white, darkest first.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x72, 0xb2),
@@ -78,7 +79,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Throughput over the number of nodes.
 pub(crate) fn by_cluster_size(lines: &[Line]) -> Result<String, Error> {
-    draw(SIZE, |area| {
+    draw(WIDTH, |area| {
         panel(
             area,
             &Panel {
@@ -106,7 +107,7 @@ pub(crate) fn by_schedulers(
         right: Some(("conflicts, % of decisions", conflict_percent)),
     };
     if published.is_empty() {
-        return draw(SIZE, |area| panel(area, &ours));
+        return draw(WIDTH, |area| panel(area, &ours));
     }
     let theirs = Panel {
         title: "As published for Gödel",
@@ -115,9 +116,8 @@ pub(crate) fn by_schedulers(
         lines: published,
         right: None,
     };
-    let width = SIZE.0 * 8 / 5;
-    draw((width, SIZE.1), |area| {
-        let (left, right) = area.split_horizontally(SIZE.0);
+    draw(WIDTH * 8 / 5, |area| {
+        let (left, right) = area.split_horizontally(WIDTH);
         panel(&left, &ours)?;
         panel(&right, &theirs)
     })
@@ -125,7 +125,7 @@ pub(crate) fn by_schedulers(
 
 /// A day: shares of the nodes' CPU over its hours.
 pub(crate) fn by_hour(lines: &[Line]) -> Result<String, Error> {
-    draw(SIZE, |area| {
+    draw(WIDTH, |area| {
         panel(
             area,
             &Panel {
@@ -141,7 +141,7 @@ pub(crate) fn by_hour(lines: &[Line]) -> Result<String, Error> {
 
 /// Throughput over the share of online work, in percent.
 pub(crate) fn by_online_share(lines: &[Line]) -> Result<String, Error> {
-    draw(SIZE, |area| {
+    draw(WIDTH, |area| {
         panel(
             area,
             &Panel {
@@ -157,7 +157,7 @@ pub(crate) fn by_online_share(lines: &[Line]) -> Result<String, Error> {
 
 /// Throughput with parts of the scheduler switched off.
 pub(crate) fn ablation(bars: &[Bar]) -> Result<String, Error> {
-    draw(SIZE, |area| {
+    draw(WIDTH, |area| {
         let count = f64::from(u32::try_from(bars.len()).unwrap_or(u32::MAX));
         let top = ceiling(bars.iter().map(|bar| bar.value));
         let mut chart = ChartBuilder::on(area)
@@ -196,10 +196,10 @@ pub(crate) fn ablation(bars: &[Bar]) -> Result<String, Error> {
     })
 }
 
-fn draw(size: (u32, u32), paint: impl FnOnce(&Area<'_>) -> Result<(), Error>) -> Result<String, Error> {
+fn draw(width: u32, paint: impl FnOnce(&Area<'_>) -> Result<(), Error>) -> Result<String, Error> {
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let area = SVGBackend::with_string(&mut svg, (width, HEIGHT)).into_drawing_area();
         area.fill(&WHITE)?;
         paint(&area)?;
         area.present()?;
@@ -249,9 +249,9 @@ fn panel(area: &Area<'_>, panel: &Panel<'_>) -> Result<(), Error> {
             .legend(move |(x, y)| {
                 EmptyElement::at((x, y))
                     + PathElement::new([(0, 0), (24, 0)], colour.stroke_width(2))
-                    + dot((12, 0), mark, colour)
+                    + dot(12, mark, colour)
             });
-        let dots = line.points.iter().map(|at| EmptyElement::at(*at) + dot((0, 0), mark, colour));
+        let dots = line.points.iter().map(|at| EmptyElement::at(*at) + dot(0, mark, colour));
         chart.draw_series(dots)?;
     }
     for line in dashed {
@@ -268,9 +268,9 @@ fn panel(area: &Area<'_>, panel: &Panel<'_>) -> Result<(), Error> {
                 EmptyElement::at((x, y))
                     + PathElement::new([(0, 0), (9, 0)], colour.stroke_width(2))
                     + PathElement::new([(15, 0), (24, 0)], colour.stroke_width(2))
-                    + dot((12, 0), mark, colour)
+                    + dot(12, mark, colour)
             });
-        let dots = line.points.iter().map(|at| EmptyElement::at(*at) + dot((0, 0), mark, colour));
+        let dots = line.points.iter().map(|at| EmptyElement::at(*at) + dot(0, mark, colour));
         chart.draw_secondary_series(dots)?;
     }
     chart
@@ -283,14 +283,14 @@ fn panel(area: &Area<'_>, panel: &Panel<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The mark of a line: a polygon of its own.
-fn dot(at: (i32, i32), mark: usize, colour: RGBColor) -> Polygon<(i32, i32)> {
+/// The mark of a line, a polygon of its own, `right` pixels beside its place.
+fn dot(right: i32, mark: usize, colour: RGBColor) -> Polygon<(i32, i32)> {
     let corners: &[(i32, i32)] = match mark % 3 {
         0 => &[(-4, -4), (4, -4), (4, 4), (-4, 4)],
         1 => &[(0, -5), (5, 4), (-5, 4)],
         _ => &[(0, -6), (6, 0), (0, 6), (-6, 0)],
     };
-    Polygon::new(corners.iter().map(|(x, y)| (at.0 + x, at.1 + y)).collect::<Vec<_>>(), colour)
+    Polygon::new(corners.iter().map(|(x, y)| (right + x, *y)).collect::<Vec<_>>(), colour)
 }
 
 /// An axis from the first to the last of the values on it, with some room, and a tick at each.

@@ -64,7 +64,8 @@ impl Ledger {
     /// Watches from now on, until `stop`: so many units of so many replicas at most.
     pub(crate) async fn start(
         client: &Client,
-        (n_units, replicas): (usize, u32),
+        n_units: usize,
+        replicas: u32,
         stop: CancellationToken,
     ) -> Result<Arc<Self>, Failure> {
         let ledger = Arc::new(Self::new(client.store_status().await?.revision, n_units, replicas));

@@ -25,7 +25,7 @@ pub(super) struct SchedulerPart {
 }
 
 impl SchedulerPart {
-    pub(super) fn new(idx: usize, config: Config, (seed, cost): (u64, Cost), records: &[Commit]) -> Self {
+    pub(super) fn new(idx: usize, config: Config, seed: u64, cost: Cost, records: &[Commit]) -> Self {
         let held_max = config.held_max;
         let mut core = Scheduler::new(config, seed);
         for commit in records {

@@ -298,7 +298,7 @@ fn parts(setup: &Setup<'_>, records: &[Commit]) -> Vec<Box<dyn Part>> {
         let config = godel_core_scheduler::Config { name: name.clone(), ..setup.config.clone() };
         // As unlike as the seeds of two names.
         let seed = (setup.seed ^ (idx as u64 + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        parts.push(Box::new(SchedulerPart::new(idx, config, (seed, setup.scheduler_us), records)));
+        parts.push(Box::new(SchedulerPart::new(idx, config, seed, setup.scheduler_us, records)));
     }
     parts
 }

@@ -54,7 +54,8 @@ impl Master {
     pub(super) async fn submit(
         client: &Client,
         watched: &Arc<Watched>,
-        (name, queue): (&str, &str),
+        name: &str,
+        queue: &str,
     ) -> Result<Self, Failure> {
         let given =
             client.yarn(|mut yarn| async move { yarn.new_application(v1::NewApplicationRequest {}).await });

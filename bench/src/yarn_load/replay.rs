@@ -126,7 +126,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
     let (speed, asks_max) = (wanted.speed, wanted.asks_max.unwrap_or(u32::MAX));
     let parts = jobs.into_iter().map(|job| {
         let due = job.submitted.saturating_sub(first) / speed;
-        (due, play(client.clone(), Arc::clone(&watched), job, (speed, asks_max)))
+        (due, play(client.clone(), Arc::clone(&watched), job, speed, asks_max))
     });
     let began = watched.now();
     let played = stage.play(n_jobs, parts).await?;
@@ -206,12 +206,13 @@ async fn play(
     client: Client,
     watched: Arc<Watched>,
     job: Job,
-    (speed, asks_max): (u32, u32),
+    speed: u32,
+    asks_max: u32,
 ) -> Result<Played, Failure> {
     let began = watched.now();
     let queue = QUEUES.get(job.queue()).map_or("", |(queue, _)| queue);
     let name = format!("job{}", job.number);
-    let mut master = Master::submit(&client, &watched, (&name, queue)).await?;
+    let mut master = Master::submit(&client, &watched, &name, queue).await?;
     master.register().await?;
     let n_containers = job.n_containers();
     let mut work = Work::new(job.phases, speed, asks_max);

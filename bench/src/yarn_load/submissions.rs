@@ -151,7 +151,7 @@ fn minutes(text: &str) -> Result<f64, String> {
 
 /// The master of one application, from its submission to its goodbye.
 async fn play(client: Client, watched: Arc<Watched>, number: u32, due: Duration) -> Result<Played, Failure> {
-    let mut master = Master::submit(&client, &watched, (&format!("a{number}"), QUEUE)).await?;
+    let mut master = Master::submit(&client, &watched, &format!("a{number}"), QUEUE).await?;
     let submitted = watched.now();
     master.register().await?;
     let mut answer = master.allocate(vec![ask(0, 1)], Vec::new()).await?;

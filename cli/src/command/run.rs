@@ -87,7 +87,7 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
     };
     let stop = signals()?;
     let mut local = Local::start(root, &layout, None, stop.clone()).await?;
-    let shown = show(&mut local, &demo, (tasks, nodes, agent)).await;
+    let shown = show(&mut local, &demo, tasks, nodes, agent).await;
     let audited = match shown {
         Ok(audited) => audited,
         Err(failure) => {
@@ -117,7 +117,9 @@ pub(super) fn processes_here() -> Vec<LocalProcess> {
 async fn show(
     local: &mut Local,
     demo: &Demo,
-    (tasks, nodes, agent): (Vec<godel_client::trace::Task>, Vec<godel_agent::NodeDef>, godel_agent::Config),
+    tasks: Vec<godel_client::trace::Task>,
+    nodes: Vec<godel_agent::NodeDef>,
+    agent: godel_agent::Config,
 ) -> Result<Option<audit::Findings>, Failure> {
     let (n_nodes, n_tasks) = (nodes.len(), tasks.len());
     output::print(&greeting(local, &store_of(demo.memory, &demo.data_dir), 0))?;

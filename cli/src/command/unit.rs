@@ -61,7 +61,7 @@ pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(),
         }
         Unit::Wait { names, namespace, condition, timeout } => {
             let condition = wait::Condition::parse(&condition)?;
-            wait::run(&client, (&namespace, &names), &condition, timeout, format).await
+            wait::run(&client, &namespace, &names, &condition, timeout, format).await
         }
     }
 }
@@ -143,7 +143,8 @@ async fn describe(client: &Client, which: &Which, format: Format) -> Result<(), 
         return files(client, which).await;
     }
     let views = super::describe_each(&which.names, async |name| {
-        view_of(client, split(&which.namespace, &name)).await
+        let (namespace, name) = split(&which.namespace, &name);
+        view_of(client, namespace, name).await
     });
     super::print_described(format, "unit", views.await, |view| describe_text(view, format, Paint::stdout()))
 }
@@ -177,7 +178,7 @@ async fn files(client: &Client, which: &Which) -> Result<(), Failure> {
     }
 }
 
-async fn view_of(client: &Client, (namespace, name): (&str, &str)) -> Result<UnitView, Failure> {
+async fn view_of(client: &Client, namespace: &str, name: &str) -> Result<UnitView, Failure> {
     let answer = client.get_whole_unit(namespace, name).await.map_err(|failure| match failure.code {
         Code::NotFound => failure.hint(LIST_UNITS),
         _ => failure,

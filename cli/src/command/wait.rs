@@ -180,7 +180,8 @@ fn standing(unit: &v1::Unit) -> String {
 /// `godel unit wait`: every unit at the same time, a line for each.
 pub(super) async fn run(
     client: &Client,
-    (namespace, names): (&str, &[String]),
+    namespace: &str,
+    names: &[String],
     condition: &Condition,
     timeout: Duration,
     format: Format,

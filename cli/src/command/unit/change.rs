@@ -33,15 +33,18 @@ pub(super) async fn change(
     format: Format,
 ) -> Result<(), Failure> {
     let Named { names, namespace, revision } = units;
-    each(format, "unit", names, async |name| one(client, change, split(namespace, &name), *revision).await)
-        .await
-        .map(drop)
+    let changed = each(format, "unit", names, async |name| {
+        let (namespace, name) = split(namespace, &name);
+        one(client, change, namespace, name, *revision).await
+    });
+    changed.await.map(drop)
 }
 
 async fn one(
     client: &Client,
     change: Change,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     expected_revision: u64,
 ) -> Result<Done, Failure> {
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
@@ -96,7 +99,8 @@ pub(super) async fn scale(client: &Client, scale: &Scale, format: Format) -> Res
 pub(super) async fn move_units(client: &Client, wanted: &Move, format: Format) -> Result<(), Failure> {
     let Move { units: Named { names, namespace, revision }, queue } = wanted;
     let moved = each(format, "unit", names, async |name| {
-        move_one(client, split(namespace, &name), queue, *revision).await
+        let (namespace, name) = split(namespace, &name);
+        move_one(client, namespace, name, queue, *revision).await
     });
     moved.await.map(drop)
 }
@@ -104,7 +108,8 @@ pub(super) async fn move_units(client: &Client, wanted: &Move, format: Format) -
 /// The unit as it is, but for its queue.
 async fn move_one(
     client: &Client,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     queue: &str,
     revision: u64,
 ) -> Result<Done, Failure> {
@@ -216,8 +221,8 @@ fn ordinals(text: &str) -> Result<RangeInclusive<u32>, String> {
 pub(super) async fn delete(client: &Client, delete: &Delete, format: Format) -> Result<(), Failure> {
     let Delete { units: Named { names, namespace, revision }, cancel, wait, timeout } = delete;
     let deleted = each(format, "unit", names, async |name| {
-        let unit = split(namespace, &name);
-        match delete_one(client, unit, *revision).await {
+        let (namespace, name) = split(namespace, &name);
+        match delete_one(client, namespace, name, *revision).await {
             Err(failure) if failure.code == Code::Failed && (*cancel || *wait) => {}
             Err(failure) if failure.code == Code::Failed => {
                 return Err(
@@ -228,21 +233,22 @@ pub(super) async fn delete(client: &Client, delete: &Delete, format: Format) -> 
             Ok(revision) => return Ok(Done::at("deleted", revision)),
         }
         if *cancel {
-            match one(client, Change::Cancel, unit, *revision).await {
+            match one(client, Change::Cancel, namespace, name, *revision).await {
                 // It has ended by itself meanwhile.
                 Err(failure) if failure.code != Code::Failed => return Err(failure),
                 Err(_) | Ok(_) => {}
             }
         }
-        until_over(client, unit, *timeout).await?;
-        Ok(Done::at("deleted", delete_one(client, unit, 0).await?))
+        until_over(client, namespace, name, *timeout).await?;
+        Ok(Done::at("deleted", delete_one(client, namespace, name, 0).await?))
     });
     deleted.await.map(drop)
 }
 
 async fn delete_one(
     client: &Client,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     expected_revision: u64,
 ) -> Result<u64, Failure> {
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
@@ -255,11 +261,7 @@ async fn delete_one(
 }
 
 /// However it ends.
-async fn until_over(
-    client: &Client,
-    (namespace, name): (&str, &str),
-    timeout: Duration,
-) -> Result<(), Failure> {
+async fn until_over(client: &Client, namespace: &str, name: &str, timeout: Duration) -> Result<(), Failure> {
     let condition = wait::Condition::Over;
     wait::until(client, namespace, name, &condition, timeout).await.map(drop)
 }

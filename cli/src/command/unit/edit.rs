@@ -28,12 +28,11 @@ const CONTEXT: usize = 2;
 
 pub(super) async fn edit(client: &Client, edit: &Edit, format: Format) -> Result<(), Failure> {
     let names = std::slice::from_ref(&edit.name);
-    each(format, "unit", names, async |name| one(client, edit, split(&edit.namespace, &name)).await)
-        .await
-        .map(drop)
+    each(format, "unit", names, async |name| one(client, edit, &name).await).await.map(drop)
 }
 
-async fn one(client: &Client, edit: &Edit, (namespace, name): (&str, &str)) -> Result<Done, Failure> {
+async fn one(client: &Client, edit: &Edit, name: &str) -> Result<Done, Failure> {
+    let (namespace, name) = split(&edit.namespace, name);
     let known = client.get_unit(namespace, name).await?.unit.unwrap_or_default();
     let spec = known.spec.unwrap_or_default();
     let meta = spec.meta.clone().unwrap_or_default();

@@ -40,7 +40,7 @@ pub(super) async fn list(client: &Client, wanted: List, format: Format) -> Resul
     let n_read = if sort == SortKey::Name { limit } else { usize::MAX };
     let (units, total) = client.list_units(request, n_read).await?;
     if units.is_empty() {
-        exists(client, (&within, &queue)).await?;
+        exists(client, &within, &queue).await?;
     }
     let now_ms = SystemClock::new().wall_ms();
     let mut views: Vec<UnitView> = units.iter().map(|unit| UnitView::from(unit).at(now_ms)).collect();
@@ -57,7 +57,7 @@ pub(super) async fn list(client: &Client, wanted: List, format: Format) -> Resul
 ///
 /// # Errors
 /// There is no such queue, or nothing is in the namespace.
-pub(super) async fn exists(client: &Client, (namespace, queue): (&str, &str)) -> Result<(), Failure> {
+pub(super) async fn exists(client: &Client, namespace: &str, queue: &str) -> Result<(), Failure> {
     if !queue.is_empty() && !client.list_queues().await?.iter().any(|known| path_of(known) == queue) {
         let said = format!("no queue {}", shown(queue));
         return Err(Failure::new(Code::NotFound, said).hint("`godel queue list` shows all queues"));

@@ -54,8 +54,7 @@ pub(super) async fn run(client: &Client, logs: &Logs, format: Format) -> Result<
             previous: logs.previous,
             ..v1::ReadLogRequest::default()
         };
-        let unit = (namespace.to_owned(), name.to_owned());
-        Reader::new(client.clone(), (unit, format!("{}/{ordinal}", shown(name))), request)
+        Reader::new(client.clone(), namespace.to_owned(), name.to_owned(), request)
     };
     let ordinals: Vec<u32> = match ordinal {
         Some(ordinal) => vec![ordinal],
@@ -271,8 +270,8 @@ fn ascii(c: char) -> u8 {
 /// Reads one log, also when the connection or the agent is lost on the way.
 struct Reader {
     client: Client,
-    /// Namespace and name of the unit.
-    unit: (String, String),
+    namespace: String,
+    name: String,
     /// `web/0`.
     what: String,
     /// Why it has not started, as it was told last.
@@ -288,11 +287,20 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(client: Client, (unit, what): ((String, String), String), request: v1::ReadLogRequest) -> Self {
-        let (heard, backoff) = (Instant::now(), Backoff::new(PAUSE, PAUSE_MAX));
-        let awaited = String::new();
-        let escape = std::io::stdout().is_terminal().then(Escape::default);
-        Self { client, unit, what, awaited, request, stream: None, next: None, heard, backoff, escape }
+    fn new(client: Client, namespace: String, name: String, request: v1::ReadLogRequest) -> Self {
+        Self {
+            what: format!("{}/{}", shown(&name), request.ordinal),
+            client,
+            namespace,
+            name,
+            awaited: String::new(),
+            request,
+            stream: None,
+            next: None,
+            heard: Instant::now(),
+            backoff: Backoff::new(PAUSE, PAUSE_MAX),
+            escape: std::io::stdout().is_terminal().then(Escape::default),
+        }
     }
 
     /// The next part; `None` at the end of the log.
@@ -346,8 +354,7 @@ impl Reader {
 
     /// Whether a replica without a node may get one yet. Says what it waits for, once and whenever that changes.
     async fn will_start(&mut self) -> Result<bool, Failure> {
-        let (namespace, name) = &self.unit;
-        let unit = self.client.get_unit(namespace, name).await?.unit.unwrap_or_default();
+        let unit = self.client.get_unit(&self.namespace, &self.name).await?.unit.unwrap_or_default();
         let awaited = awaited(&unit);
         if let Some(awaited) = awaited.as_ref().filter(|awaited| **awaited != self.awaited) {
             output::say(format!("{}: {awaited}", self.what));
