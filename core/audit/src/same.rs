@@ -59,39 +59,33 @@ pub(super) fn check_same_state(listed: &World, again: &World) -> Findings {
 }
 
 fn differences(left: &World, right: &World, of_left: &str, of_right: &str, findings: &mut Findings) {
+    let differ = format!("{of_left} and {of_right} differ");
     for id in left.nodes.keys().chain(right.nodes.keys().filter(|id| !left.nodes.contains_key(id))) {
         let (a, b) = (left.nodes.get(id), right.nodes.get(id));
         if a != b {
             let name = a.or(b).map_or("?", WorldNode::name);
-            findings.add(|| format!("node {name} (id {id}): {of_left} and {of_right} differ"));
+            findings.add(|| format!("node {name} (id {id}): {differ}"));
         }
     }
     for id in left.units.keys().chain(right.units.keys().filter(|id| !left.units.contains_key(id))) {
         compare_units(*id, left.units.get(id), right.units.get(id), of_left, of_right, findings);
     }
-    compare_named("lease", &left.leases, &right.leases, of_left, of_right, findings);
-    compare_named("queue", &left.queues, &right.queues, of_left, of_right, findings);
-    compare_named(
-        "priority class",
-        &left.priority_classes,
-        &right.priority_classes,
-        of_left,
-        of_right,
-        findings,
-    );
-    compare_named("disruption budget", &left.budgets, &right.budgets, of_left, of_right, findings);
-    compare_named("reservation", &left.reservations, &right.reservations, of_left, of_right, findings);
-    compare_named("pause", &left.pauses, &right.pauses, of_left, of_right, findings);
+    compare_named("lease", &left.leases, &right.leases, &differ, findings);
+    compare_named("queue", &left.queues, &right.queues, &differ, findings);
+    compare_named("priority class", &left.priority_classes, &right.priority_classes, &differ, findings);
+    compare_named("disruption budget", &left.budgets, &right.budgets, &differ, findings);
+    compare_named("reservation", &left.reservations, &right.reservations, &differ, findings);
+    compare_named("pause", &left.pauses, &right.pauses, &differ, findings);
     let ids = |world: &World| -> BTreeMap<String, _> {
         world.holds.iter().map(|(id, hold)| (id.to_string(), hold.clone())).collect()
     };
-    compare_named("hold", &ids(left), &ids(right), of_left, of_right, findings);
+    compare_named("hold", &ids(left), &ids(right), &differ, findings);
     let blocks = |world: &World| -> BTreeMap<String, _> {
         world.partition_blocks.iter().map(|(number, block)| (number.to_string(), block.clone())).collect()
     };
-    compare_named("partition block", &blocks(left), &blocks(right), of_left, of_right, findings);
+    compare_named("partition block", &blocks(left), &blocks(right), &differ, findings);
     if left.partition != right.partition {
-        findings.add(|| format!("the partition: {of_left} and {of_right} differ"));
+        findings.add(|| format!("the partition: {differ}"));
     }
 }
 
@@ -99,13 +93,12 @@ fn compare_named<T: PartialEq>(
     kind: &str,
     left: &BTreeMap<String, T>,
     right: &BTreeMap<String, T>,
-    of_left: &str,
-    of_right: &str,
+    differ: &str,
     findings: &mut Findings,
 ) {
     for name in left.keys().chain(right.keys().filter(|name| !left.contains_key(*name))) {
         if left.get(name) != right.get(name) {
-            findings.add(|| format!("{kind} {name}: {of_left} and {of_right} differ"));
+            findings.add(|| format!("{kind} {name}: {differ}"));
         }
     }
 }

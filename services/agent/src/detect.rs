@@ -177,7 +177,7 @@ pub fn machine(root: &Path, name: Option<&str>, config: &Config) -> Result<Found
     }
     let nics = cards::nics(&tree);
     let mut attributes = attributes(&tree, &nodes, host);
-    let mut devices = gpus::gpus(&tree, &config.nvml_library, *config.nvml_timeout, &mut warnings);
+    let mut devices = gpus::gpus(&tree, config, &mut warnings);
     devices.retain(|located| !fixed::is_of(&located.device, &fixed.replaced));
     if !fixed.replaced.iter().any(|kind| kind == "nic") && !nics.is_empty() {
         let names: Vec<&str> = nics.iter().map(|(name, _)| name.as_str()).collect();

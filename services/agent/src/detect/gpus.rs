@@ -1,9 +1,6 @@
 //! GPUs: from NVIDIA's management library, and from procfs and sysfs.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use godel_domain::node::{Device, DeviceDetails};
 
@@ -12,6 +9,7 @@ use super::{
     nvml::{self, Failed, NvidiaGpu},
     tree::Tree,
 };
+use crate::config::Config;
 
 const NVIDIA: &str = "/proc/driver/nvidia/gpus";
 const KFD: &str = "/sys/class/kfd/kfd/topology/nodes";
@@ -37,13 +35,8 @@ struct Gpu {
 }
 
 /// Finds the GPUs, in order of their bus ids.
-pub(super) fn gpus(
-    tree: &Tree,
-    library: &str,
-    timeout: Duration,
-    warnings: &mut Vec<String>,
-) -> Vec<Located> {
-    let mut gpus = nvidia(tree, library, timeout, warnings);
+pub(super) fn gpus(tree: &Tree, config: &Config, warnings: &mut Vec<String>) -> Vec<Located> {
+    let mut gpus = nvidia(tree, config, warnings);
     gpus.append(&mut amd(tree));
     gpus.sort_by(|a, b| a.bus.cmp(&b.bus));
     gpus.dedup_by(|a, b| a.bus == b.bus);
@@ -68,7 +61,8 @@ pub(super) fn pci_numa(tree: &Tree, bus: &str) -> Option<u32> {
     tree.number::<i64>(&format!("/sys/bus/pci/devices/{bus}/numa_node")).and_then(|n| u32::try_from(n).ok())
 }
 
-fn nvidia(tree: &Tree, library: &str, timeout: Duration, warnings: &mut Vec<String>) -> Vec<Gpu> {
+fn nvidia(tree: &Tree, config: &Config, warnings: &mut Vec<String>) -> Vec<Gpu> {
+    let library = &config.nvml_library;
     let of_driver: BTreeMap<String, String> = tree
         .names(NVIDIA)
         .into_iter()
@@ -78,7 +72,7 @@ fn nvidia(tree: &Tree, library: &str, timeout: Duration, warnings: &mut Vec<Stri
             (sysfs_bus(&bus), model.map(|model| model_name(model.trim())).unwrap_or_default())
         })
         .collect();
-    let why = match nvml::gpus(library, timeout, warnings) {
+    let why = match nvml::gpus(library, *config.nvml_timeout, warnings) {
         Ok(known) => {
             let found: Vec<Gpu> = known.into_iter().map(of_library).collect();
             let is_missing = |bus: &&String| found.iter().all(|gpu| gpu.bus != **bus);
