@@ -110,8 +110,8 @@ impl Cluster {
             if is_watched {
                 turned.push((ordinal, row.node));
             }
-            taken.release_row(catalogue, free, (unit, shapes), before);
-            if taken.settle_row(catalogue, free, (unit, shapes), ordinal, after) && holds.slots().is_any() {
+            taken.release_row(catalogue, free, unit, shapes, before);
+            if taken.settle_row(catalogue, free, unit, shapes, ordinal, after) && holds.slots().is_any() {
                 holds.follow_slot(&mut Basis { catalogue, taken, free }, unit, ordinal);
             }
         });
@@ -136,7 +136,7 @@ impl Cluster {
         let Self { catalogue, free, taken, holds, .. } = self;
         let of_unit = taken.begin_load(catalogue, free, unit, rows);
         for (ordinal, row) in &of_unit.rows.rows {
-            let ended = taken.settle_row(catalogue, free, (unit, &of_unit.shapes), ordinal, row);
+            let ended = taken.settle_row(catalogue, free, unit, &of_unit.shapes, ordinal, row);
             if ended && holds.slots().is_any() {
                 holds.follow_slot(&mut Basis { catalogue, taken, free }, unit, ordinal);
             }
@@ -174,7 +174,7 @@ impl Cluster {
     pub fn assume(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, allocation };
-        self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
+        self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
         self.settle_mover(unit, ordinal);
         self.settle_opened();
     }
@@ -183,7 +183,7 @@ impl Cluster {
     pub fn try_out(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, allocation };
-        self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
+        self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
         self.settle_mover(unit, ordinal);
         if self.taken.domains.has_opened() {
             let n_nodes = self.free.len();
@@ -292,7 +292,7 @@ impl Cluster {
             standing.push(StandingTerms::of(template, shape));
         }
         let Self { catalogue, records, free, taken, .. } = self;
-        taken.put_terms(unit, identity, terms, (&standing, KnownNodes { records, free, catalogue }))
+        taken.put_terms(unit, identity, terms, &standing, KnownNodes { records, free, catalogue })
     }
 
     /// Follows where the replicas of a daemon are from now on, so that none is placed beside another one. `O(1)` for one that is

@@ -53,7 +53,8 @@ impl Charge {
         catalogue: &Catalogue,
         taken: &TakenRoom,
         shape: ShapeId,
-        (hold, node): (&Hold, &NodeDevices),
+        hold: &Hold,
+        node: &NodeDevices,
     ) -> Self {
         let mut charge = Self::whole(catalogue.shape(shape), hold, node);
         let whole = charge.asks.clone();
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(charge.devices.as_slice(), [(0, 1000), (1, 0)]);
         let charge = charge.tidy();
         assert_eq!((charge.amount(0), charge.devices.as_slice()), (100, &[(0, 1000)][..]));
-        let whole = Charge::beyond_victims(&catalogue, &TakenRoom::default(), asked, (&hold, &node));
+        let whole = Charge::beyond_victims(&catalogue, &TakenRoom::default(), asked, &hold, &node);
         assert_eq!((whole.amount(0), whole.best_effort.first()), (600, Some(&(0, 600))));
     }
 }

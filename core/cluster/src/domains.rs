@@ -130,7 +130,7 @@ impl Domains {
             let to = value.map(|value| topology.domain(idx, value));
             let turns = from == to && from.is_some_and(|domain| self.takers.turns(&judged, idx, at, domain));
             if from == to && !turns {
-                self.takers.follow(&judged, idx, at, (from, to));
+                self.takers.follow(&judged, idx, at, from, to);
                 continue;
             }
             let changed = || from.into_iter().chain(to.filter(|_| from != to));
@@ -140,7 +140,7 @@ impl Domains {
                 changed().for_each(|domain| counter.leave_levels(domain, &self.takers));
             }
             topology.move_node(idx, to);
-            self.takers.follow(&judged, idx, at, (from, to));
+            self.takers.follow(&judged, idx, at, from, to);
             for counter in &mut counters {
                 counter.move_node(node, from, to);
                 changed().for_each(|domain| counter.enter_levels(domain, &self.takers));
@@ -158,7 +158,8 @@ impl Domains {
         unit: UnitId,
         identity: &Identity,
         AffinityTerms { affinity, topology, groups, .. }: &AffinityTerms<'_>,
-        (standing, known): (&[StandingTerms], KnownNodes<'_>),
+        standing: &[StandingTerms],
+        known: KnownNodes<'_>,
         places: impl Fn(UnitId) -> UnitPlaces,
     ) -> bool {
         let was_active = self.is_active();
@@ -321,7 +322,7 @@ impl Domains {
 
     fn shift_one(&mut self, idx: CounterIdx, node: NodeId, sign: i8, which: Tallied) {
         let Some(counter) = self.counters.get_mut(idx.0 as usize).and_then(Option::as_mut) else { return };
-        match counter.shift(&self.topologies[counter.topology], &self.takers, (node.0, sign), which) {
+        match counter.shift(&self.topologies[counter.topology], &self.takers, node.0, sign, which) {
             Opened::Nothing => {}
             Opened::Domain(domain) => self.opened.domains.push((counter.topology, domain)),
             Opened::All => self.opened.all = true,

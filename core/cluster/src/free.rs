@@ -313,7 +313,8 @@ impl FreeRoom {
         &mut self,
         catalogue: &Catalogue,
         idx: usize,
-        (shape, devices): (ShapeId, DeviceSet),
+        shape: ShapeId,
+        devices: DeviceSet,
         sign: i8,
     ) {
         let resolved = catalogue.shape(shape);

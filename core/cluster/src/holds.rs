@@ -66,7 +66,7 @@ impl Basis<'_> {
     /// Returns what a hold takes beyond what its victims take for it.
     fn beyond_victims(&self, shape: ShapeId, hold: &Hold) -> Charge {
         let node = self.free.devices(hold.node.idx());
-        Charge::beyond_victims(self.catalogue, self.taken, shape, (hold, node))
+        Charge::beyond_victims(self.catalogue, self.taken, shape, hold, node)
     }
 
     /// A node has changed.
@@ -209,7 +209,7 @@ impl NodeHolds {
             return Some(hold);
         }
         if hold.turn.is_none() {
-            charge(&mut on, (hold.node, entry.shape), &entry.charge, -1);
+            charge(&mut on, hold.node, entry.shape, &entry.charge, -1);
         }
         for victim in &hold.victims {
             let Some(of_unit) = self.backing.get_mut(&victim.unit) else { continue };
@@ -327,14 +327,14 @@ impl NodeHolds {
         if now == entry.charge {
             return;
         }
-        charge(on, (node, shape), &now, 1);
+        charge(on, node, shape, &now, 1);
         let before = std::mem::replace(&mut entry.charge, now);
-        charge(on, (node, shape), &before, -1);
+        charge(on, node, shape, &before, -1);
     }
 }
 
 /// A hold takes this of a node (`sign` 1) or gives it back, for others to have (-1).
-fn charge(on: &mut Basis<'_>, (node, shape): (NodeId, ShapeId), charge: &Charge, sign: i8) {
+fn charge(on: &mut Basis<'_>, node: NodeId, shape: ShapeId, charge: &Charge, sign: i8) {
     let Some(idx) = on.free.known(node) else { return };
     on.shift_charge(idx, shape, charge, sign);
     if sign < 0 { on.note_gain(idx) } else { on.touch(idx) }

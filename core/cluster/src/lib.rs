@@ -167,7 +167,7 @@ impl Cluster {
             self.keep_best_effort();
         }
         for (unit, ordinal, assumed) in assumptions.iter() {
-            self.taken.assume(&mut self.catalogue, &mut self.free, (unit, ordinal), assumed);
+            self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
         }
     }
 

@@ -487,7 +487,7 @@ impl Cluster {
     pub fn fits_hold(&self, shape: ShapeId, hold: &Hold) -> Result<(), Unfit> {
         let Some(idx) = self.free.known(hold.node) else { return Err(Unfit::Gone) };
         let charge =
-            Charge::beyond_victims(&self.catalogue, &self.taken, shape, (hold, self.free.devices(idx)));
+            Charge::beyond_victims(&self.catalogue, &self.taken, shape, hold, self.free.devices(idx));
         self.free.fits_charge(&self.catalogue, self.catalogue.shape(shape), idx, &charge)
     }
 
@@ -558,7 +558,7 @@ impl Cluster {
         let idx = self.free.known(node)?;
         let shape = self.catalogue.shape(shape);
         let serves = |slot: &HoldEntry| !slot.is_taken(&self.taken) && self.serves(slot, shape);
-        self.holds.slot_on(owned, shape, (node, self.free.devices(idx)), serves)
+        self.holds.slot_on(owned, shape, node, self.free.devices(idx), serves)
     }
 
     /// Whether some slot of a node would do for a shape, whoever owns it.

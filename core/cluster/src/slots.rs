@@ -175,7 +175,8 @@ impl NodeHolds {
         &self,
         owned: &Owned,
         shape: &Shape,
-        (node, devices): (NodeId, &NodeDevices),
+        node: NodeId,
+        devices: &NodeDevices,
         serves: impl Fn(&HoldEntry) -> bool,
     ) -> Option<(HoldId, Allocation)> {
         let ids = self.slots.at.get(&node.idx())?;

@@ -171,8 +171,10 @@ impl TakenRoom {
         &mut self,
         catalogue: &mut Catalogue,
         free: &mut FreeRoom,
-        (unit, shape): (UnitId, ShapeId),
-        (node, allocation): (NodeId, Allocation),
+        unit: UnitId,
+        shape: ShapeId,
+        node: NodeId,
+        allocation: Allocation,
         sign: i8,
     ) {
         if free.begin_shift(catalogue, shape, node) {
@@ -204,10 +206,11 @@ impl TakenRoom {
         unit: UnitId,
         identity: &Identity,
         terms: &AffinityTerms<'_>,
-        known: (&[StandingTerms], KnownNodes<'_>),
+        standing: &[StandingTerms],
+        known: KnownNodes<'_>,
     ) -> bool {
         let mut domains = std::mem::take(&mut self.domains);
-        let asks_all = domains.put_terms(unit, identity, terms, known, |unit| self.places_of(unit));
+        let asks_all = domains.put_terms(unit, identity, terms, standing, known, |unit| self.places_of(unit));
         self.domains = domains;
         asks_all
     }
@@ -259,7 +262,8 @@ impl TakenRoom {
         &mut self,
         catalogue: &mut Catalogue,
         free: &mut FreeRoom,
-        (unit, ordinal): (UnitId, u32),
+        unit: UnitId,
+        ordinal: u32,
         assumed: Assumed,
     ) {
         let row = self.units.get(&unit).map(|taken| taken.rows.row(ordinal)).unwrap_or_default();
@@ -267,9 +271,9 @@ impl TakenRoom {
             return;
         }
         let old = self.assumptions.insert(unit, ordinal, assumed);
-        self.shift(catalogue, free, (unit, assumed.shape), (assumed.node, assumed.allocation), 1);
+        self.shift(catalogue, free, unit, assumed.shape, assumed.node, assumed.allocation, 1);
         if let Some(old) = old {
-            self.release(catalogue, free, (unit, old.shape), (old.node, old.allocation));
+            self.release(catalogue, free, unit, old.shape, old.node, old.allocation);
         }
     }
 
@@ -284,7 +288,7 @@ impl TakenRoom {
         let assumed = self.assumptions.take(id);
         if let Some(assumed) = assumed {
             let Assumed { shape, node, allocation, .. } = assumed;
-            self.release(catalogue, free, (id.unit, shape), (node, allocation));
+            self.release(catalogue, free, id.unit, shape, node, allocation);
         }
         assumed.is_some()
     }
@@ -295,7 +299,7 @@ impl TakenRoom {
         let assumed = self.assumptions.take(id);
         if let Some(assumed) = assumed {
             let Assumed { shape, node, allocation, .. } = assumed;
-            self.shift(catalogue, free, (id.unit, shape), (node, allocation), -1);
+            self.shift(catalogue, free, id.unit, shape, node, allocation, -1);
         }
         assumed.is_some()
     }
@@ -306,10 +310,12 @@ impl TakenRoom {
         &mut self,
         catalogue: &mut Catalogue,
         free: &mut FreeRoom,
-        (unit, shape): (UnitId, ShapeId),
-        (node, allocation): (NodeId, Allocation),
+        unit: UnitId,
+        shape: ShapeId,
+        node: NodeId,
+        allocation: Allocation,
     ) {
-        self.shift(catalogue, free, (unit, shape), (node, allocation), -1);
+        self.shift(catalogue, free, unit, shape, node, allocation, -1);
         if let Some(idx) = free.known(node) {
             free.note_gain(catalogue, idx);
         }
@@ -394,7 +400,7 @@ impl TakenRoom {
             self.forget_occupants();
         }
         for assumed in self.assumptions.remove(unit) {
-            self.release(catalogue, free, (unit, assumed.shape), (assumed.node, assumed.allocation));
+            self.release(catalogue, free, unit, assumed.shape, assumed.node, assumed.allocation);
         }
         if self.domains.is_active() {
             self.domains.remove(unit);
@@ -410,7 +416,7 @@ impl TakenRoom {
         let mut had_live = false;
         for (_, row) in old.rows.live() {
             had_live = true;
-            self.release_row(catalogue, free, (unit, &old.shapes), row);
+            self.release_row(catalogue, free, unit, &old.shapes, row);
         }
         had_live
     }
@@ -422,12 +428,13 @@ impl TakenRoom {
         &mut self,
         catalogue: &mut Catalogue,
         free: &mut FreeRoom,
-        (unit, shapes): (UnitId, &GroupShapes),
+        unit: UnitId,
+        shapes: &GroupShapes,
         row: &RunningUnit,
     ) {
         if let Some(shape) = live_shape(shapes, row) {
             free.follow_row(catalogue, shape, row, -1);
-            self.release(catalogue, free, (unit, shape), (row.node, row.allocation));
+            self.release(catalogue, free, unit, shape, row.node, row.allocation);
         }
     }
 
@@ -439,7 +446,8 @@ impl TakenRoom {
         &mut self,
         catalogue: &mut Catalogue,
         free: &mut FreeRoom,
-        (unit, shapes): (UnitId, &GroupShapes),
+        unit: UnitId,
+        shapes: &GroupShapes,
         ordinal: u32,
         row: &RunningUnit,
     ) -> bool {
@@ -462,11 +470,11 @@ impl TakenRoom {
                     if assumed.is_none() {
                         free.consume_foreign(catalogue, shape, row.node, row.allocation);
                     }
-                    self.shift(catalogue, free, (unit, shape), (row.node, row.allocation), 1);
+                    self.shift(catalogue, free, unit, shape, row.node, row.allocation, 1);
                     free.follow_row(catalogue, shape, row, 1);
                 }
                 if let Some(assumed) = assumed {
-                    self.release(catalogue, free, (unit, assumed.shape), (assumed.node, assumed.allocation));
+                    self.release(catalogue, free, unit, assumed.shape, assumed.node, assumed.allocation);
                 }
                 assumed.is_some()
             }

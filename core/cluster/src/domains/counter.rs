@@ -198,7 +198,8 @@ impl Counter {
         &mut self,
         topology: &NodeDomains,
         sets: &TakerSets,
-        (node, sign): (u32, i8),
+        node: u32,
+        sign: i8,
         which: Tallied,
     ) -> Opened {
         let domain = topology.of(node as usize);

@@ -255,7 +255,8 @@ impl TakerSets {
         judged: &Judgement,
         idx: usize,
         topology: usize,
-        (from, to): (Option<DomainIdx>, Option<DomainIdx>),
+        from: Option<DomainIdx>,
+        to: Option<DomainIdx>,
     ) {
         for (set, takes) in self.sets.iter_mut().zip(&judged.0) {
             let Some(set) = set else { continue };

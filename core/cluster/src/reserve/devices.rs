@@ -18,6 +18,6 @@ impl Reserve for ReservedDevices {
 
     #[inline]
     fn shift(_taken: &mut TakenRoom, free: &mut FreeRoom, of: &Taking<'_>, sign: i8) {
-        free.shift_devices(of.catalogue, of.node.idx(), (of.shape, of.allocation.devices), sign);
+        free.shift_devices(of.catalogue, of.node.idx(), of.shape, of.allocation.devices, sign);
     }
 }

@@ -106,7 +106,7 @@ impl NodeDevices {
             let picked = if terms.profile.is_empty() {
                 self.pick_out_of(ask, group.0 & among)
             } else {
-                self.pick_slices(topology, ask.request_of(shape)?, terms, (group, free))
+                self.pick_slices(topology, ask.request_of(shape)?, terms, group, free)
             };
             Some((free.len(), picked?))
         });
@@ -119,7 +119,8 @@ impl NodeDevices {
         topology: &NodeTopology,
         request: &DeviceRequest,
         terms: &DeviceTerms,
-        (device, free): (DeviceSet, DeviceSet),
+        device: DeviceSet,
+        free: DeviceSet,
     ) -> Option<DeviceSet> {
         let slices: SmallVec<[usize; 8]> = device.iter().collect();
         let shapes = topology.profiles_of(request, terms).flat_map(|profile| &profile.shapes);
@@ -183,9 +184,7 @@ impl NodeDevices {
         is_beside
             && group.is_some_and(|group| match (terms.profile.is_empty(), ask.request_of(shape)) {
                 (true, _) => own.len() == ask.count,
-                (false, Some(request)) => {
-                    self.pick_slices(topology, request, terms, (group, own)) == Some(own)
-                }
+                (false, Some(request)) => self.pick_slices(topology, request, terms, group, own) == Some(own),
                 (false, None) => false,
             })
     }
