@@ -239,8 +239,8 @@ fn simulate(
         Split::Global => PartitionMode::Global,
         Split::Preferred => PartitionMode::Preferred,
     };
-    let strategy = (StrategyKind::EvenCount.strategy(), &Traits::default());
-    let partition = partition::split(&Partition::default(), mode, &names, &ids, strategy)
+    let (strategy, traits) = (StrategyKind::EvenCount.strategy(), Traits::default());
+    let partition = partition::split(&Partition::default(), mode, &names, &ids, strategy, &traits)
         .ok_or_else(|| Failure::usage("there must be a scheduler"))?;
     let scheduler_us = wanted.scheduler_us();
     let outcomes = world::run(&Setup {

@@ -107,7 +107,7 @@ impl Words {
     fn node_use(&self, node: &DaemonNode, template: &Template) -> NodeUse {
         match (&node.spec, &node.attributes) {
             (Some((_, taints)), Some(_)) => {
-                node_use(template, (taints, node.runtime), |key| self.label(node, key))
+                node_use(template, taints, node.runtime, |key| self.label(node, key))
             }
             _ => NodeUse::Refused,
         }

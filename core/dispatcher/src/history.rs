@@ -143,7 +143,7 @@ fn of(entry: &UnitEntry) -> UnitHistory {
         bound_ms: entry.bound_time_ms,
         ended_ms: entry.ended_wall_ms,
     };
-    history::of(&entry.record, &entry.rows, (&entry.counts, entry.phase), times)
+    history::of(&entry.record, &entry.rows, &entry.counts, entry.phase, times)
 }
 
 /// What is to be kept of a unit whose record is deleted; `None`: nothing is kept.

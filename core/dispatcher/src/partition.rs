@@ -157,8 +157,8 @@ impl Partitioning {
         let weights =
             if is_split && self.strategy.weighs() { nodes.weights(&assignments.units) } else { Vec::new() };
         let traits = Traits { weights: &weights, domains: Some(&self.racks.names) };
-        let strategy = (self.strategy.strategy(), &traits);
-        partition::split(self.records.whole(), mode, &assignments.schedulers.live(), &known, strategy)
+        let (whole, live) = (self.records.whole(), assignments.schedulers.live());
+        partition::split(whole, mode, &live, &known, self.strategy.strategy(), &traits)
     }
 }
 

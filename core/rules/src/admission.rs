@@ -111,7 +111,7 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
         Given::Value(pool) => pool,
         Given::Absent | Given::Unknown(_) => by_class.pool,
     };
-    let task_groups = groups((submission.task_groups, pool_of_groups), class, &mut report, &mut defaults);
+    let task_groups = groups(submission.task_groups, pool_of_groups, class, &mut report, &mut defaults);
     let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
     if replicas > u64::from(REPLICAS_MAX) {
         report.add(
@@ -150,35 +150,32 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
         restart_policy: report.choose(
             "restart_policy",
             submission.restart_policy,
-            (by_class.restart_policy, defaults::restart_name),
+            by_class.restart_policy,
+            defaults::restart_name,
             &mut defaults,
         ),
         profile: profile(submission.profile, &mut report),
-        ttl_after_finished_ms: match submission.ttl_after_finished_ms {
-            Some(given) => report.lasts("ttl_after_finished_ms", given, TTL_MS_MAX),
-            None => {
-                let default = i64::try_from(defaults::TTL_AFTER_FINISHED_MS).unwrap_or(i64::MAX);
-                defaults.push(AppliedDefault::number("ttl_after_finished_ms", default));
-                defaults::TTL_AFTER_FINISHED_MS
-            }
-        },
+        ttl_after_finished_ms: ttl_ms(submission.ttl_after_finished_ms, &mut report, &mut defaults),
         max_restarts: max_restarts(submission.max_restarts, by_class, &mut report, &mut defaults),
         on_eviction: report.choose(
             "on_eviction",
             submission.on_eviction,
-            (OnEviction::Requeue, defaults::on_eviction_name),
+            OnEviction::Requeue,
+            defaults::on_eviction_name,
             &mut defaults,
         ),
         on_below_min: report.choose(
             "on_below_min",
             submission.on_below_min,
-            (OnBelowMin::Keep, defaults::on_below_min_name),
+            OnBelowMin::Keep,
+            defaults::on_below_min_name,
             &mut defaults,
         ),
         on_failure: report.choose(
             "on_failure",
             submission.on_failure,
-            (by_class.on_failure, defaults::on_failure_name),
+            by_class.on_failure,
+            defaults::on_failure_name,
             &mut defaults,
         ),
         preemptible: preemptible(submission.preemptible, by_class, &mut defaults),
@@ -186,12 +183,14 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
         scheduling_timeout_ms: report.limit(
             "scheduling_timeout_ms",
             submission.scheduling_timeout_ms,
-            (SCHEDULING_TIMEOUT_MS_MAX, "leave it out for the default of 5m"),
+            SCHEDULING_TIMEOUT_MS_MAX,
+            "leave it out for the default of 5m",
         ),
         active_deadline_ms: report.limit(
             "active_deadline_ms",
             submission.active_deadline_ms,
-            (ACTIVE_DEADLINE_MS_MAX, "leave it out for a unit without a deadline"),
+            ACTIVE_DEADLINE_MS_MAX,
+            "leave it out for a unit without a deadline",
         ),
         affinity: affinity::unit_affinity(submission.affinity, &mut report, &mut defaults),
         topology: topology::unit_topology(submission.topology, &mut report),
@@ -274,6 +273,15 @@ fn class(
     }
 }
 
+fn ttl_ms(given: Option<u64>, report: &mut ViolationList, defaults: &mut Vec<AppliedDefault>) -> u64 {
+    let Some(given) = given else {
+        let default = i64::try_from(defaults::TTL_AFTER_FINISHED_MS).unwrap_or(i64::MAX);
+        defaults.push(AppliedDefault::number("ttl_after_finished_ms", default));
+        return defaults::TTL_AFTER_FINISHED_MS;
+    };
+    report.lasts("ttl_after_finished_ms", given, TTL_MS_MAX)
+}
+
 fn max_restarts(
     given: Option<u32>,
     by_class: &defaults::ClassDefaults,
@@ -325,7 +333,8 @@ impl ViolationList {
         &mut self,
         field: &'static str,
         given: Given<T>,
-        (default, name): (T, fn(T) -> &'static str),
+        default: T,
+        name: fn(T) -> &'static str,
         defaults: &mut Vec<AppliedDefault>,
     ) -> T {
         match given {
@@ -351,7 +360,7 @@ impl ViolationList {
     }
 
     /// A duration of which 0 makes no sense; 0 for an absent one.
-    fn limit(&mut self, field: &'static str, given: Option<u64>, (max, instead): (u64, &str)) -> u64 {
+    fn limit(&mut self, field: &'static str, given: Option<u64>, max: u64, instead: &str) -> u64 {
         if given == Some(0) {
             self.add(format_args!("{field}"), format_args!("0s is too short; {instead}"));
         }
@@ -413,7 +422,8 @@ fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut Vio
 }
 
 fn groups(
-    (submitted, pool): (Vec<GroupSubmission>, Pool),
+    submitted: Vec<GroupSubmission>,
+    pool: Pool,
     class: WorkloadClass,
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
@@ -437,7 +447,7 @@ fn groups(
         _ => Some(scale::least_replicas(class)),
     };
     for (idx, group) in submitted.into_iter().take(GROUPS_MAX).enumerate() {
-        let group = admit_group(idx, (group, pool), (least, &groups), report, defaults);
+        let group = admit_group(idx, group, pool, least, &groups, report, defaults);
         groups.push(group);
     }
     minima::of_groups(&given_minima, &mut groups, defaults::of(class), report, defaults);
@@ -448,8 +458,10 @@ fn groups(
 /// submitter's business.
 fn admit_group(
     idx: usize,
-    (mut group, pool): (GroupSubmission, Pool),
-    (least, others): (Option<u32>, &[TaskGroup]),
+    mut group: GroupSubmission,
+    pool: Pool,
+    least: Option<u32>,
+    others: &[TaskGroup],
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> TaskGroup {
@@ -480,7 +492,7 @@ fn admit_group(
     let replicas = group.replicas;
     let topology = group.topology.take().filter(|topology| !topology.is_empty());
     let topology = topology.map(|given| Box::new(topology::of_group(idx, *given, report)));
-    let template = template::template(idx, (group, pool), report, defaults);
+    let template = template::template(idx, group, pool, report, defaults);
     TaskGroup { name, replicas, min_member: 0, template, topology }
 }
 
@@ -530,7 +542,7 @@ fn pool(
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Pool {
-    report.choose("pool", given, (by_class.pool, defaults::pool_name), defaults)
+    report.choose("pool", given, by_class.pool, defaults::pool_name, defaults)
 }
 
 #[cfg(test)]

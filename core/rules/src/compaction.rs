@@ -78,7 +78,7 @@ pub fn compact(
     }
     let sums = next.status.compacted.get_or_insert_default();
     for (ordinal, row) in &gone {
-        history::compact(sums, rows, (*ordinal, row), now_ms);
+        history::compact(sums, rows, *ordinal, row, now_ms);
         let is_named = record.group_of(*ordinal).is_some();
         sums.succeeded += u64::from(is_named && row.phase == Phase::Succeeded);
         sums.failed += u64::from(is_named && row.phase == Phase::Failed);

@@ -35,7 +35,8 @@ pub enum NodeUse {
 /// Says what a node is to a daemon, by its taints, what its agent does with commands, and its labels.
 pub fn node_use<'a>(
     template: &Template,
-    (taints, runtime): (&[Taint], NodeRuntime),
+    taints: &[Taint],
+    runtime: NodeRuntime,
     label: impl Fn(&str) -> Option<&'a str>,
 ) -> NodeUse {
     if !runtime.takes(&template.run) {

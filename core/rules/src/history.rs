@@ -32,7 +32,8 @@ pub struct UnitTimes {
 pub fn of(
     record: &UnitRecord,
     rows: &RunningUnits,
-    (counts, phase): (&Counts, UnitPhase),
+    counts: &Counts,
+    phase: UnitPhase,
     times: UnitTimes,
 ) -> UnitHistory {
     let reported = rows.ends.values().map(|end| end.ended_ms).max().unwrap_or_default();
@@ -72,7 +73,7 @@ pub fn of(
         if is_first_to_come {
             continue;
         }
-        let run = run(rows, (ordinal, row), ended_ms);
+        let run = run(rows, ordinal, row, ended_ms);
         let run_ms = u64::try_from(run.ended_ms.saturating_sub(run.bound_ms)).unwrap_or(0);
         history.run_ms = history.run_ms.saturating_add(run_ms);
         if let Some(Some(group)) = rows.groups.get(usize::from(row.group)) {
@@ -105,7 +106,8 @@ fn add_compacted(history: &mut UnitHistory, compacted: &CompactedRuns) {
 pub(crate) fn compact(
     sums: &mut CompactedRuns,
     rows: &RunningUnits,
-    (ordinal, row): (u32, &RunningUnit),
+    ordinal: u32,
+    row: &RunningUnit,
     now_ms: i64,
 ) {
     sums.replicas += 1;
@@ -117,7 +119,7 @@ pub(crate) fn compact(
         let earliest = if sums.bound_ms == 0 { row.bound_time_ms } else { sums.bound_ms };
         sums.bound_ms = earliest.min(row.bound_time_ms);
     }
-    let run = run(rows, (ordinal, row), now_ms);
+    let run = run(rows, ordinal, row, now_ms);
     let run_ms = u64::try_from(run.ended_ms.saturating_sub(run.bound_ms)).unwrap_or(0);
     sums.run_ms = sums.run_ms.saturating_add(run_ms);
     if let Some(Some(group)) = rows.groups.get(usize::from(row.group)) {
@@ -125,7 +127,7 @@ pub(crate) fn compact(
     }
 }
 
-fn run(rows: &RunningUnits, (ordinal, row): (u32, &RunningUnit), unit_ended_ms: i64) -> RunHistory {
+fn run(rows: &RunningUnits, ordinal: u32, row: &RunningUnit, unit_ended_ms: i64) -> RunHistory {
     let reported_ms = rows.end(ordinal).ended_ms;
     let ended_ms = if reported_ms > 0 { reported_ms } else { unit_ended_ms };
     RunHistory {
@@ -198,12 +200,12 @@ mod tests {
         }
         let counts = Counts::of(&record, &rows);
         let times = UnitTimes { created_ms: 1_000, bound_ms: 10_000, ended_ms: 20_000 };
-        let history = of(&record, &rows, (&counts, UnitPhase::Failed), times);
+        let history = of(&record, &rows, &counts, UnitPhase::Failed, times);
         assert_eq!((history.run_ms, history.runs.len(), history.ended_ms), (14_000, 3, 20_000));
         assert_eq!(history.starts, 3);
         assert_eq!(history.used[CPU], 21_000, "1.5 cores for 14 s");
         assert_eq!(history.used[MEMORY], 42, "3 MiB for 14 s");
-        let unseen = of(&record, &rows, (&counts, UnitPhase::Failed), UnitTimes { ended_ms: 0, ..times });
+        let unseen = of(&record, &rows, &counts, UnitPhase::Failed, UnitTimes { ended_ms: 0, ..times });
         assert_eq!((unseen.ended_ms, unseen.run_ms), (14_000, 8_000), "as far as rows tell");
     }
 }

@@ -102,7 +102,8 @@ pub fn split(
     mode: PartitionMode,
     schedulers: &BTreeSet<String>,
     nodes: &BTreeSet<NodeId>,
-    (strategy, traits): (&dyn Strategy, &Traits<'_>),
+    strategy: &dyn Strategy,
+    traits: &Traits<'_>,
 ) -> Option<Partition> {
     if schedulers.is_empty() {
         return None;

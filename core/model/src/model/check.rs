@@ -162,7 +162,7 @@ fn daemons(model: &Model) -> Result<(), String> {
         };
         let use_of = |node: &WorldNode| match (&node.spec, &node.report) {
             (Some(spec), Some(report)) => {
-                node_use(&group.template, (&spec.value.taints, report.value.runtime), |key| {
+                node_use(&group.template, &spec.value.taints, report.value.runtime, |key| {
                     let own = spec.value.labels.get(key);
                     own.or_else(|| report.value.attributes.get(key)).map(String::as_str)
                 })

@@ -106,8 +106,10 @@ fn admitted(record: &UnitRecord, added: &[GroupSubmission]) -> Result<Vec<TaskGr
         }
         let group = admit_group(
             at,
-            (submission.clone(), record.spec.pool),
-            (Some(0), &groups),
+            submission.clone(),
+            record.spec.pool,
+            Some(0),
+            &groups,
             &mut report,
             &mut Vec::new(),
         );

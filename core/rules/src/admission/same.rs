@@ -56,15 +56,15 @@ pub fn differences(known: &UnitRecord, again: &UnitSpec) -> Differences {
         found.add(known.spec.name != again.name, "name");
         return found;
     }
-    differences_of((&known.spec, known.status.submitted.as_deref()), again)
+    differences_of(&known.spec, known.status.submitted.as_deref(), again)
 }
 
 /// In what one unit differs from another, both as they are now.
 pub fn spec_differences(one: &UnitSpec, other: &UnitSpec) -> Differences {
-    differences_of((one, None), other)
+    differences_of(one, None, other)
 }
 
-fn differences_of((known, submitted): (&UnitSpec, Option<&SubmittedSize>), again: &UnitSpec) -> Differences {
+fn differences_of(known: &UnitSpec, submitted: Option<&SubmittedSize>, again: &UnitSpec) -> Differences {
     // A new field breaks the build here: say whether a client writes it.
     let UnitSpec {
         namespace,

@@ -37,7 +37,7 @@ pub fn scale(
     group: &str,
     replicas: u32,
 ) -> Result<Option<UnitRecord>, ScaleRefusal> {
-    scale_to(record, rows, (group, replicas), least_replicas(record.spec.class))
+    scale_to(record, rows, group, replicas, least_replicas(record.spec.class))
 }
 
 /// As [`scale`], as one of several changes: how few replicas may be left is judged after all of them.
@@ -47,13 +47,14 @@ pub(super) fn scale_within(
     group: &str,
     replicas: u32,
 ) -> Result<Option<UnitRecord>, ScaleRefusal> {
-    scale_to(record, rows, (group, replicas), 0)
+    scale_to(record, rows, group, replicas, 0)
 }
 
 fn scale_to(
     record: &UnitRecord,
     rows: &RunningUnits,
-    (group, replicas): (&str, u32),
+    group: &str,
+    replicas: u32,
     least: u32,
 ) -> Result<Option<UnitRecord>, ScaleRefusal> {
     let wrong = |field: &str, description: String| {

@@ -38,7 +38,8 @@ const VOLUME_BYTES_MAX: u64 = 1 << 60;
 
 pub(super) fn template(
     idx: usize,
-    (group, pool): (GroupSubmission, Pool),
+    group: GroupSubmission,
+    pool: Pool,
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Template {
@@ -46,7 +47,7 @@ pub(super) fn template(
     let devices = device_requests(idx, group.devices, report, defaults);
     zones::check_beside(idx, &devices, report);
     let host_ports = host_ports(idx, &group.host_ports, report);
-    let zones = zones::zones(idx, group.zones, (&requests, pool), report, defaults);
+    let zones = zones::zones(idx, group.zones, &requests, pool, report, defaults);
     check_selector(idx, &group.node_selector, report);
     if group.tolerations.len() > ENTRIES_MAX {
         report.add(
@@ -113,7 +114,7 @@ fn device_requests(
     }
     let mut requests: Vec<DeviceRequest> = Vec::with_capacity(devices.len());
     for (at, devices) in devices.into_iter().take(N_DEVICE_REQUESTS_MAX).enumerate() {
-        let request = device_request((idx, at), devices, report, defaults);
+        let request = device_request(idx, at, devices, report, defaults);
         if requests.iter().any(|other| other.kind == request.kind) {
             report.add(
                 format_args!("task_groups[{idx}].template.demand.devices[{at}].kind"),
@@ -126,7 +127,8 @@ fn device_requests(
 }
 
 fn device_request(
-    (idx, at): (usize, usize),
+    idx: usize,
+    at: usize,
     devices: DeviceSubmission,
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
@@ -178,7 +180,7 @@ fn device_request(
         }
         report.named(format_args!("{}[{at}]", field("models")), names::text(model, names::NAMESPACE_LEN_MAX));
     }
-    let terms = zones::device_terms((idx, at_request), devices.terms, (devices.count, milli), report);
+    let terms = zones::device_terms(idx, at_request, devices.terms, devices.count, milli, report);
     DeviceRequest { kind, count: devices.count, milli, models: devices.models, terms }
 }
 

@@ -27,7 +27,8 @@ const MILLI_CPU: i64 = 1_000;
 pub(super) fn zones(
     idx: usize,
     given: ZoneSubmission,
-    (requests, pool): (&Resources, Pool),
+    requests: &Resources,
+    pool: Pool,
     report: &mut ViolationList,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Option<ZoneRequest> {
@@ -98,9 +99,11 @@ pub(super) fn zones(
 
 /// Checks what the devices of a request have to be besides; nothing is left of terms that say nothing.
 pub(super) fn device_terms(
-    (idx, at): (usize, usize),
+    idx: usize,
+    at: usize,
     terms: DeviceTerms,
-    (count, milli): (u32, u32),
+    count: u32,
+    milli: u32,
     report: &mut ViolationList,
 ) -> Option<Box<DeviceTerms>> {
     if terms == DeviceTerms::default() {

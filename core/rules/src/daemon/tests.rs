@@ -77,12 +77,12 @@ fn nodes_are_used_by_their_labels_and_taints() {
             _ => {}
         }
         let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
-        let found = node_use(&template, (&taints, NodeRuntime::Unknown), |key| labels.get(key).copied());
+        let found = node_use(&template, &taints, NodeRuntime::Unknown, |key| labels.get(key).copied());
         assert_eq!(found, expected, "{what} on {labels:?} {taints:?}");
-        let real = node_use(&template, (&taints, NodeRuntime::Processes), |key| labels.get(key).copied());
+        let real = node_use(&template, &taints, NodeRuntime::Processes, |key| labels.get(key).copied());
         assert_eq!(real, NodeUse::Refused, "it has no command");
         template.run.command.push("agent".to_owned());
-        let real = node_use(&template, (&taints, NodeRuntime::Processes), |key| labels.get(key).copied());
+        let real = node_use(&template, &taints, NodeRuntime::Processes, |key| labels.get(key).copied());
         assert_eq!(real, expected);
     }
 }

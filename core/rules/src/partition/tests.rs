@@ -20,7 +20,7 @@ fn split(
     schedulers: &BTreeSet<String>,
     nodes: &BTreeSet<NodeId>,
 ) -> Option<Partition> {
-    super::split(old, mode, schedulers, nodes, (StrategyKind::EvenCount.strategy(), &Traits::default()))
+    super::split(old, mode, schedulers, nodes, StrategyKind::EvenCount.strategy(), &Traits::default())
 }
 
 /// Owner of each node by name.

@@ -29,7 +29,7 @@ impl World {
         let kind = if self.racks.is_empty() { StrategyKind::FreeResources } else { StrategyKind::Topology };
         let traits = Traits { weights: &self.weights, domains: Some(&self.racks) };
         let schedulers = names(&schedulers.iter().copied().collect());
-        super::super::split(old, PartitionMode::Strict, &schedulers, nodes, (kind.strategy(), &traits))
+        super::super::split(old, PartitionMode::Strict, &schedulers, nodes, kind.strategy(), &traits)
     }
 
     fn weight(&self, node: NodeId) -> u64 {
