@@ -42,7 +42,7 @@ pub(super) fn at_maximum(
     let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster, units);
     let asked = quota.usage().sum(needs);
     let victims = claim.victims().chain(taken.victims()).copied();
-    let more = holds.reliefs.more(quota, (unit, queue), &asked, victims, pays);
+    let more = holds.reliefs.more(quota, unit, queue, &asked, victims, pays);
     let lent = |level: QueueIdx, idx: usize| {
         more.iter().find(|(other, _)| *other == level).map_or(0, |(_, amounts)| at(amounts, idx))
     };

@@ -85,7 +85,7 @@ impl Queueing {
         let Some((entry, to)) = entry.zip(quota.tree().find(to)) else { return Ok(Vec::new()) };
         let from = entry.account.queue;
         if let Some(lack) =
-            quota.usage().lacking_to_move((entry.account.payer, to), &entry.live_needs(), quota.tree())
+            quota.usage().lacking_to_move(entry.account.payer, to, &entry.live_needs(), quota.tree())
         {
             let MoveLack { queue, owner, resource, of_masters, asked, used, max } = lack;
             let (unit, queue) = (named(entry), quota.tree().path(queue).to_owned());

@@ -17,7 +17,7 @@ use godel_domain::{
     unit::UnitRecord,
     unit_report::{ReportState, UnitReport},
 };
-use godel_queueing::{Account, FloorChange, Need, Queues, RoomIdx, VictimClass, Waiting};
+use godel_queueing::{Account, FloorChange, Need, Queues, RoomIdx, VictimClass, VictimCount, Waiting};
 use smallvec::SmallVec;
 
 use super::{limits::NEVER, targets::HeldTargets};
@@ -566,7 +566,8 @@ impl GroupShare {
             queues.note_bound(account, group, self.bound, bound);
         }
         if bound != self.bound || standing != self.standing {
-            queues.note_standing(account, (self.standing, self.bound), (standing, bound));
+            let before = VictimCount { class: self.standing, n: self.bound };
+            queues.note_standing(account, before, VictimCount { class: standing, n: bound });
         }
         (self.charged, self.bound, self.standing) = (charged, bound, standing);
     }

@@ -106,7 +106,7 @@ impl Fifo {
     }
 
     /// Adds a unit; replaces it if it stands at the same place. `is_shut`: no node has room for what it needs.
-    pub(super) fn push(&mut self, (key, of): (FifoKey, ClassKey), waiting: Waiting, is_shut: bool) -> Pushed {
+    pub(super) fn push(&mut self, key: FifoKey, of: ClassKey, waiting: Waiting, is_shut: bool) -> Pushed {
         let class = match self.by_need.get(&of) {
             Some(class) => *class,
             None => self.open(of, is_shut),

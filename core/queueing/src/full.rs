@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::{
     leaf::ClassRef,
-    limit_gate::LimitGate,
+    limit_gate::{LaneRef, LimitGate},
     order::{Branch, Queues, Waiting},
     quota::Quota,
     tree::QueueIdx,
@@ -37,6 +37,15 @@ const N_VAIN_MAX: usize = 4_096;
 
 /// What running units are to those who might have them leave: pool, priority. `None`: they never have to.
 pub type VictimClass = Option<(Pool, i32)>;
+
+/// Says how many running units of one unit are of a class.
+#[derive(Clone, Copy, Debug)]
+pub struct VictimCount {
+    /// The class of each of them.
+    pub class: VictimClass,
+    /// How many there are.
+    pub n: u32,
+}
 
 /// When full queues are looked at, and what was tried.
 #[derive(Debug, Default)]
@@ -67,16 +76,13 @@ pub(super) struct VictimClasses(SmallVec<[((Pool, i32), u64); 2]>);
 
 impl VictimClasses {
     /// So many running units stand so now, and so many stood otherwise before.
-    pub(super) fn note(&mut self, before: (VictimClass, u32), after: (VictimClass, u32)) {
-        for ((standing, n), is_more) in [(before, false), (after, true)] {
-            if let Some(key) = standing {
-                self.shift(key, n, is_more);
-            }
-        }
+    pub(super) fn note(&mut self, before: VictimCount, after: VictimCount) {
+        self.shift(before, false);
+        self.shift(after, true);
     }
 
-    fn shift(&mut self, key: (Pool, i32), n: u32, is_more: bool) {
-        let n = u64::from(n);
+    fn shift(&mut self, VictimCount { class, n }: VictimCount, is_more: bool) {
+        let (Some(key), n) = (class, u64::from(n)) else { return };
         match self.0.iter().position(|(known, _)| *known == key) {
             Some(at) if is_more => self.0[at].1 += n,
             Some(at) => {
@@ -193,7 +199,7 @@ fn look_at(queues: &mut Queues, queue: QueueIdx, now: Millis, taken: &mut Vec<Wa
     let mut lowest: BTreeMap<bool, Option<i32>> = BTreeMap::new();
     let mut next: Option<Millis> = None;
     let mut worth: Vec<(Waiting, Option<Millis>)> = Vec::new();
-    for (band, (leaf, seat)) in stalled {
+    for (band, LaneRef { queue: leaf, seat }) in stalled {
         let of_leaf = &queues.branches[leaf.idx()].leaf;
         let Some(stall) = of_leaf.lane(band, seat).and_then(|lane| lane.stall) else { continue };
         let Some((_, waiting)) = of_leaf.head(ClassRef { band, seat, class: stall.class }) else {

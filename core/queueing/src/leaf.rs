@@ -144,7 +144,7 @@ impl Leaf {
         let seat = if self.policy.rank.is_some() { self.seat(waiting.owner, name) } else { SHARED };
         let (key, class) = (FifoKey::new(self.policy.policy, &waiting), self.class_key(&waiting));
         let lane = self.seats[seat as usize].lanes[waiting.band.idx()].get_or_insert_default();
-        let pushed = lane.push((key, class), waiting, is_shut);
+        let pushed = lane.push(key, class, waiting, is_shut);
         let old = pushed.old;
         self.n_units += usize::from(old.is_none());
         self.n_running_units += u64::from(waiting.running_units);

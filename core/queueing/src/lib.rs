@@ -40,7 +40,7 @@ mod tree;
 mod usage;
 
 pub use self::{
-    full::VictimClass,
+    full::{VictimClass, VictimCount},
     order::{Account, Config, OwnerIdx, Queues, Waiting},
     quota::Quota,
     rooms::RoomIdx,

@@ -18,8 +18,12 @@ use super::{
 /// A class of a queue.
 pub(super) type Place = (QueueIdx, ClassRef);
 
-/// The lane of a queue whose first unit waits: the queue, the seat.
-pub(super) type LaneOf = (QueueIdx, u32);
+/// Names the lane of a queue whose first unit waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LaneRef {
+    pub(super) queue: QueueIdx,
+    pub(super) seat: u32,
+}
 
 /// Amounts by resource.
 pub(super) type LimitRow = SmallVec<[i64; 8]>;
@@ -36,9 +40,9 @@ pub(super) struct LimitGate {
     /// The same of those that wait for room under the limit of their owner.
     of_owners: FxHashMap<OwnerLimitIdx, BTreeMap<ResourceIdx, BTreeSet<(i64, Place)>>>,
     /// By band, lanes whose first unit nobody has passed yet.
-    fresh: [BTreeSet<LaneOf>; N_BANDS],
+    fresh: [BTreeSet<LaneRef>; N_BANDS],
     /// By band, the others, the longest wait first.
-    passed: [BTreeSet<(Millis, LaneOf)>; N_BANDS],
+    passed: [BTreeSet<(Millis, LaneRef)>; N_BANDS],
     /// When those that wait are looked at, for whether others have to leave for them.
     pub(super) looks: LookTimes,
 }
@@ -90,14 +94,14 @@ impl LimitGate {
         self.of_owners.keys().copied().collect()
     }
 
-    pub(super) fn stall(&mut self, band: Band, since: Option<Millis>, lane: LaneOf) {
+    pub(super) fn stall(&mut self, band: Band, since: Option<Millis>, lane: LaneRef) {
         match since {
             Some(since) => self.passed[band.idx()].insert((since, lane)),
             None => self.fresh[band.idx()].insert(lane),
         };
     }
 
-    pub(super) fn unstall(&mut self, band: Band, since: Option<Millis>, lane: LaneOf) {
+    pub(super) fn unstall(&mut self, band: Band, since: Option<Millis>, lane: LaneRef) {
         match since {
             Some(since) => self.passed[band.idx()].remove(&(since, lane)),
             None => self.fresh[band.idx()].remove(&lane),
@@ -105,18 +109,18 @@ impl LimitGate {
     }
 
     /// The lane of a band whose first unit was passed first.
-    pub(super) fn first_passed(&self, band: Band) -> Option<(Millis, LaneOf)> {
+    pub(super) fn first_passed(&self, band: Band) -> Option<(Millis, LaneRef)> {
         self.passed[band.idx()].first().copied()
     }
 
     /// Lanes of a band or above it that nobody has passed yet.
-    pub(super) fn iter_fresh(&self, lowest: Band) -> impl Iterator<Item = (Band, LaneOf)> + '_ {
+    pub(super) fn iter_fresh(&self, lowest: Band) -> impl Iterator<Item = (Band, LaneRef)> + '_ {
         let by_band = Band::ALL.into_iter().zip(&self.fresh).take_while(move |(band, _)| *band <= lowest);
         by_band.flat_map(|(band, lanes)| lanes.iter().map(move |lane| (band, *lane)))
     }
 
     /// Every lane that waits.
-    pub(super) fn iter_stalled(&self) -> impl Iterator<Item = (Band, LaneOf)> + '_ {
+    pub(super) fn iter_stalled(&self) -> impl Iterator<Item = (Band, LaneRef)> + '_ {
         let by_band = Band::ALL.into_iter().zip(&self.passed);
         let passed = by_band.flat_map(|(band, lanes)| lanes.iter().map(move |(_, lane)| (band, *lane)));
         self.iter_fresh(Band::BestEffort).chain(passed)

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 
 use super::{
     fifo::{Pushed, Removed},
-    full::{FullQueues, VictimClass, VictimClasses},
+    full::{FullQueues, VictimClasses, VictimCount},
     heap::Heap,
     interned::Interned,
     leaf::{ClassRef, Leaf},
@@ -312,12 +312,7 @@ impl Queues {
     }
 
     /// So many bound running units of a unit stand so now, and so many stood otherwise before.
-    pub fn note_standing(
-        &mut self,
-        account: &Account,
-        before: (VictimClass, u32),
-        after: (VictimClass, u32),
-    ) {
+    pub fn note_standing(&mut self, account: &Account, before: VictimCount, after: VictimCount) {
         self.branches[account.queue.idx()].standings.note(before, after);
         if self.n_gates > 0 {
             self.news_from(account.queue);

@@ -116,7 +116,8 @@ impl Reliefs {
     pub fn more(
         &self,
         quota: &Quota,
-        (unit, queue): (UnitId, QueueIdx),
+        unit: UnitId,
+        queue: QueueIdx,
         asked: &[i128],
         victims: impl Iterator<Item = RunningUnitId>,
         pays: impl Fn(&Quota, &RunningUnitId) -> Option<(QueueIdx, Amounts)>,

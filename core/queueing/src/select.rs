@@ -10,7 +10,7 @@ use super::{
     fifo::{FifoKey, Stall},
     full::take_full,
     leaf::ClassRef,
-    limit_gate::LaneOf,
+    limit_gate::LaneRef,
     order::{N_BANDS, Queues, Waiting},
     tree::QueueIdx,
     usage::{Need, OwnerLimitIdx, QueueMaximum, Shortage},
@@ -236,7 +236,7 @@ impl Queues {
             let (resource, max) = (resource.to_owned(), usage.max_of(limit));
             return Some(PendingReason::Hopeless { queue, who, resource, asked: amount, max });
         }
-        let (queue, band, (leaf, seat)) = self.claim(waiting, now)?;
+        let (queue, band, LaneRef { queue: leaf, seat }) = self.claim(waiting, now)?;
         let leaf = &self.branches[leaf.idx()].leaf;
         let stall = leaf.lane(band, seat)?.stall?;
         let (_, first) = leaf.head(ClassRef { band, seat, class: stall.class })?;
@@ -287,7 +287,7 @@ impl Queues {
         }
         let (key, &waiting) = self.branches[queue.idx()].leaf.head(spot)?;
         if let Some((level, band, claimant)) = self.claim(&waiting, now) {
-            return self.serve_claimant(level, waiting.band, (band, claimant));
+            return self.serve_claimant(level, waiting.band, band, claimant);
         }
         match self.quota.usage().shortage(waiting.payer, waiting.need) {
             None => {
@@ -295,7 +295,7 @@ impl Queues {
                 self.take(queue, spot)
             }
             Some(shortage) => {
-                self.set_aside(queue, spot, (key, waiting), shortage);
+                self.set_aside(queue, spot, key, waiting, shortage);
                 None
             }
         }
@@ -303,7 +303,7 @@ impl Queues {
 
     /// On a unit's way upwards, the first queue whose room is kept for a lane of the same or a higher band because its
     /// first unit has waited too long there. Who comes before that unit in its own lane may still pass.
-    fn claim(&self, waiting: &Waiting, now: Millis) -> Option<(QueueIdx, Band, LaneOf)> {
+    fn claim(&self, waiting: &Waiting, now: Millis) -> Option<(QueueIdx, Band, LaneRef)> {
         self.quota.usage().limited_upwards(waiting.queue).find_map(|level| {
             let gate = self.branches[level.idx()].gate.as_ref()?;
             let bands = Band::ALL.into_iter().take_while(|band| *band <= waiting.band);
@@ -317,7 +317,8 @@ impl Queues {
     }
 
     /// Whether a unit is in a stalled lane and not behind the one that waits there.
-    fn is_before(&self, waiting: &Waiting, band: Band, (queue, seat): LaneOf) -> bool {
+    fn is_before(&self, waiting: &Waiting, band: Band, lane: LaneRef) -> bool {
+        let LaneRef { queue, seat } = lane;
         let leaf = &self.branches[queue.idx()].leaf;
         if (waiting.queue, waiting.band) != (queue, band) || leaf.seat_of(waiting.owner) != Some(seat) {
             return false;
@@ -331,7 +332,8 @@ impl Queues {
         &mut self,
         level: QueueIdx,
         band: Band,
-        (own_band, (queue, seat)): (Band, LaneOf),
+        own_band: Band,
+        LaneRef { queue, seat }: LaneRef,
     ) -> Option<Waiting> {
         let leaf = &self.branches[queue.idx()].leaf;
         let stall = leaf.lane(own_band, seat)?.stall?;
@@ -356,7 +358,7 @@ impl Queues {
 
     /// A unit is served: whoever waits for room on its way, in its band or a higher one, is passed from now on.
     fn note_passed(&mut self, waiting: &Waiting, now: Millis) {
-        let mut passed: SmallVec<[(QueueIdx, Band, LaneOf); 4]> = SmallVec::new();
+        let mut passed: SmallVec<[(QueueIdx, Band, LaneRef); 4]> = SmallVec::new();
         for level in self.quota.usage().limited_upwards(waiting.queue) {
             let Some(gate) = &self.branches[level.idx()].gate else { continue };
             let behind =
@@ -364,8 +366,8 @@ impl Queues {
             passed.extend(behind.map(|(band, lane)| (level, band, lane)));
         }
         for (level, band, lane) in passed {
-            let leaf = &mut self.branches[lane.0.idx()].leaf;
-            let Some(stall) = leaf.lane_mut(band, lane.1).and_then(|lane| lane.stall.as_mut()) else {
+            let leaf = &mut self.branches[lane.queue.idx()].leaf;
+            let Some(stall) = leaf.lane_mut(band, lane.seat).and_then(|lane| lane.stall.as_mut()) else {
                 continue;
             };
             stall.since = Some(now);
@@ -381,7 +383,8 @@ impl Queues {
         &mut self,
         queue: QueueIdx,
         spot: ClassRef,
-        (key, waiting): (FifoKey, Waiting),
+        key: FifoKey,
+        waiting: Waiting,
         shortage: Shortage,
     ) {
         let (usage, limit) = (self.quota.usage(), at_gate(shortage.limit, waiting.need));
@@ -428,7 +431,7 @@ impl Queues {
         if let Some(new) = new
             && let Some(gate) = &mut self.branches[new.at.idx()].gate
         {
-            gate.stall(spot.band, new.since, (queue, spot.seat));
+            gate.stall(spot.band, new.since, LaneRef { queue, seat: spot.seat });
             self.news_at(new.at);
         }
     }
@@ -442,7 +445,7 @@ impl Queues {
     /// Nobody waits for room any more where the first unit of a lane did: others may take it.
     fn leave_gate(&mut self, queue: QueueIdx, spot: ClassRef, stall: Stall) {
         if let Some(gate) = &mut self.branches[stall.at.idx()].gate {
-            gate.unstall(spot.band, stall.since, (queue, spot.seat));
+            gate.unstall(spot.band, stall.since, LaneRef { queue, seat: spot.seat });
         }
         for band in Band::ALL {
             self.reopen(stall.at, band);
@@ -481,7 +484,7 @@ impl Queues {
         let Some(gate) = self.branches[queue.idx()].gate.take() else { return };
         self.n_gates -= 1;
         self.full.forget_looks(gate.looks, queue);
-        for (band, (leaf, seat)) in gate.iter_stalled() {
+        for (band, LaneRef { queue: leaf, seat }) in gate.iter_stalled() {
             self.set_stall(leaf, ClassRef { band, seat, class: 0 }, None);
         }
     }

@@ -91,11 +91,11 @@ impl Usage {
         let payer = payer.into();
         let queue = self.owners.queue(payer);
         if !need.ask.is_choice() {
-            return self.shortage_of((queue, payer), need).map(|(_, shortage)| shortage);
+            return self.shortage_of(queue, payer, need).map(|(_, shortage)| shortage);
         }
         let mut worst: Option<(usize, Shortage)> = None;
         for ask in self.asks.choice(need.ask) {
-            let (height, shortage) = self.shortage_of((queue, payer), Need { ask: *ask, ..need })?;
+            let (height, shortage) = self.shortage_of(queue, payer, Need { ask: *ask, ..need })?;
             let place = |(height, shortage): &(usize, Shortage)| (!shortage.is_hopeless, *height);
             if worst.as_ref().is_none_or(|worst| place(worst) < place(&(height, shortage))) {
                 worst = Some((height, shortage));
@@ -105,7 +105,7 @@ impl Usage {
     }
 
     /// The lowest maximum under which a need does not fit, or one under which it never will, and how far up that is.
-    fn shortage_of(&self, (queue, payer): (QueueIdx, PayerIdx), need: Need) -> Option<(usize, Shortage)> {
+    fn shortage_of(&self, queue: QueueIdx, payer: PayerIdx, need: Need) -> Option<(usize, Shortage)> {
         let ask = self.ask(need.ask);
         let mut first: Option<(usize, Shortage)> = None;
         for &limit in self.owners.limits(payer) {
@@ -223,7 +223,8 @@ impl Usage {
     /// What moves is all of one owner: `payer` in `from`. `tree` says which queues are above others.
     pub fn lacking_to_move(
         &self,
-        (payer, to): (PayerIdx, QueueIdx),
+        payer: PayerIdx,
+        to: QueueIdx,
         needs: &[Need],
         tree: &QueueTree,
     ) -> Option<MoveLack> {
@@ -235,7 +236,7 @@ impl Usage {
                 let (asked, used) = (at(&asked, resource.idx()), at(used, resource.idx()));
                 if asked > 0 && asked + used > i128::from(*max) {
                     let limit = QueueMaximum::of_all(level, *resource);
-                    return Some(self.move_lack(limit, (asked, used, *max), Some(owner)));
+                    return Some(self.move_lack(limit, asked, used, *max, Some(owner)));
                 }
             }
         }
@@ -247,14 +248,16 @@ impl Usage {
             };
             let (resource, asked) = limits.find(lacks)?;
             let (used, max) = (self.used_of(level, resource), self.max(level, resource));
-            Some(self.move_lack(QueueMaximum::of_all(level, resource), (asked, used, max), None))
+            Some(self.move_lack(QueueMaximum::of_all(level, resource), asked, used, max, None))
         })
     }
 
     fn move_lack(
         &self,
         limit: QueueMaximum,
-        (asked, used, max): (i128, i128, i64),
+        asked: i128,
+        used: i128,
+        max: i64,
         owner: Option<&str>,
     ) -> MoveLack {
         let short = |amount: i128| i64::try_from(amount).unwrap_or(i64::MAX);
@@ -453,7 +456,7 @@ mod tests {
         let two = Need { ask: usage.intern(&demand), n: 2 };
         usage.add(y, two);
         let moves = |usage: &Usage, from: QueueIdx, to, n| {
-            let lack = usage.lacking_to_move((from.into(), to), &[Need { n, ..two }], &tree);
+            let lack = usage.lacking_to_move(from.into(), to, &[Need { n, ..two }], &tree);
             lack.map(|lack| (lack.queue, lack.resource, lack.asked))
         };
         // All of `a` is used, by what moves within it.

@@ -215,7 +215,8 @@ fn check_orders(world: &World) -> Result<(), TestCaseError> {
                 );
                 let Some(stall) = lane.stall else { continue };
                 let gate = queues.branches[stall.at.idx()].gate.as_ref().unwrap();
-                prop_assert!(gate.iter_stalled().any(|waits| waits == (band, (queue, seat))));
+                let lane_ref = LaneRef { queue, seat };
+                prop_assert!(gate.iter_stalled().any(|waits| waits == (band, lane_ref)));
                 prop_assert!(lane.head(stall.class).is_some());
             }
         }
