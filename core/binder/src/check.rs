@@ -102,10 +102,10 @@ impl Binder {
             return Verdict::Reject(all_of(decision, &members, refused, why));
         }
         if decision.claim != Claim::FreeRoom {
-            return self.check_claims(decision, (members, &own), refused);
+            return self.check_claims(decision, members, &own, refused);
         }
-        let (read, cluster) = ((&self.requeues, self.picture.revision), &self.picture.cluster);
-        let members = match wanted(unit, cluster, read, decision, members, &mut refused) {
+        let (read, cluster) = (self.picture.revision, &self.picture.cluster);
+        let members = match wanted(unit, cluster, &self.requeues, read, decision, members, &mut refused) {
             Ok(members) => members,
             Err(wait) => return Verdict::Wait(wait),
         };
@@ -123,11 +123,10 @@ impl Binder {
             let room = DecisionRoom { cluster, borrower, owned: &owned, own: &own };
             let mut accepted = take_room(unit, room, decision, &members, &mut refused);
             // Those that move count already.
-            let counts = (&self.picture.cluster, &mut self.picture.quotas);
-            let movers = self.holds.lift_movers(decision.unit, placed(decision, &accepted), counts);
-            let quota = (&mut self.picture.quotas, &mut self.picture.cluster);
-            let mut taken = take_quota(unit, quota, (decision, &movers), &mut accepted, &mut refused);
-            self.holds.shift_movers(&movers, &mut self.picture.quotas, 1);
+            let (quotas, cluster) = (&mut self.picture.quotas, &mut self.picture.cluster);
+            let movers = self.holds.lift_movers(decision.unit, placed(decision, &accepted), cluster, quotas);
+            let mut taken = take_quota(unit, quotas, cluster, decision, &movers, &mut accepted, &mut refused);
+            self.holds.shift_movers(&movers, quotas, 1);
             taken.full = full.take().or(taken.full);
             let gone = self.holds.gone_with(&own, placed(decision, &accepted));
             if gone.len() == own.len() {
@@ -264,7 +263,8 @@ impl Binder {
     fn check_claims(
         &mut self,
         decision: &Decision,
-        (members, own): (PlacedReplicas, &[HoldId]),
+        members: PlacedReplicas,
+        own: &[HoldId],
         mut refused: RejectionList,
     ) -> Verdict {
         if let Some(wait) = self.under_way.outcome_of_last(decision.unit) {
@@ -273,8 +273,8 @@ impl Binder {
         let Some(unit) = self.picture.units.get(&decision.unit) else {
             return Verdict::Reject(refused.rejections);
         };
-        let requeues = (&self.requeues, self.picture.revision);
-        let members = match wanted(unit, &self.picture.cluster, requeues, decision, members, &mut refused) {
+        let (read, cluster) = (self.picture.revision, &self.picture.cluster);
+        let members = match wanted(unit, cluster, &self.requeues, read, decision, members, &mut refused) {
             Ok(members) => members,
             Err(wait) => return Verdict::Wait(wait),
         };
@@ -300,11 +300,8 @@ impl Binder {
             return Verdict::Reject(whole(decision, reason, kept));
         }
         let Some(preemption) = decision.claim.preemption() else {
-            return match turn_for(decision, (&self.picture, &self.holds)) {
-                Ok(turn) => {
-                    let nothing = (&[][..], TakenOver::default());
-                    self.hold(decision, &members, (Some(turn), Vec::new()), nothing)
-                }
+            return match turn_for(decision, &self.picture, &self.holds) {
+                Ok(turn) => self.hold(decision, &members, Some(turn), Vec::new(), &[], TakenOver::default()),
                 Err(rejections) => Verdict::Reject(rejections),
             };
         };
@@ -317,14 +314,14 @@ impl Binder {
         };
         let (queue, needs) = (unit.queue, self.picture.needs_of(decision, &members));
         // Those that move count already.
-        let counts = (&self.picture.cluster, &mut self.picture.quotas);
-        let movers = self.holds.lift_movers(decision.unit, placed(decision, &members), counts);
+        let (quotas, cluster) = (&mut self.picture.quotas, &mut self.picture.cluster);
+        let movers = self.holds.lift_movers(decision.unit, placed(decision, &members), cluster, quotas);
         let Self { picture, under_way, holds, evictions, .. } = &*self;
         let claims = ClaimCheck { picture, under_way, holds, evictions };
-        let judged = claims.judge(&seeker, (decision, preemption), (queue, &needs));
+        let judged = claims.judge(&seeker, decision, preemption, queue, &needs);
         self.holds.shift_movers(&movers, &mut self.picture.quotas, 1);
         match judged {
-            Ok(ClaimTerms { taken, budgets }) => self.hold(decision, &members, (None, budgets), (own, taken)),
+            Ok(ClaimTerms { taken, budgets }) => self.hold(decision, &members, None, budgets, own, taken),
             Err(ClaimRefused::Wait(wait)) => Verdict::Wait(wait),
             Err(ClaimRefused::Reject(rejections)) => Verdict::Reject(rejections),
         }
@@ -336,8 +333,10 @@ impl Binder {
         &mut self,
         decision: &Decision,
         members: &[PlacedReplica],
-        (turn, budgets): (Option<GangTurn>, Vec<(String, Revision)>),
-        (own, mut taken): (&[HoldId], TakenOver),
+        turn: Option<GangTurn>,
+        budgets: Vec<(String, Revision)>,
+        own: &[HoldId],
+        mut taken: TakenOver,
     ) -> Verdict {
         let Self { picture, under_way, holds: known, evictions, .. } = self;
         let unit = &picture.units[&decision.unit];
@@ -351,7 +350,7 @@ impl Binder {
         let lasts_ms = if turn.is_some() { known.turn_ms() } else { known.hold_ms() };
         let mut holds: Vec<Arc<Hold>> = Vec::new();
         let mut refusal = None;
-        let (made, at_maximum) = match backed_holds(decision, members, queue, &taken, (known, picture)) {
+        let (made, at_maximum) = match backed_holds(decision, members, queue, &taken, known, picture) {
             Ok(made) => made,
             Err(rejections) => {
                 refusal = Some(rejections);
@@ -380,10 +379,10 @@ impl Binder {
                 ..hold
             };
             let shape = group.shape;
-            let asked = asks.asked(&picture.cluster, decision.unit, (hold.group, group));
+            let asked = asks.asked(&picture.cluster, decision.unit, hold.group, group);
             let may = hold.replicas().try_for_each(|replica| {
-                let place = (RunningUnitId { unit: decision.unit, replica }, hold.node);
-                may_stand_anew(&mut picture.cluster, &asked, place, decision.nodes_as_of)
+                let id = RunningUnitId { unit: decision.unit, replica };
+                may_stand_anew(&mut picture.cluster, &asked, id, hold.node, decision.nodes_as_of)
             });
             let fits = may.and_then(|()| match turn {
                 Some(_) => picture.cluster.could_hold(shape, &hold),
@@ -403,7 +402,7 @@ impl Binder {
             picture.quotas.add_need(payer, need);
             let hold = Arc::new(hold);
             picture.cluster.put_hold(Arc::clone(&hold));
-            known.begin(Arc::clone(&hold), (queue, payer), need);
+            known.begin(Arc::clone(&hold), queue, payer, need);
             holds.push(hold);
         }
         known.restore_with_movers(&lifted, &mut picture.cluster, &mut picture.quotas);

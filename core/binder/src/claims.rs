@@ -73,8 +73,10 @@ impl ClaimCheck<'_> {
     pub(super) fn judge(
         &self,
         seeker: &Seeker,
-        (decision, preemption): (&Decision, &Preemption),
-        (queue, needs): (QueueIdx, &[Need]),
+        decision: &Decision,
+        preemption: &Preemption,
+        queue: QueueIdx,
+        needs: &[Need],
     ) -> Result<ClaimTerms, ClaimRefused> {
         let rejected =
             |(why, node, detail): Wrong| ClaimRefused::Reject(at_node(decision, why, node, detail));
@@ -84,7 +86,7 @@ impl ClaimCheck<'_> {
             rights.unsure_of(unsure)
         });
         let mut tally = QueueTally::default();
-        let taken = match self.take_over(seeker, rights.as_ref(), (decision, preemption), &mut tally) {
+        let taken = match self.take_over(seeker, rights.as_ref(), decision, preemption, &mut tally) {
             Ok(taken) => taken,
             Err(Not::Wait(wait)) => return Err(ClaimRefused::Wait(wait)),
             Err(Not::Wrong(wrong)) => return Err(rejected(wrong)),
@@ -211,12 +213,7 @@ impl ClaimCheck<'_> {
             }
             if let Some(rights) = rights {
                 let is_gang = n_left == 0 && min_member(rows) > 1;
-                self.tally(
-                    (rights, seeker.priority),
-                    (*unit, rows),
-                    (&of_unit.ordinals, is_gang),
-                    &mut tally,
-                );
+                self.tally(rights, seeker.priority, *unit, rows, &of_unit.ordinals, is_gang, &mut tally);
             }
         }
         if let Some(queue) = rights.and_then(|rights| rights.overdrawn(&tally)) {
@@ -266,8 +263,7 @@ impl ClaimCheck<'_> {
             let (queue, takes) = self.picture.pays(rights.quota(), unit, rows, row.group);
             rights.against(queue, &takes, &QueueTally::default())
         });
-        let judged =
-            VictimInput::new(&self.picture.cluster, (seeker, own), (unit, rows), (ordinal, &row), sides);
+        let judged = VictimInput::new(&self.picture.cluster, seeker, own, unit, rows, ordinal, &row, sides);
         match may_leave(&judged) {
             Ok(()) => Ok(node),
             Err(Spared::Refused(why)) => gone(node, why),
@@ -284,9 +280,12 @@ impl ClaimCheck<'_> {
     /// Counts the victims of a unit that may be preempted only because their queue borrows; a gang counts as a whole.
     fn tally(
         &self,
-        (rights, priority): (&Rights<'_>, i32),
-        (unit, rows): (UnitId, &RunningUnits),
-        (ordinals, is_gang): (&[u32], bool),
+        rights: &Rights<'_>,
+        priority: i32,
+        unit: UnitId,
+        rows: &RunningUnits,
+        ordinals: &[u32],
+        is_gang: bool,
         tally: &mut QueueTally,
     ) {
         let mut whole = Amounts::new();
@@ -331,11 +330,12 @@ pub(super) fn backed_holds(
     members: &[PlacedReplica],
     queue: QueueIdx,
     taken: &TakenOver,
-    (holds, picture): (&mut BinderHolds, &mut BinderPicture),
+    holds: &mut BinderHolds,
+    picture: &mut BinderPicture,
 ) -> Result<(Vec<Hold>, bool), Vec<Rejection>> {
     let mut made = holds_of(decision, members);
     let needs: Vec<Need> = made.iter().map(|hold| picture.need_of_hold(hold)).collect();
-    let queue_victims = at_maximum((holds, picture), decision.unit, queue, &needs, (&decision.claim, taken))
+    let queue_victims = at_maximum(holds, picture, decision.unit, queue, &needs, &decision.claim, taken)
         .map_err(|limit| whole(decision, RejectionReason::QueueFull, picture.quotas.words(limit)))?;
     if let (Some(victims), Some(first)) = (&queue_victims, made.first_mut()) {
         first.queue_victims.clone_from(victims);

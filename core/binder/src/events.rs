@@ -128,7 +128,7 @@ impl Binder {
     pub fn take_back(&mut self, ticket: Ticket) {
         if let Some(open) = self.close(ticket) {
             let concerns = open.holds();
-            self.holds.take_back(ticket, (&concerns.made, &concerns.converted), &mut self.picture);
+            self.holds.take_back(ticket, &concerns.made, &concerns.converted, &mut self.picture);
             self.holds.keep_ended(&concerns.ended, &mut self.picture.cluster);
             for replica in open.replicas {
                 self.picture.cluster.forget(RunningUnitId { unit: open.unit, replica });
@@ -208,7 +208,7 @@ impl Binder {
         // What its holds were to become will be refused, and they take their room as long as they are there.
         let converted = self.under_way.of_unit(unit).map(|(ticket, open)| (ticket, &open.holds().converted));
         for (ticket, converted) in converted {
-            self.holds.take_back(ticket, (&[], converted), &mut self.picture);
+            self.holds.take_back(ticket, &[], converted, &mut self.picture);
         }
     }
 

@@ -66,13 +66,14 @@ pub(super) fn gathering(cluster: &Cluster) -> Vec<Gathering> {
 /// One has: the rejection of all of the decision.
 pub(super) fn turn_for(
     decision: &Decision,
-    (picture, holds): (&BinderPicture, &BinderHolds),
+    picture: &BinderPicture,
+    holds: &BinderHolds,
 ) -> Result<GangTurn, Vec<Rejection>> {
     let unit = &picture.units[&decision.unit];
     let sub_cluster = unit.sub_cluster(&picture.sub_cluster_key);
     let nodes: SmallVec<[NodeId; 4]> =
         decision.groups.iter().flat_map(|group| group.nodes.iter().copied()).collect();
-    if let Some(other) = holds.whose_turn((decision.unit, unit.pool, sub_cluster), &nodes) {
+    if let Some(other) = holds.whose_turn(decision.unit, unit.pool, sub_cluster, &nodes) {
         let detail = format!("unit {other} gathers room");
         return Err(whole(decision, RejectionReason::GangTurn, detail));
     }

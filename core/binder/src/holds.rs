@@ -50,7 +50,7 @@ struct KnownHold {
 impl KnownHold {
     /// Ends what replicas that move count for.
     fn count_nothing(&mut self, picture: &mut BinderPicture) {
-        picture.quotas.count_movers((self.queue, self.payer), self.need, self.n_returning, -1);
+        picture.quotas.count_movers(self.queue, self.payer, self.need, self.n_returning, -1);
         (self.need.n, self.n_returning) = (0, 0);
     }
 }
@@ -142,7 +142,9 @@ impl BinderHolds {
     /// same time: two with one place each may, on two nodes. `nodes`: one for each place that `unit` asks for. `O(holds)`.
     pub(super) fn whose_turn(
         &self,
-        (unit, pool, sub_cluster): (UnitId, Pool, Option<&str>),
+        unit: UnitId,
+        pool: Pool,
+        sub_cluster: Option<&str>,
         nodes: &[NodeId],
     ) -> Option<UnitId> {
         let meets = |turn: &GangTurn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
@@ -201,7 +203,7 @@ impl BinderHolds {
         made.map(|kept| (kept.queue, kept.need))
     }
 
-    pub(super) fn begin(&mut self, hold: Arc<Hold>, (queue, payer): (QueueIdx, PayerIdx), need: Need) {
+    pub(super) fn begin(&mut self, hold: Arc<Hold>, queue: QueueIdx, payer: PayerIdx, need: Need) {
         let (revision, state) = (None, HoldState::Held);
         self.insert(KnownHold { hold, queue, payer, need, n_returning: 0, revision, state });
     }
@@ -228,12 +230,12 @@ impl BinderHolds {
             }
             let shape = picture.cluster.shape(&kept.hold.demand, kept.hold.pool);
             let shape = unit.in_quota(kept.hold.group, shape);
-            let at = (unit.queue, unit.payer);
+            let (queue, payer) = (unit.queue, unit.payer);
             kept.count_nothing(picture);
             kept.need = picture.quotas.need(shape, share.n_counted, &picture.cluster);
             kept.n_returning = share.n_returning;
-            (kept.queue, kept.payer) = at;
-            picture.quotas.count_movers(at, kept.need, kept.n_returning, 1);
+            (kept.queue, kept.payer) = (queue, payer);
+            picture.quotas.count_movers(queue, payer, kept.need, kept.n_returning, 1);
         }
     }
 
@@ -251,7 +253,8 @@ impl BinderHolds {
         &self,
         id: UnitId,
         placed: impl Iterator<Item = ReplicaId>,
-        (cluster, quotas): (&Cluster, &mut Quotas),
+        cluster: &Cluster,
+        quotas: &mut Quotas,
     ) -> SmallVec<[(HoldId, ReplicaId); 2]> {
         let mut movers = SmallVec::new();
         if self.by_id.is_empty() || !self.replicas.contains_key(&id) {
@@ -274,7 +277,7 @@ impl BinderHolds {
     /// Does not count replicas that move and are being placed (`sign` -1), or counts them again (1).
     pub(super) fn shift_movers(&self, movers: &[(HoldId, ReplicaId)], quotas: &mut Quotas, sign: i64) {
         for kept in movers.iter().filter_map(|(id, _)| self.by_id.get(id)) {
-            quotas.count_movers((kept.queue, kept.payer), Need { n: 1, ..kept.need }, 0, sign);
+            quotas.count_movers(kept.queue, kept.payer, Need { n: 1, ..kept.need }, 0, sign);
         }
     }
 
@@ -466,7 +469,8 @@ impl BinderHolds {
     pub(super) fn take_back(
         &mut self,
         ticket: Ticket,
-        (made, converted): (&[HoldId], &[HoldId]),
+        made: &[HoldId],
+        converted: &[HoldId],
         picture: &mut BinderPicture,
     ) {
         self.forget_made(made, picture);

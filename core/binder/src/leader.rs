@@ -315,7 +315,7 @@ impl BinderLeader {
         read: Revision,
         out: &mut impl BinderOutbox,
     ) {
-        self.moves.open(job, (terms, moves), (read, self.binder.revision()), out);
+        self.moves.open(job, terms, moves, read, self.binder.revision(), out);
     }
 
     /// Adds the moves that wait, as far as they may be made now.

@@ -267,9 +267,9 @@ impl Binder {
 
     /// What is to be done about holds now; each piece is given out once, until its transaction is refused.
     pub fn take_hold_work(&mut self) -> Vec<HoldWork> {
-        let parts = (&mut self.picture, &mut self.under_way);
-        let mut work = self.holds.take_work(parts, self.reservations.expiries());
-        self.reservations.reserve(&mut work, (&mut self.picture, &mut self.holds));
+        let Self { picture, under_way, holds, reservations, .. } = self;
+        let mut work = holds.take_work(picture, under_way, reservations.expiries());
+        reservations.reserve(&mut work, picture, holds);
         work
     }
 

@@ -28,11 +28,13 @@ pub(super) fn settle_reliefs(holds: &mut BinderHolds, picture: &mut BinderPictur
 /// # Errors
 /// Not even then: a maximum that is in the way.
 pub(super) fn at_maximum(
-    (holds, picture): (&mut BinderHolds, &mut BinderPicture),
+    holds: &mut BinderHolds,
+    picture: &mut BinderPicture,
     unit: UnitId,
     queue: QueueIdx,
     needs: &[Need],
-    (claim, taken): (&Claim, &TakenOver),
+    claim: &Claim,
+    taken: &TakenOver,
 ) -> Result<Option<Vec<RunningUnitId>>, QueueMaximum> {
     settle_reliefs(holds, picture);
     let quota = picture.quotas.quota();

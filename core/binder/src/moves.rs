@@ -102,7 +102,7 @@ pub(crate) fn check_move(binder: &mut Binder, terms: &MoveTerms, asked: &Request
             let shape = picture.cluster.shape(&accepted.hold.demand, accepted.hold.pool);
             let need = picture.quotas.need(shape.into(), 0, &picture.cluster);
             picture.cluster.put_hold(Arc::clone(&accepted.hold));
-            holds.begin(Arc::clone(&accepted.hold), (queue, payer), need);
+            holds.begin(Arc::clone(&accepted.hold), queue, payer, need);
             holds.settle_movers(accepted.unit, picture);
             if accepted.evict.is_some() {
                 evictions.ask(asked.running, &mut picture.cluster);
@@ -180,13 +180,14 @@ fn judge_move(
     if unit.max_surge > 0 {
         return surge::judge(binder, terms, asked, at);
     }
-    judge_leaving(binder, (terms, asked), at, row.node)
+    judge_leaving(binder, terms, asked, at, row.node)
 }
 
 /// Judges a move whose running unit leaves first.
 fn judge_leaving(
     binder: &mut Binder,
-    (terms, asked): (&MoveTerms, &RequestedMove),
+    terms: &MoveTerms,
+    asked: &RequestedMove,
     at: usize,
     home: NodeId,
 ) -> Result<AcceptedMove, MoveRefusal> {
@@ -208,7 +209,7 @@ fn judge_leaving(
     let budgets =
         budgets.map_err(|(_, _, detail)| refusal(RejectionReason::DisruptionBudget, true, detail))?;
     let next = ReplicaId::new(ordinal, running.replica.incarnation.saturating_add(1));
-    let hold = hold_target(binder, terms, asked, (at, next), Some(home))?;
+    let hold = hold_target(binder, terms, asked, at, next, Some(home))?;
     let (ordinals, incarnations) = ReplicaId::columns([running.replica]);
     let by = evicted_by(&terms.movement);
     let evict =
@@ -237,7 +238,8 @@ fn hold_target(
     binder: &mut Binder,
     terms: &MoveTerms,
     asked: &RequestedMove,
-    (at, next): (usize, ReplicaId),
+    at: usize,
+    next: ReplicaId,
     home: Option<NodeId>,
 ) -> Result<Hold, MoveRefusal> {
     let RequestedMove { running, to, wanted } = *asked;
@@ -246,9 +248,9 @@ fn hold_target(
     let BinderPicture { cluster, units, quotas, revision: judged, .. } = picture;
     let (unit, index) = (&units[&id], u16::try_from(at).unwrap_or(u16::MAX));
     let asks = UnitAsks::of(cluster, id, unit);
-    let asked = asks.asked(cluster, id, (index, &unit.groups[at]));
+    let asked = asks.asked(cluster, id, index, &unit.groups[at]);
     // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use.
-    let ask = |cluster: &mut Cluster| may_go(cluster, &asked, (next.ordinal, to), wanted, Revision(0));
+    let ask = |cluster: &mut Cluster| may_go(cluster, &asked, next.ordinal, to, wanted, Revision(0));
     // What others have just been placed on there is held for them until that is read.
     let entered = entered_on(cluster, to);
     cluster.lift_holds(&entered);

@@ -75,9 +75,10 @@ impl BinderPicture {
             self.count_rows(record.id, -1);
             self.quotas.leave(payer);
         }
-        let placed =
-            ((queue, payer), self.classes.of(&record.spec), self.classes.id(&record.spec.priority_class));
-        self.units.insert(record.id, Box::new(Unit::new(record, revision, placed, &mut self.cluster)));
+        let priority = self.classes.of(&record.spec);
+        let class = self.classes.id(&record.spec.priority_class);
+        let unit = Unit::new(record, revision, queue, payer, priority, class, &mut self.cluster);
+        self.units.insert(record.id, Box::new(unit));
         // A task group that had a topology may be gone.
         if record.spec.has_terms() || self.cluster.domains().has_terms_of(record.id) {
             let identity = Identity::of(&record.spec);
@@ -133,7 +134,7 @@ impl BinderPicture {
     pub(super) fn apply_rows(&mut self, unit: UnitId, change: &RunChange, revision: Revision, time_ms: i64) {
         let turns = self.cluster.apply_rows(unit, change, revision, time_ms);
         if let Some(known) = self.units.get(&unit) {
-            self.quotas.charge_groups((unit, known), &turns, 1, &self.cluster);
+            self.quotas.charge_groups(unit, known, &turns, 1, &self.cluster);
         }
     }
 
@@ -148,7 +149,7 @@ impl BinderPicture {
     /// not known.
     pub(super) fn count_rows(&mut self, unit: UnitId, sign: i64) {
         if let Some((known, rows)) = self.units.get(&unit).zip(self.cluster.rows(unit)) {
-            self.quotas.charge_groups((unit, known), &GroupDeltas::of(rows), sign, &self.cluster);
+            self.quotas.charge_groups(unit, known, &GroupDeltas::of(rows), sign, &self.cluster);
         }
     }
 

@@ -153,7 +153,8 @@ impl Quotas {
     /// Rows of a unit began or ceased to take room; `sign` -1: the opposite.
     pub(super) fn charge_groups(
         &mut self,
-        (id, unit): (UnitId, &Unit),
+        id: UnitId,
+        unit: &Unit,
         turns: &GroupDeltas,
         sign: i64,
         cluster: &Cluster,
@@ -184,7 +185,8 @@ impl Quotas {
     /// the old incarnation counts and leaves, as what stays.
     pub(super) fn count_movers(
         &mut self,
-        (queue, payer): (QueueIdx, PayerIdx),
+        queue: QueueIdx,
+        payer: PayerIdx,
         need: Need,
         n_returning: u32,
         sign: i64,

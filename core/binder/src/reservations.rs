@@ -77,7 +77,8 @@ impl ReservedSlots {
     pub(super) fn reserve(
         &mut self,
         work: &mut Vec<HoldWork>,
-        (picture, held): (&mut BinderPicture, &mut BinderHolds),
+        picture: &mut BinderPicture,
+        held: &mut BinderHolds,
     ) {
         let has_lost = held.take_lost_slot();
         if self.known.is_empty() && !picture.cluster.has_slots() {
@@ -128,7 +129,7 @@ impl ReservedSlots {
             let there = there.get(spec.name.as_str());
             let is_missing = |slot: &u32| !there.is_some_and(|there| there.contains(slot));
             let missing: Vec<u32> = (0..spec.slots).filter(is_missing).collect();
-            let holds = hold_slots(&spec, &missing, &nodes, (picture, held));
+            let holds = hold_slots(&spec, &missing, &nodes, picture, held);
             self.is_short |= holds.len() < missing.len();
             for holds in holds.chunks(N_PART) {
                 let reservation = (spec.name.clone(), revision);
@@ -203,7 +204,8 @@ fn hold_slots(
     spec: &ReservationSpec,
     missing: &[u32],
     nodes: &[NodeId],
-    (picture, held): (&mut BinderPicture, &mut BinderHolds),
+    picture: &mut BinderPicture,
+    held: &mut BinderHolds,
 ) -> Vec<Arc<Hold>> {
     let mut holds = Vec::new();
     if missing.is_empty() {
@@ -237,7 +239,7 @@ fn hold_slots(
             picture.cluster.put_hold(Arc::clone(&hold));
             // Nobody may take it before it is there.
             picture.cluster.close_slot(hold.id, true);
-            held.begin(Arc::clone(&hold), (QueueIdx::DEFAULT, QueueIdx::DEFAULT.into()), need);
+            held.begin(Arc::clone(&hold), QueueIdx::DEFAULT, QueueIdx::DEFAULT.into(), need);
             holds.push(hold);
             have_more.push(node);
         }

@@ -73,7 +73,10 @@ impl Unit {
     pub(super) fn new(
         record: &UnitRecord,
         revision: Revision,
-        ((queue, payer), priority, class): ((QueueIdx, PayerIdx), Priority, Option<u32>),
+        queue: QueueIdx,
+        payer: PayerIdx,
+        priority: Priority,
+        class: Option<u32>,
         cluster: &mut Cluster,
     ) -> Self {
         let groups = record.spec.task_groups.iter().zip(&record.status.ordinals).map(|(group, ordinals)| {

@@ -122,7 +122,8 @@ impl UnitAsk {
     pub fn of(
         cluster: &Cluster,
         unit: UnitId,
-        (shape, requirements): (ShapeId, &NodeRequirements),
+        shape: ShapeId,
+        requirements: &NodeRequirements,
     ) -> Option<Self> {
         let rules = cluster.domains().rules_of(unit)?;
         // What runs by an earlier record of the unit may have another demand than its template has now.
@@ -270,7 +271,7 @@ impl Ask {
 
     /// Whether what was resolved of the unit's rules about running units is what they are now.
     pub fn has_rules_of_now(&self, cluster: &Cluster, unit: UnitId) -> bool {
-        let now = UnitAsk::of(cluster, unit, (self.shape, &self.requirements));
+        let now = UnitAsk::of(cluster, unit, self.shape, &self.requirements);
         match (&self.unit, now) {
             (Some(known), Some(now)) => known.takers == now.takers && known.rules == now.rules,
             (known, now) => known.is_none() && now.is_none(),

@@ -278,11 +278,11 @@ impl Profile {
     pub fn new(spec: &ProfileSpec) -> Result<Self, ProfileError> {
         if let Some(filters) = &spec.filters {
             let all = FILTERS.iter().map(|filter| filter.name()).collect();
-            check_complete(("filters", "filter"), filters, all)?;
+            check_complete("filters", "filter", filters, all)?;
         }
         if let Some(rules) = &spec.victim_rules {
             let all = VICTIM_RULES.iter().map(|rule| rule.name).collect();
-            check_complete(("victim_rules", "victim rule"), rules, all)?;
+            check_complete("victim_rules", "victim rule", rules, all)?;
         }
         let candidate_sort = candidate_sort(&spec.candidate_sort)?;
         let groupers = Groupers::new(spec.groupers.as_deref())?;
@@ -405,7 +405,8 @@ impl Profile {
 
 /// Refuses a list of plugins that names an unknown one, or leaves out one that the binder checks in any case.
 fn check_complete(
-    (key, kind): (&str, &'static str),
+    key: &str,
+    kind: &'static str,
     names: &[String],
     allowed: Vec<&'static str>,
 ) -> Result<(), ProfileError> {

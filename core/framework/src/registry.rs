@@ -69,7 +69,8 @@ macro_rules! filters {
         #[inline]
         pub fn admit(
             cluster: &Cluster,
-            (ask, concerned): (NodeAsk<'_>, ConcernedFilters),
+            ask: NodeAsk<'_>,
+            concerned: ConcernedFilters,
             node: NodeId,
             has_changed: bool,
         ) -> Result<(), Unfit> {

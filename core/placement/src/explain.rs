@@ -15,7 +15,8 @@ const N_REASONS_MAX: usize = 16;
 /// Orders what the filters said, and finds the nearest miss among the located nodes.
 pub fn summary(
     cluster: &Cluster,
-    (ask, located): (&Ask, NodeBlocks<'_>),
+    ask: &Ask,
+    located: NodeBlocks<'_>,
     counts: BTreeMap<(&'static str, Unfit), u32>,
     nodes: u32,
 ) -> Refusals {

@@ -50,18 +50,13 @@ struct Stay {
 }
 
 impl Site {
-    fn new(
-        cluster: &Cluster,
-        (unit, shape): (UnitId, ShapeId),
-        idx: usize,
-        (priority, now_ms): (i32, i64),
-    ) -> Self {
-        let pool = cluster.shapes().get(shape).pool;
+    fn new(cluster: &Cluster, ask: &GroupAsk, idx: usize, priority: i32, now_ms: i64) -> Self {
+        let pool = cluster.shapes().get(ask.shape).pool;
         let node = NodeId(u32::try_from(idx).unwrap_or(0));
         let mut stays: Vec<_> = cluster
             .occupants(node)
             .iter()
-            .filter(|one| one.unit != unit)
+            .filter(|one| one.unit != ask.unit)
             .filter_map(|one| {
                 let row = cluster.rows(one.unit)?.row(one.ordinal);
                 let is_below = one.pool == pool && one.priority.is_some_and(|below| below < priority);
@@ -82,7 +77,7 @@ impl Site {
             .collect();
         stays.sort_unstable_by_key(|stay| std::cmp::Reverse(stay.0));
         let stays = stays.into_iter().map(|(_, stay)| stay).collect();
-        Self { trial: Trial::new(cluster, shape, idx), stays, wait_ms: 0 }
+        Self { trial: Trial::new(cluster, ask.shape, idx), stays, wait_ms: 0 }
     }
 
     /// Lets them leave until there is room; how long that takes.
@@ -125,8 +120,7 @@ pub fn choose(cluster: &Cluster, asks: &[GroupAsk], priority: i32, now_ms: i64) 
         let mut order: BTreeSet<(i64, usize)> = BTreeSet::new();
         for &idx in &ask.nodes {
             let known = taken.get(&idx).cloned();
-            let mut site =
-                known.unwrap_or_else(|| Site::new(cluster, (ask.unit, ask.shape), idx, (priority, now_ms)));
+            let mut site = known.unwrap_or_else(|| Site::new(cluster, ask, idx, priority, now_ms));
             if let Some(wait_ms) = site.wait_for(cluster, shape) {
                 order.insert((wait_ms, idx));
                 sites.insert(idx, site);

@@ -192,14 +192,15 @@ impl Placer {
         &mut self,
         cluster: &mut Cluster,
         template: &Template,
-        (id, unit): (UnitId, &UnitSpec),
+        id: UnitId,
+        unit: &UnitSpec,
         spreads: bool,
     ) -> TemplateId {
         let sub_cluster = cluster.demanded_sub_cluster(&template.node_selector);
         let profile = self.profiles.choose(&unit.profile, unit.class, sub_cluster);
         let counts_work = cluster.counts_work() && self.profiles.of(&profile).counts_work();
         let work = if counts_work { WorkKind::of(unit) } else { WorkKind::Neutral };
-        self.templates.intern(cluster, template, unit.pool, (profile, spreads, work), id)
+        self.templates.intern(cluster, template, unit.pool, profile, spreads, work, id)
     }
 
     /// The template of replicas for which a node keeps volumes, `template` being that of the other replicas of their task group. It counts as
@@ -276,7 +277,7 @@ impl Placer {
         let ties = mix_unit(self.seed, unit);
         if self.templates.get(template).ask.unit().is_some() {
             // What others placed counts on other nodes as well.
-            self.rate_all(cluster, template, (ties, wanted));
+            self.rate_all(cluster, template, ties, wanted);
         }
         if let Some(choice) = self.best(cluster, template, ties) {
             let candidates = &mut self.templates.get_mut(template).candidates;
@@ -297,7 +298,7 @@ impl Placer {
     }
 
     /// Rates all candidates of a list as of now.
-    fn rate_all(&mut self, cluster: &Cluster, template: TemplateId, (ties, wanted): (u64, usize)) {
+    fn rate_all(&mut self, cluster: &Cluster, template: TemplateId, ties: u64, wanted: usize) {
         let entry = self.templates.get_mut(template);
         let profile = self.profiles.of(&entry.profile);
         Rater { cluster, profile, typical: &self.typical, ties }.rate_again(
@@ -483,7 +484,7 @@ impl Placer {
         if let ProfileChoice::Unknown(name) = &entry.profile {
             let refused = Unfit::Other { reason: self.profiles.unknown(name) };
             counts.insert((WaitReason::Profile.name(), refused), cluster.n_nodes());
-            return crate::explain::summary(cluster, (&entry.ask, None), counts, cluster.n_nodes());
+            return crate::explain::summary(cluster, &entry.ask, None, counts, cluster.n_nodes());
         }
         let may = |node: &NodeId| !self.view.is_confined() || self.view.is_own(node.idx());
         let locator = profile.locator(cluster, &entry.ask);
@@ -503,7 +504,7 @@ impl Placer {
             *counts.entry(refused).or_insert(0) += cluster.n_nodes() - nodes;
             nodes = cluster.n_nodes();
         }
-        crate::explain::summary(cluster, (&entry.ask, located), counts, nodes)
+        crate::explain::summary(cluster, &entry.ask, located, counts, nodes)
     }
 
     /// Without effect on what comes after: for trials.

@@ -50,8 +50,22 @@ pub const N_FAST_DOMAINS: usize = 4;
 /// most.
 const N_ALIKE_MAX: usize = 6;
 
-/// Victims of decisions under way, and what the decision has already that a search is for.
-type Leaving<'a> = (&'a FxHashSet<(UnitId, u32)>, &'a SoFar);
+/// Says for which replicas a search looks for victims, and what it has to respect.
+#[derive(Clone, Copy, Debug)]
+pub struct VictimQuery<'a> {
+    /// The unit that looks for room.
+    pub seeker: &'a Seeker,
+    /// What each of its replicas takes.
+    pub shape: ShapeId,
+    /// What the seeker's queue may claim for all that it asks; `None` while no queue guarantees anything.
+    pub rights: Option<&'a Rights<'a>>,
+    /// Victims of decisions under way.
+    pub claimed: &'a FxHashSet<(UnitId, u32)>,
+    /// What the decision has already that the search is for.
+    pub so_far: &'a SoFar,
+    /// Holds that may be taken over.
+    pub lent: &'a Lent,
+}
 
 /// What a node costs; the least is taken. Field order is the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,22 +113,21 @@ fn search(
     nodes: impl IntoIterator<Item = usize>,
     wanted: usize,
 ) -> Found {
-    let (by, preference) = ((rights, &Lent::default()), &Preference::default());
-    search_lent(cluster, seeker, (claimed, &SoFar::default()), by, shape, (nodes, wanted), preference)
+    let (so_far, lent) = (&SoFar::default(), &Lent::default());
+    let query = VictimQuery { seeker, shape, rights, claimed, so_far, lent };
+    search_lent(cluster, &query, nodes, wanted, &Preference::default())
 }
 
-/// The same where some holds may be taken over, on some nodes for `wanted` replicas, beside what the decision has `so_far`.
+/// The same where some holds may be taken over, beside what the decision has so far.
 pub fn search_lent(
     cluster: &mut Cluster,
-    seeker: &Seeker,
-    claimed: Leaving<'_>,
-    (rights, lent): (Option<&Rights<'_>>, &Lent),
-    shape: ShapeId,
-    (nodes, wanted): (impl IntoIterator<Item = usize>, usize),
+    query: &VictimQuery<'_>,
+    nodes: impl IntoIterator<Item = usize>,
+    wanted: usize,
     preference: &Preference<'_>,
 ) -> Found {
     cluster.keep_occupants();
-    let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, lent), shape);
+    let mut plan = VictimPlan::new(cluster, query);
     preference.fill(&mut plan, nodes, wanted);
     plan.found()
 }
@@ -130,16 +143,9 @@ pub struct Full<'a> {
 }
 
 /// The victims in full queues for what has places on nodes without any, and whether enough can leave.
-pub fn relieve(
-    cluster: &mut Cluster,
-    (seeker, claimed): (&Seeker, &FxHashSet<(UnitId, u32)>),
-    rights: Option<&Rights<'_>>,
-    shape: ShapeId,
-    full: &Full<'_>,
-) -> (Found, bool) {
+pub fn relieve(cluster: &mut Cluster, query: &VictimQuery<'_>, full: &Full<'_>) -> (Found, bool) {
     cluster.keep_occupants();
-    let (lent, so_far) = (Lent::default(), SoFar::default());
-    let mut plan = VictimPlan::new(cluster, *seeker, (claimed, &so_far), (rights, &lent), shape);
+    let mut plan = VictimPlan::new(cluster, query);
     let is_relieved = plan.relieve(full);
     (plan.found(), is_relieved)
 }
@@ -148,23 +154,22 @@ pub fn relieve(
 /// that have to make room on nodes are of these queues as well, where that is enough. No places if too few can leave.
 pub fn search_full(
     cluster: &mut Cluster,
-    (seeker, claimed): (&Seeker, Leaving<'_>),
-    rights: Option<&Rights<'_>>,
-    shape: ShapeId,
-    (nodes, wanted): (&[usize], usize),
-    (full, preference): (&Full<'_>, &Preference<'_>),
+    query: &VictimQuery<'_>,
+    nodes: &[usize],
+    wanted: usize,
+    full: &Full<'_>,
+    preference: &Preference<'_>,
 ) -> Found {
     cluster.keep_occupants();
-    let lent = Lent::default();
     if let Some(highest) = full.lacks.last() {
-        let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+        let mut plan = VictimPlan::new(cluster, query);
         plan.limit_to_queue(full.quota, highest.queue);
         preference.fill(&mut plan, nodes.iter().copied(), wanted);
         if plan.n_places() >= wanted && plan.relieve(full) {
             return plan.found();
         }
     }
-    let mut plan = VictimPlan::new(cluster, *seeker, claimed, (rights, &lent), shape);
+    let mut plan = VictimPlan::new(cluster, query);
     if plan.relieve(full) {
         preference.fill(&mut plan, nodes.iter().copied(), wanted);
     }

@@ -229,7 +229,8 @@ impl AssignedUnits {
         &mut self,
         mut assigned: Box<AssignedUnit>,
         need: &WaitKey,
-        (refusals, shown): (CountedRefusals, Option<Arc<Refusals>>),
+        refusals: CountedRefusals,
+        shown: Option<Arc<Refusals>>,
         now: Millis,
         templates: &mut Templates,
     ) {

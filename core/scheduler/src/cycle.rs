@@ -87,7 +87,7 @@ impl Scheduler {
         }
         let together = self.picture.together(&mut assigned);
         if assigned.at_maximum {
-            match self.try_at_maximum(assigned, (together, left), now, decisions) {
+            match self.try_at_maximum(assigned, together, left, now, decisions) {
                 Ok(n_tried) => return n_tried,
                 Err(with_room) => match self.try_targets(with_room, decisions) {
                     Ok(n_moved) => return n_moved,
@@ -120,10 +120,10 @@ impl Scheduler {
         if tried.n_placed < together || tried.n_placed == 0 {
             let need = self.need_of(&assigned, together, &tried);
             let Self { picture, search, .. } = self;
-            search.find_victims(picture, &assigned, &need, (together, left), &mut tried, now);
+            search.find_victims(picture, &assigned, &need, together, left, &mut tried, now);
         }
         if tried.n_placed < together || (has_turn && tried.n_placed == 0) {
-            return self.give_up(assigned, tried, (together, has_turn), now, decisions);
+            return self.give_up(assigned, tried, together, has_turn, now, decisions);
         }
         self.decide_placed(assigned, tried, now, decisions)
     }
@@ -150,7 +150,8 @@ impl Scheduler {
         &mut self,
         mut assigned: Box<AssignedUnit>,
         tried: Try,
-        (together, has_turn): (usize, bool),
+        together: usize,
+        has_turn: bool,
         now: Millis,
         decisions: &mut Vec<Decision>,
     ) -> usize {
@@ -315,7 +316,7 @@ impl Scheduler {
             ..WaitKey::together(&picture.placer.templates, &assigned, together, queue)
         };
         if tried.n_placed < together && whole.gathers {
-            search.find_victims(picture, &assigned, &need, (together, left), &mut tried, now);
+            search.find_victims(picture, &assigned, &need, together, left, &mut tried, now);
         }
         let n_tried = tried.n_placed;
         let mut refusals = None;
@@ -343,7 +344,8 @@ impl Scheduler {
     fn try_at_maximum(
         &mut self,
         mut assigned: Box<AssignedUnit>,
-        (together, left): (usize, usize),
+        together: usize,
+        left: usize,
         now: Millis,
         decisions: &mut Vec<Decision>,
     ) -> Result<usize, Box<AssignedUnit>> {
@@ -354,7 +356,7 @@ impl Scheduler {
             assigned.at_maximum = false;
             return Err(assigned);
         }
-        match search.relieve_queues(picture, &assigned, (together, left), &lacks) {
+        match search.relieve_queues(picture, &assigned, together, left, &lacks) {
             Ok(tried) => {
                 let n_tried = tried.n_placed;
                 in_flight.decide(picture, &mut assigned, tried, decisions);
@@ -410,7 +412,7 @@ impl Scheduler {
         if assigned.is_called {
             search.times.on_call_failed(now);
         }
-        units.park(assigned, need, (refusals, shown), now, templates);
+        units.park(assigned, need, refusals, shown, now, templates);
     }
 
     /// Why nothing fits, for the first template that failed.

@@ -116,7 +116,7 @@ pub(super) fn try_each(
         }
         picture.cluster.lift_holds(&[*id]);
         let owned = Owned::new();
-        let placement = picture.place_group(assigned, (hold.group, &owned), template, &wanted);
+        let placement = picture.place_group(assigned, &owned, hold.group, template, &wanted);
         let n = placement.ordinals.len();
         let groups = vec![placement];
         if n < wanted.len() {

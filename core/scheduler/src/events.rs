@@ -383,9 +383,9 @@ impl Scheduler {
         units.on_answer(&answered, in_flight, picture, now);
         let revision = outcome.revision;
         if outcome.held {
-            let decided = (decision.unit, decision.spec_revision);
+            let (unit, spec_revision) = (decision.unit, decision.spec_revision);
             in_flight.unread.put_held(revision, decision);
-            self.on_hold_granted(decided, revision);
+            self.on_hold_granted(unit, spec_revision, revision);
             return;
         }
         let is_of_terms =
@@ -405,7 +405,7 @@ impl Scheduler {
 
     /// The binder holds room for a decision on a unit's record since `revision`: its room stays assumed until the hold's
     /// record is read. What was assigned after the hold had ended may come before this answer: then nothing of it has to wait.
-    fn on_hold_granted(&mut self, (unit, spec_revision): (UnitId, Revision), revision: Revision) {
+    fn on_hold_granted(&mut self, unit: UnitId, spec_revision: Revision, revision: Revision) {
         self.forget_read();
         let Self { picture, units, in_flight, .. } = self;
         let is_read = revision <= picture.revision;

@@ -362,7 +362,7 @@ impl Picture {
         let spreads = record.spec.class.spreads() && record.spec.replicas() > 1;
         let groups = (0u16..).zip(&record.spec.task_groups).zip(by_group).map(|((idx, group), wanted)| {
             let template =
-                self.placer.intern(&mut self.cluster, &group.template, (record.id, &record.spec), spreads);
+                self.placer.intern(&mut self.cluster, &group.template, record.id, &record.spec, spreads);
             let mut work = GroupWork::new(idx, template);
             work.add(&wanted);
             work

@@ -141,14 +141,14 @@ fn try_out(
         };
         tried = found;
         let n_placed = tried.n_placed;
-        report_of(picture, assigned, &mut tried, (together, n_placed), n_all)
+        report_of(picture, assigned, &mut tried, together, n_placed, n_all)
     } else {
         let quota = n_in_queue.min(n_all);
         tried = picture.place(assigned, quota);
         if tried.n_placed < quota {
-            search.plan_victims(picture, assigned, (together, quota), &mut tried);
+            search.plan_victims(picture, assigned, together, quota, &mut tried);
         }
-        report_of(picture, assigned, &mut tried, (together, quota), n_all)
+        report_of(picture, assigned, &mut tried, together, quota, n_all)
     };
     if report.unplaced > 0 {
         report.why = why;
@@ -164,7 +164,8 @@ fn report_of(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     tried: &mut Try,
-    (together, quota): (usize, usize),
+    together: usize,
+    quota: usize,
     n_all: usize,
 ) -> PlanReport {
     let Picture { placer, cluster, .. } = picture;

@@ -12,11 +12,8 @@ use godel_domain::{
     pause::Scope,
 };
 use godel_framework::point::Seeker;
-use godel_placement::{
-    place::templates::TemplateId,
-    preempt::{self, Found, Lent, N_VICTIMS_MAX, SoFar},
-};
-use godel_queueing::{Need, QueueIdx};
+use godel_placement::preempt::{self, Found, Lent, N_VICTIMS_MAX, VictimQuery};
+use godel_queueing::QueueIdx;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -40,7 +37,7 @@ use self::{
     maxima::{claimed_needs, portions, still_reaches},
     parts::{PartsIn, find_parts},
     search_times::{SEARCH_EVERY_MS, SearchTimes},
-    so_far::{add_victims, back, may_take},
+    so_far::{SoughtReplicas, add_victims, back, may_take},
 };
 
 /// Replicas for which one search looks, a first binding apart: the next ones follow at once.
@@ -67,9 +64,15 @@ pub(super) struct PreemptionSearch {
     /// Counts what might let a search find somebody.
     change_count: u64,
     last: Millis,
+    n_tried: u64,
+    counters: SearchCounters,
+}
+
+/// Counts what searches came to, which a plan must not change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SearchCounters {
     /// A failed search spared somebody because of a disruption budget.
     is_kept_by_budget: bool,
-    n_tried: u64,
     n_victims: u64,
     n_loops: u64,
 }
@@ -96,10 +99,8 @@ impl PreemptionSearch {
             failed: FxHashMap::default(),
             change_count: 0,
             last: Millis(0),
-            is_kept_by_budget: false,
             n_tried: 0,
-            n_victims: 0,
-            n_loops: 0,
+            counters: SearchCounters::default(),
         }
     }
 
@@ -110,21 +111,20 @@ impl PreemptionSearch {
 
     /// Running units that decisions have leave.
     pub(super) fn n_victims(&self) -> u64 {
-        self.n_victims
+        self.counters.n_victims
     }
 
     /// Units spared because the one that searched had been preempted for them.
     pub(super) fn n_loops(&self) -> u64 {
-        self.n_loops
+        self.counters.n_loops
     }
 
-    /// What a plan must not change.
-    pub(super) fn counters(&self) -> (u64, u64, bool) {
-        (self.n_victims, self.n_loops, self.is_kept_by_budget)
+    pub(super) fn counters(&self) -> SearchCounters {
+        self.counters
     }
 
-    pub(super) fn restore_counters(&mut self, counters: (u64, u64, bool)) {
-        (self.n_victims, self.n_loops, self.is_kept_by_budget) = counters;
+    pub(super) fn restore_counters(&mut self, counters: SearchCounters) {
+        self.counters = counters;
     }
 
     /// Nobody may be made to leave for others.
@@ -229,7 +229,7 @@ impl PreemptionSearch {
 
     /// Some budget allows more than before.
     pub(super) fn on_budget_gain(&mut self, parked: &Parked, now: Millis) {
-        if std::mem::take(&mut self.is_kept_by_budget) && !parked.is_idle() {
+        if std::mem::take(&mut self.counters.is_kept_by_budget) && !parked.is_idle() {
             self.times.search_again_at(now.plus(SEARCH_EVERY_MS));
         }
     }
@@ -258,7 +258,8 @@ impl PreemptionSearch {
         picture: &mut Picture,
         assigned: &AssignedUnit,
         need: &WaitKey,
-        (together, left): (usize, usize),
+        together: usize,
+        left: usize,
         tried: &mut Try,
         now: Millis,
     ) {
@@ -278,7 +279,7 @@ impl PreemptionSearch {
         let seeker = seeker_of(picture, assigned);
         if let Some(level) = required_level(picture, assigned) {
             if let Err(retry_ms) =
-                self.find_in_domain(picture, assigned, &seeker, (together, left), &level, tried)
+                self.find_in_domain(picture, assigned, &seeker, together, left, &level, tried)
             {
                 self.note_failed(need, &seeker, retry_ms, now);
             }
@@ -286,7 +287,7 @@ impl PreemptionSearch {
         }
         if let Some(rules) = rules_of_parts(picture, assigned) {
             let parts = PartsIn { together, within: None, is_full: false };
-            if let Err(retry_ms) = find_parts(self, picture, (assigned, &rules), &seeker, parts, tried) {
+            if let Err(retry_ms) = find_parts(self, picture, assigned, &rules, &seeker, parts, tried) {
                 self.note_failed(need, &seeker, retry_ms, now);
             }
             return;
@@ -298,7 +299,7 @@ impl PreemptionSearch {
             _ => missing,
         };
         for wanted in portions(picture, assigned, missing, wanted) {
-            let retry_ms = match self.find_for(picture, assigned, &seeker, (missing, wanted), tried) {
+            let retry_ms = match self.find_for(picture, assigned, &seeker, missing, wanted, tried) {
                 Ok(()) => return,
                 Err(retry_ms) => retry_ms,
             };
@@ -316,7 +317,8 @@ impl PreemptionSearch {
         &mut self,
         picture: &mut Picture,
         assigned: &AssignedUnit,
-        (together, quota): (usize, usize),
+        together: usize,
+        quota: usize,
         tried: &mut Try,
     ) {
         if self.is_off() || !may_outrank(picture, assigned.queue, assigned.priority()) {
@@ -330,12 +332,12 @@ impl PreemptionSearch {
         let seeker = seeker_of(picture, assigned);
         if let Some(level) = required_level(picture, assigned) {
             // Where nobody is found, nothing is placed.
-            let _ = self.find_in_domain(picture, assigned, &seeker, (together, quota), &level, tried);
+            let _ = self.find_in_domain(picture, assigned, &seeker, together, quota, &level, tried);
             return;
         }
         if let Some(rules) = rules_of_parts(picture, assigned) {
             let parts = PartsIn { together, within: None, is_full: false };
-            if find_parts(self, picture, (assigned, &rules), &seeker, parts, tried).is_err() {
+            if find_parts(self, picture, assigned, &rules, &seeker, parts, tried).is_err() {
                 // What has places without anybody leaving keeps them.
                 *tried = picture.place_with(assigned, &Owned::new(), quota);
             }
@@ -345,7 +347,7 @@ impl PreemptionSearch {
         let wanted = quota.saturating_sub(tried.n_placed).min(N_SOUGHT_MAX).max(missing);
         let had_some = tried.n_placed > 0;
         for wanted in portions(picture, assigned, missing, wanted) {
-            if self.find_for(picture, assigned, &seeker, (missing, wanted), tried).is_ok() || missing > 0 {
+            if self.find_for(picture, assigned, &seeker, missing, wanted, tried).is_ok() || missing > 0 {
                 return;
             }
             if had_some && tried.groups.is_empty() {
@@ -364,7 +366,8 @@ impl PreemptionSearch {
         picture: &mut Picture,
         assigned: &AssignedUnit,
         seeker: &Seeker,
-        (missing, wanted): (usize, usize),
+        missing: usize,
+        wanted: usize,
         tried: &mut Try,
     ) -> Result<(), Option<i64>> {
         let mut preemption = Preemption::default();
@@ -390,15 +393,22 @@ impl PreemptionSearch {
                 tried.groups.len() - 1
             });
             for pending in pending.chunks(if one_by_one { 1 } else { pending.len() }) {
-                let needs = claimed_needs(picture, assigned, tried, (group, pending.len()));
+                let needs = claimed_needs(picture, assigned, tried, group, pending.len());
                 reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
-                let (on, asked) = ((assigned.queue, &needs[..]), (work.template, pending.len()));
                 let placed = tried.groups.iter().filter(|placement| placement.group == group);
                 let so_far = may_take(&picture.cluster, &preemption, group, placed);
-                let found = self.search(picture, seeker, on, asked, (&preemption, &so_far));
+                let sought = SoughtReplicas {
+                    template: work.template,
+                    n: pending.len(),
+                    queue: assigned.queue,
+                    needs: &needs,
+                    preemption: &preemption,
+                    so_far: &so_far,
+                };
+                let found = self.search(picture, seeker, &sought);
                 n_searches += 1;
-                self.n_loops += found.n_loops as u64;
-                self.is_kept_by_budget |= found.is_kept;
+                self.counters.n_loops += found.n_loops as u64;
+                self.counters.is_kept_by_budget |= found.is_kept;
                 n_loops += found.n_loops;
                 retry_ms = retry_ms.into_iter().chain(found.retry_ms).min();
                 let n = found.places.len();
@@ -426,73 +436,58 @@ impl PreemptionSearch {
         tried.n_placed += n_found;
         preemption.nodes.sort_unstable();
         preemption.others.sort_unstable();
-        self.n_victims += preemption.n_victims() as u64;
+        self.counters.n_victims += preemption.n_victims() as u64;
         tried.claim = if preemption.is_empty() { Claim::FreeRoom } else { preemption.into() };
         Ok(())
     }
 
     /// Looks without masters of applications everywhere, and once more with them where too few of the others would leave.
-    fn search(
-        &self,
-        picture: &mut Picture,
-        seeker: &Seeker,
-        on: (QueueIdx, &[Need]),
-        asked: (TemplateId, usize),
-        before: (&Preemption, &SoFar),
-    ) -> Found {
-        let of_others = self.search_as(picture, &seeker.sparing_masters(), on, asked, before);
-        if of_others.places.len() >= asked.1 || !of_others.is_master_spared {
+    fn search(&self, picture: &mut Picture, seeker: &Seeker, sought: &SoughtReplicas<'_>) -> Found {
+        let of_others = self.search_as(picture, &seeker.sparing_masters(), sought);
+        if of_others.places.len() >= sought.n || !of_others.is_master_spared {
             return of_others;
         }
-        let of_all = self.search_as(picture, seeker, on, asked, before);
+        let of_all = self.search_as(picture, seeker, sought);
         if of_all.places.len() > of_others.places.len() { of_all } else { of_others }
     }
 
     /// Own nodes first, if that is how nodes are split, then all. Where too few would leave, what is held for units of lower
     /// rank is room too, but on nodes of which the decision takes some over already.
-    fn search_as(
-        &self,
-        picture: &mut Picture,
-        seeker: &Seeker,
-        (queue, needs): (QueueIdx, &[Need]),
-        (template, n): (TemplateId, usize),
-        (preemption, so_far): (&Preemption, &SoFar),
-    ) -> Found {
-        let claimed = (&self.claimed, so_far);
+    fn search_as(&self, picture: &mut Picture, seeker: &Seeker, sought: &SoughtReplicas<'_>) -> Found {
+        let SoughtReplicas { template, n, queue, needs, preemption, so_far } = *sought;
+        let (claimed, taken) = (&self.claimed, &self.taken);
         let Picture { placer, cluster, shares, .. } = picture;
         let shape = placer.templates.get(template).ask.shape();
         let rights = shares.rights(queue, needs);
         let pays = |hold: &Hold| shares.pays_for(hold.id);
-        let beside = match self.taken.is_empty() {
+        let beside = match taken.is_empty() {
             true => Lent::default(),
-            false => preempt::beside(cluster, rights.as_ref(), pays, (&self.taken, &self.claimed)),
+            false => preempt::beside(cluster, rights.as_ref(), pays, taken, claimed),
         };
-        let by = (rights.as_ref(), &beside);
+        let query = VictimQuery { seeker, shape, rights: rights.as_ref(), claimed, so_far, lent: &beside };
         // Where masters leave, the own nodes were not enough without them.
         if placer.view.is_preferred() && seeker.spares_masters {
             let own = placer.with_room_aside(cluster, template, true);
             let preference = placer.preference(template, seeker.unit);
-            let found = preempt::search_lent(cluster, seeker, claimed, by, shape, (own, n), &preference);
+            let found = preempt::search_lent(cluster, &query, own, n, &preference);
             if found.places.len() >= n {
                 return found;
             }
         }
         let all = placer.with_room_aside(cluster, template, false);
         let preference = placer.preference(template, seeker.unit);
-        let found = preempt::search_lent(cluster, seeker, claimed, by, shape, (all, n), &preference);
+        let found = preempt::search_lent(cluster, &query, all, n, &preference);
         if found.places.len() >= n || !cluster.has_claims_below(None) {
             return found;
         }
         let nodes: Vec<NodeId> = preemption.nodes.iter().map(|on| on.node).collect();
-        let except = (&nodes[..], &self.taken, &self.claimed);
-        let lent = preempt::lendable(cluster, seeker, rights.as_ref(), pays, except);
+        let lent = preempt::lendable(cluster, seeker, rights.as_ref(), pays, &nodes, taken, claimed);
         if lent.is_empty() {
             return found;
         }
         let all = placer.with_room_aside(cluster, template, false);
-        let with_lent = (rights.as_ref(), &lent);
         let preference = placer.preference(template, seeker.unit);
-        let more = preempt::search_lent(cluster, seeker, claimed, with_lent, shape, (all, n), &preference);
+        let more = preempt::search_lent(cluster, &VictimQuery { lent: &lent, ..query }, all, n, &preference);
         if more.places.len() > found.places.len() { more } else { found }
     }
 

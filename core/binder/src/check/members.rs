@@ -52,7 +52,8 @@ pub(super) fn with_placed(
 pub(super) fn wanted(
     unit: &Unit,
     cluster: &Cluster,
-    (requeues, read): (&Requeues, Revision),
+    requeues: &Requeues,
+    read: Revision,
     decision: &Decision,
     members: PlacedReplicas,
     refused: &mut RejectionList,

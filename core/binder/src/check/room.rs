@@ -28,7 +28,7 @@ pub(crate) struct UnitAsks(SmallVec<[Option<UnitAsk>; 1]>);
 impl UnitAsks {
     pub(crate) fn of(cluster: &Cluster, id: UnitId, unit: &Unit) -> Self {
         let groups = if cluster.has_terms() { &unit.groups[..] } else { &[] };
-        let ask = |group: &KnownGroup| UnitAsk::of(cluster, id, (group.shape, group.on_node().requirements));
+        let ask = |group: &KnownGroup| UnitAsk::of(cluster, id, group.shape, group.on_node().requirements);
         Self(groups.iter().map(ask).collect())
     }
 
@@ -37,7 +37,8 @@ impl UnitAsks {
         &'a self,
         cluster: &Cluster,
         unit: UnitId,
-        (idx, group): (u16, &'a KnownGroup),
+        idx: u16,
+        group: &'a KnownGroup,
     ) -> Asked<'a> {
         let about_units = self.0.get(usize::from(idx)).and_then(Option::as_ref);
         let on_node = NodeAsk { unit: about_units, daemon: cluster.daemon(unit), ..group.on_node() };
@@ -72,14 +73,14 @@ pub(super) fn take_room(
     for of_group in members.chunk_by(|a, b| a.group == b.group) {
         let placement = &decision.groups[of_group[0].group];
         let group = &unit.groups[usize::from(placement.group)];
-        let asked = asks.asked(cluster, decision.unit, (placement.group, group));
+        let asked = asks.asked(cluster, decision.unit, placement.group, group);
         for &member in of_group {
             let id = RunningUnitId { unit: decision.unit, replica: placement.replica(member.idx) };
             let node = placement.nodes[member.idx];
             let ordinal = id.replica.ordinal;
             if !owned.is_empty()
                 && let Some((slot, allocation)) = cluster.slot_on(owned, group.shape, node)
-                && may_stand(cluster, &asked, (ordinal, node), decision.nodes_as_of).is_ok()
+                && may_stand(cluster, &asked, ordinal, node, decision.nodes_as_of).is_ok()
             {
                 cluster.assume(id, group.shape, node, allocation);
                 cluster.occupy(slot, id);
@@ -93,11 +94,11 @@ pub(super) fn take_room(
                 cluster.lift_holds(&entered);
                 moved = Some(entered);
             }
-            let mut may = may_go(cluster, &asked, (ordinal, node), member.allocation, decision.nodes_as_of);
+            let mut may = may_go(cluster, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
             let enters =
                 may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
             if enters {
-                may = may_go(cluster, &asked, (ordinal, node), member.allocation, decision.nodes_as_of);
+                may = may_go(cluster, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
             }
             match may {
                 Ok(allocation) => {
@@ -149,14 +150,16 @@ pub(super) struct TakenQuota {
 /// possible count. Those that move come before all others, whatever the maxima are by now: they counted before.
 pub(super) fn take_quota(
     unit: &Unit,
-    (quotas, cluster): (&mut Quotas, &mut Cluster),
-    (decision, movers): (&Decision, &[(HoldId, ReplicaId)]),
+    quotas: &mut Quotas,
+    cluster: &mut Cluster,
+    decision: &Decision,
+    movers: &[(HoldId, ReplicaId)],
     accepted: &mut PlacedReplicas,
     refused: &mut RejectionList,
 ) -> TakenQuota {
     let mut taken = TakenQuota { needs: GroupNeeds::new(), full: None };
     if movers.is_empty() {
-        take_by_maxima(unit, (quotas, cluster), decision, (accepted, refused), &mut taken);
+        take_by_maxima(unit, quotas, cluster, decision, accepted, refused, &mut taken);
         return taken;
     }
     let moves = |member: &PlacedReplica| {
@@ -172,7 +175,7 @@ pub(super) fn take_quota(
         quotas.add_need(unit.payer, need);
         taken.needs.push((group, need));
     }
-    take_by_maxima(unit, (quotas, cluster), decision, (&mut others, refused), &mut taken);
+    take_by_maxima(unit, quotas, cluster, decision, &mut others, refused, &mut taken);
     others.extend(moving);
     others.sort_unstable_by_key(|member| (member.group, member.idx));
     *accepted = others;
@@ -182,13 +185,15 @@ pub(super) fn take_quota(
 /// The same without those that move.
 fn take_by_maxima(
     unit: &Unit,
-    (quotas, cluster): (&mut Quotas, &mut Cluster),
+    quotas: &mut Quotas,
+    cluster: &mut Cluster,
     decision: &Decision,
-    (accepted, refused): (&mut PlacedReplicas, &mut RejectionList),
+    accepted: &mut PlacedReplicas,
+    refused: &mut RejectionList,
     taken: &mut TakenQuota,
 ) {
     if accepted.first().map(|member| member.group) == accepted.last().map(|member| member.group) {
-        let n_fit = take_group(unit, (quotas, cluster), (decision, accepted), refused, taken);
+        let n_fit = take_group(unit, quotas, cluster, decision, accepted, refused, taken);
         accepted.truncate(n_fit);
         return;
     }
@@ -216,7 +221,7 @@ fn take_by_maxima(
     let mut kept = PlacedReplicas::new();
     let beyond = groups.into_iter().map(|group| &group[least(group)..]);
     for group in minima.into_iter().chain(beyond).filter(|group| !group.is_empty()) {
-        let n_fit = take_group(unit, (quotas, cluster), (decision, group), refused, taken);
+        let n_fit = take_group(unit, quotas, cluster, decision, group, refused, taken);
         kept.extend_from_slice(&group[..n_fit]);
     }
     kept.sort_unstable_by_key(|member| (member.group, member.idx));
@@ -226,8 +231,10 @@ fn take_by_maxima(
 /// Takes for those of one group as many as fit, and refuses the rest.
 fn take_group(
     unit: &Unit,
-    (quotas, cluster): (&mut Quotas, &mut Cluster),
-    (decision, members): (&Decision, &[PlacedReplica]),
+    quotas: &mut Quotas,
+    cluster: &mut Cluster,
+    decision: &Decision,
+    members: &[PlacedReplica],
     refused: &mut RejectionList,
     taken: &mut TakenQuota,
 ) -> usize {
@@ -267,11 +274,12 @@ pub(crate) struct Asked<'a> {
 pub(crate) fn may_go(
     cluster: &Cluster,
     asked: &Asked<'_>,
-    (ordinal, node): (u32, NodeId),
+    ordinal: u32,
+    node: NodeId,
     wanted: Allocation,
     nodes_as_of: Revision,
 ) -> Result<Allocation, Unfit> {
-    may_stand(cluster, asked, (ordinal, node), nodes_as_of)?;
+    may_stand(cluster, asked, ordinal, node, nodes_as_of)?;
     cluster.fits(asked.on_node.shape, node)?;
     cluster.grant(asked.on_node.shape, node, wanted)
 }
@@ -280,7 +288,8 @@ pub(crate) fn may_go(
 pub(crate) fn may_stand(
     cluster: &Cluster,
     asked: &Asked<'_>,
-    (ordinal, node): (u32, NodeId),
+    ordinal: u32,
+    node: NodeId,
     nodes_as_of: Revision,
 ) -> Result<(), Unfit> {
     if let Some(ask) = asked.on_node.unit.filter(|ask| ask.rules.has_parts()) {
@@ -293,18 +302,19 @@ pub(crate) fn may_stand(
         ask.volume_node = cluster.last_node(asked.unit, ordinal);
     }
     let has_changed = cluster.changed_at(node) > nodes_as_of;
-    godel_framework::admit(cluster, (ask, asked.concerned), node, has_changed)
+    godel_framework::admit(cluster, ask, asked.concerned, node, has_changed)
 }
 
 /// The same for a replica that may have a target: its target is not in its own way.
 pub(super) fn may_stand_anew(
     cluster: &mut Cluster,
     asked: &Asked<'_>,
-    (id, node): (RunningUnitId, NodeId),
+    id: RunningUnitId,
+    node: NodeId,
     nodes_as_of: Revision,
 ) -> Result<(), Unfit> {
     let is_lifted = cluster.lift_target(id);
-    let may = may_stand(cluster, asked, (id.replica.ordinal, node), nodes_as_of);
+    let may = may_stand(cluster, asked, id.replica.ordinal, node, nodes_as_of);
     if is_lifted {
         cluster.put_down_target();
     }

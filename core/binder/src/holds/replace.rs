@@ -200,7 +200,8 @@ impl<'a> ClaimCheck<'a> {
         &self,
         seeker: &Seeker,
         rights: Option<&Rights<'_>>,
-        (decision, preemption): (&Decision, &Preemption),
+        decision: &Decision,
+        preemption: &Preemption,
         tally: &mut QueueTally,
     ) -> Result<TakenOver, Not> {
         let mut taken = TakenOver::default();
@@ -233,7 +234,7 @@ impl<'a> ClaimCheck<'a> {
         owners.sort_unstable();
         for (owner, node) in owners {
             self.with_the_rest(owner, &mut taken.ids);
-            self.outranks_owner(seeker, rights, (owner, node), &taken.ids, tally).map_err(Not::Wrong)?;
+            self.outranks_owner(seeker, rights, owner, node, &taken.ids, tally).map_err(Not::Wrong)?;
         }
         taken.ids.sort_unstable();
         for (victims, from) in taken.by_place.values_mut() {
@@ -296,7 +297,8 @@ impl<'a> ClaimCheck<'a> {
         &self,
         seeker: &Seeker,
         rights: Option<&Rights<'_>>,
-        (owner, node): (UnitId, NodeId),
+        owner: UnitId,
+        node: NodeId,
         ids: &[HoldId],
         tally: &mut QueueTally,
     ) -> Result<(), Wrong> {
@@ -314,7 +316,7 @@ impl<'a> ClaimCheck<'a> {
         let Some(first) = of_owner().max_by_key(|kept| kept.hold.priority) else { return Ok(()) };
         let queue: QueueIdx = first.queue;
         let refused = |reason, why: &str| Err((reason, node, format!("what is held for unit {owner} {why}")));
-        match may_take_over(&self.picture.cluster, seeker, &first.hold, rights, (queue, &takes), tally) {
+        match may_take_over(&self.picture.cluster, seeker, &first.hold, rights, queue, &takes, tally) {
             Ok(()) => Ok(()),
             Err(TakeoverRefusal::NotForOthers) => refused(RejectionReason::VictimGone, "is not for others"),
             Err(TakeoverRefusal::Rank) => {

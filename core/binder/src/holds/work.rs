@@ -53,7 +53,8 @@ impl BinderHolds {
     /// reservations.
     pub(crate) fn take_work(
         &mut self,
-        (picture, under_way): (&mut BinderPicture, &mut UnderWay),
+        picture: &mut BinderPicture,
+        under_way: &mut UnderWay,
         expiries: impl Iterator<Item = i64>,
     ) -> Vec<HoldWork> {
         self.is_stale = false;
@@ -76,7 +77,7 @@ impl BinderHolds {
             }
         }
         let mut work: Vec<HoldWork> = ended.into_iter().map(|(why, ids)| self.end(&ids, why)).collect();
-        let work_of = |(unit, ids): (UnitId, Vec<HoldId>)| self.work_of(unit, &ids, (picture, under_way));
+        let work_of = |(unit, ids): (UnitId, Vec<HoldId>)| self.work_of(unit, &ids, picture, under_way);
         work.extend(by_unit.into_iter().flat_map(work_of));
         work
     }
@@ -85,7 +86,8 @@ impl BinderHolds {
         &mut self,
         unit: UnitId,
         ids: &[HoldId],
-        (picture, under_way): (&mut BinderPicture, &mut UnderWay),
+        picture: &mut BinderPicture,
+        under_way: &mut UnderWay,
     ) -> Vec<HoldWork> {
         if under_way.has_unit(unit) {
             // Looked at again when it is known what becomes of that.
@@ -122,7 +124,7 @@ impl BinderHolds {
         }
         if !ready.is_empty() && terms.is_none_or(|terms| terms.is_reached(&count)) {
             let is_whole = is_first || team.iter().any(|id| ready.contains(id));
-            work.push(self.convert(unit, &ready, is_whole, (picture, under_way)));
+            work.push(self.convert(unit, &ready, is_whole, picture, under_way));
         }
         work
     }
@@ -175,14 +177,15 @@ impl BinderHolds {
         unit: UnitId,
         ids: &[HoldId],
         is_whole: bool,
-        (picture, under_way): (&mut BinderPicture, &mut UnderWay),
+        picture: &mut BinderPicture,
+        under_way: &mut UnderWay,
     ) -> HoldWork {
         let (queue, payer) = (picture.units[&unit].queue, picture.units[&unit].payer);
         let standings = picture.classes.standings(&picture.units[&unit], picture.quotas.path(queue));
         let holds: Vec<Arc<Hold>> = ids.iter().map(|id| Arc::clone(&self.by_id[id].hold)).collect();
         picture.cluster.lift_holds(ids);
         let known: &Unit = &picture.units[&unit];
-        let given = assume_all((unit, known), &holds, &mut picture.cluster);
+        let given = assume_all(unit, known, &holds, &mut picture.cluster);
         let is_bound = |at: &usize| given[*at].iter().all(Option::is_some);
         if !(0..holds.len()).all(|at| is_bound(&at)) {
             for (hold, given) in holds.iter().zip(&given) {
@@ -260,7 +263,8 @@ impl BinderHolds {
 /// Who may not stand beside what is bound may be able to once others of these are there, as replicas that are spread: whoever is refused is
 /// asked again as long as that helps somebody.
 fn assume_all(
-    (id, unit): (UnitId, &Unit),
+    id: UnitId,
+    unit: &Unit,
     holds: &[Arc<Hold>],
     cluster: &mut Cluster,
 ) -> Vec<Vec<Option<Allocation>>> {
@@ -271,13 +275,13 @@ fn assume_all(
         let mut n_more = 0;
         for (hold, given) in holds.iter().zip(&mut given) {
             let group = &unit.groups[usize::from(hold.group)];
-            let asked = asks.asked(cluster, id, (hold.group, group));
+            let asked = asks.asked(cluster, id, hold.group, group);
             let shape = cluster.shape(&hold.demand, hold.pool);
             for (idx, replica) in hold.replicas().enumerate() {
                 if given[idx].is_some() {
                     continue;
                 }
-                let may = may_stand(cluster, &asked, (replica.ordinal, hold.node), AS_JUDGED);
+                let may = may_stand(cluster, &asked, replica.ordinal, hold.node, AS_JUDGED);
                 let fits = may.and_then(|()| cluster.fits(shape, hold.node));
                 let granted = fits.and_then(|()| match hold.allocation(idx) {
                     // Which ones was open until they were free.

@@ -55,8 +55,10 @@ impl MoveJobs {
     pub(super) fn open(
         &mut self,
         id: JobId,
-        (terms, moves): (MoveTerms, Vec<RequestedMove>),
-        (from, read): (Revision, Revision),
+        terms: MoveTerms,
+        moves: Vec<RequestedMove>,
+        from: Revision,
+        read: Revision,
         out: &mut impl BinderOutbox,
     ) {
         let is_full = self.ready.len() + self.waiting.len() + moves.len() > N_WAITING_MAX;

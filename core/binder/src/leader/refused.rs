@@ -100,7 +100,7 @@ impl BinderLeader {
                 }
                 Item::Move { part, accepted } => {
                     move_refused(&mut self.binder, &accepted);
-                    self.retry_move(part, refusal, (offends, at), out);
+                    self.retry_move(part, refusal, offends, at, out);
                 }
             }
         }
@@ -111,7 +111,8 @@ impl BinderLeader {
         &mut self,
         mut part: MovePart,
         refusal: &TxnRefusal,
-        (offends, at): (bool, Revision),
+        offends: bool,
+        at: Revision,
         out: &mut impl BinderOutbox,
     ) {
         let (read, hopeless) = (self.binder.revision(), refusal.reason.is_final());

@@ -29,7 +29,7 @@ pub(super) fn judge(
     let ordinal = next_ordinal(binder, &asked.running)?;
     has_room_in_queue(binder, asked.running, at)?;
     let queue = binder.picture.units.get(&asked.running.unit).map(|unit| unit.queue);
-    let hold = hold_target(binder, terms, asked, (at, ReplicaId::new(ordinal, 0)), None)?;
+    let hold = hold_target(binder, terms, asked, at, ReplicaId::new(ordinal, 0), None)?;
     Ok(AcceptedMove {
         unit: hold.unit,
         unit_revision: hold.spec_revision,

@@ -6,7 +6,7 @@ use godel_domain::{
     decision::{NodeVictims, Preemption},
 };
 use godel_framework::point::Seeker;
-use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, SoFar};
+use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, SoFar, VictimQuery};
 use godel_queueing::Need;
 use proptest::prelude::*;
 use rustc_hash::FxHashSet;
@@ -52,16 +52,9 @@ pub(super) fn claims(
     let queue = quota.queue(&record.spec.queue);
     let need = Need { ask: quota.usage_mut().intern(&demand), n: u32::try_from(members.len()).unwrap() };
     let rights = Rights::new(&quota, queue, &[need]);
-    let (claimed, so_far, rights) = (FxHashSet::default(), SoFar::default(), rights.as_ref());
-    let found = preempt::search_lent(
-        &mut cluster,
-        &seeker,
-        (&claimed, &so_far),
-        (rights, &Lent::default()),
-        shape,
-        (nodes, members.len()),
-        &Preference::default(),
-    );
+    let (claimed, so_far, lent) = (&FxHashSet::default(), &SoFar::default(), &Lent::default());
+    let query = VictimQuery { seeker: &seeker, shape, rights: rights.as_ref(), claimed, so_far, lent };
+    let found = preempt::search_lent(&mut cluster, &query, nodes, members.len(), &Preference::default());
     if found.places.len() < members.len() {
         return None;
     }

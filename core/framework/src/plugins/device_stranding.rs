@@ -59,17 +59,14 @@ impl Score for DeviceStranding {
         }
         let given = place.allocation.devices;
         let n_opened = n_opened(devices, given, &shape.devices);
-        let before = UsableRoom::new(before, devices, (DeviceSet::NONE, &[]));
-        let after = UsableRoom::new(&after, devices, (given, &shape.devices));
+        let before = UsableRoom::new(before, devices, DeviceSet::NONE, &[]);
+        let after = UsableRoom::new(&after, devices, given, &shape.devices);
         let rise = n_opened * OPENED_MILLI + after.stranded(place) - before.stranded(place);
         let score = (SCORE_MAX / 2 - rise.saturating_mul(PER_MILLI)).clamp(0, SCORE_MAX);
         // Work without devices goes to nodes without devices first.
         if shape.devices.is_empty() { score / 2 } else { score }
     }
 }
-
-/// Devices by the class of their model: how many are wholly free, and what is left of each of the others.
-type IdleDevices<'a> = (&'a [(u16, i64)], &'a [(u16, i32)]);
 
 /// What is free on a node: amounts, and devices by the class of their model.
 struct UsableRoom<'a> {
@@ -92,7 +89,7 @@ fn n_opened(devices: &NodeDevices, given: DeviceSet, asks: &[DeviceAsk]) -> i64 
 
 impl<'a> UsableRoom<'a> {
     /// Returns what is free once `free` is left of the amounts and what is asked of the `given` devices is taken.
-    fn new(free: &'a [i64], devices: &NodeDevices, (given, asks): (DeviceSet, &[DeviceAsk])) -> Self {
+    fn new(free: &'a [i64], devices: &NodeDevices, given: DeviceSet, asks: &[DeviceAsk]) -> Self {
         let (mut whole, mut begun): (SmallVec<[(u16, i64); 1]>, SmallVec<_>) = Default::default();
         for (idx, class) in devices.classes.iter().enumerate() {
             let taken = if given.contains(idx) { milli_of(asks, Some(*class)) } else { 0 };
@@ -119,7 +116,7 @@ impl<'a> UsableRoom<'a> {
         for (shape, weight) in place.typical.shapes() {
             let shape = shapes.get(*shape);
             if !shape.devices.is_empty() {
-                sum += weight * (idle - self.usable(shape, (whole, begun)));
+                sum += weight * (idle - self.usable(shape, whole, begun));
             }
         }
         sum / Typical::WEIGHT_SUM
@@ -127,13 +124,13 @@ impl<'a> UsableRoom<'a> {
 
     /// Thousandths that as many of one shape as fit together would take.
     #[inline]
-    fn usable(&self, shape: &Shape, idle: IdleDevices<'_>) -> i64 {
+    fn usable(&self, shape: &Shape, whole: &[(u16, i64)], begun: &[(u16, i32)]) -> i64 {
         if shape.first[0] > self.cpu || shape.first[1] > self.memory || shape.unknown.is_some() {
             return 0;
         }
         let (mut times, mut milli) = (i64::MAX, 0);
         for ask in shape.devices.as_slice() {
-            let (of_ask, milli_of_ask) = times_of(ask, idle);
+            let (of_ask, milli_of_ask) = times_of(ask, whole, begun);
             times = times.min(of_ask);
             milli += milli_of_ask;
         }
@@ -150,7 +147,7 @@ impl<'a> UsableRoom<'a> {
 
 /// How often wholly free and begun devices serve a request, and the thousandths that each time takes.
 #[inline]
-fn times_of(ask: &DeviceAsk, (whole, begun): IdleDevices<'_>) -> (i64, i64) {
+fn times_of(ask: &DeviceAsk, whole: &[(u16, i64)], begun: &[(u16, i32)]) -> (i64, i64) {
     let n_whole: i64 = whole.iter().filter(|(class, _)| ask.accepts(*class)).map(|(_, n)| n).sum();
     if ask.is_whole() {
         let count = i64::from(ask.count.max(1));

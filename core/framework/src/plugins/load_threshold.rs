@@ -71,23 +71,19 @@ impl Filter for LoadThreshold {
         if max_load.is_any() {
             Ok(())
         } else if by_zones(cluster, ask.shape) {
-            check_zones(cluster, (ask.shape, max_load), node)
+            check_zones(cluster, ask.shape, max_load, node)
         } else {
             check_load(cluster, max_load, node)
         }
     }
 }
 
-fn check_zones(
-    cluster: &Cluster,
-    (shape, MaxLoad { cpu, memory }): (ShapeId, MaxLoad),
-    node: NodeId,
-) -> Result<(), Unfit> {
+fn check_zones(cluster: &Cluster, shape: ShapeId, max_load: MaxLoad, node: NodeId) -> Result<(), Unfit> {
     if cluster.has_calm_zones(shape, node.idx()) {
         return Ok(());
     }
-    let limits =
-        [("cpu", cpu), ("memory", memory)].into_iter().filter_map(|(name, percent)| Some((name, percent?)));
+    let limits = [("cpu", max_load.cpu), ("memory", max_load.memory)];
+    let limits = limits.into_iter().filter_map(|(name, percent)| Some((name, percent?)));
     let words: Vec<String> = limits.map(|(name, percent)| format!("{percent} % of {name}")).collect();
     Err(Unfit::Load {
         reason: format!("too few zones of which no more than {} is used", words.join(" and ")),

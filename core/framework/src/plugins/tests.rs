@@ -90,7 +90,7 @@ fn check_standing(cluster: &Cluster, ask: &Ask, template: &Template) {
 /// What the binder says of the node, which asks the filters that concern a replica.
 fn binder_admits(cluster: &Cluster, ask: &Ask, has_changed: bool) -> Result<(), Unfit> {
     let on_node = ask.on_node();
-    admit(cluster, (on_node, concerned(cluster, &on_node)), NODE, has_changed)
+    admit(cluster, on_node, concerned(cluster, &on_node), NODE, has_changed)
 }
 
 /// A plugin by name.

@@ -101,9 +101,12 @@ impl<'a> VictimInput<'a> {
     #[inline]
     pub fn new(
         cluster: &'a Cluster,
-        (seeker, preemptors): (&'a Seeker, &'a [UnitId]),
-        (unit, rows): (UnitId, &'a RunningUnits),
-        (ordinal, row): (u32, &'a RunningUnit),
+        seeker: &'a Seeker,
+        preemptors: &'a [UnitId],
+        unit: UnitId,
+        rows: &'a RunningUnits,
+        ordinal: u32,
+        row: &'a RunningUnit,
         sides: Sides,
     ) -> Self {
         let terms = rows.standing(row.group).map(|terms| &**terms);

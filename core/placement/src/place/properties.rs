@@ -322,7 +322,7 @@ impl PlacerWorld {
         self.cluster.offer(id, &identity, || WantedOrdinals::of(record));
         self.cluster.put_work(id, WorkKind::of(spec));
         let spreads = spec.class.spreads() && spec.replicas() > 1;
-        self.placer.intern(&mut self.cluster, &spec.task_groups[0].template, (id, spec), spreads)
+        self.placer.intern(&mut self.cluster, &spec.task_groups[0].template, id, spec, spreads)
     }
 }
 

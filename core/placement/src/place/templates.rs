@@ -54,7 +54,9 @@ impl Templates {
         cluster: &mut Cluster,
         template: &Template,
         pool: Pool,
-        (profile, spreads, work): (ProfileChoice, bool, WorkKind),
+        profile: ProfileChoice,
+        spreads: bool,
+        work: WorkKind,
         unit: UnitId,
     ) -> TemplateId {
         let has_rules = cluster.has_terms() && cluster.domains().rules_of(unit).is_some();
@@ -112,7 +114,7 @@ impl Templates {
             .nowhere(is_nowhere)
             .of_daemon(owner.and_then(|unit| cluster.daemon(unit)))
             .of_unit(
-                owner.and_then(|unit| UnitAsk::of(cluster, unit, (shape, &NodeRequirements::of(template)))),
+                owner.and_then(|unit| UnitAsk::of(cluster, unit, shape, &NodeRequirements::of(template))),
             );
         self.insert(key, profile, ask, alike)
     }

@@ -83,7 +83,8 @@ pub fn may_take_over(
     seeker: &Seeker,
     hold: &Hold,
     rights: Option<&Rights<'_>>,
-    (queue, takes): (QueueIdx, &Amounts),
+    queue: QueueIdx,
+    takes: &Amounts,
     tally: &mut QueueTally,
 ) -> Result<(), TakeoverRefusal> {
     let Some(priority) = hold.priority.filter(|_| hold.is_claim()) else {
@@ -105,7 +106,7 @@ pub fn may_take_over(
     let was_own = all.any(|other| other.is_claim() && other.taken_from.contains(&seeker.unit));
     if was_own
         || hold.taken_from.contains(&seeker.unit)
-        || is_loop(cluster, (seeker.unit, own), hold.unit, rows)
+        || is_loop(cluster, seeker.unit, own, hold.unit, rows)
     {
         return Err(TakeoverRefusal::Loop);
     }
@@ -122,9 +123,11 @@ pub fn lendable(
     seeker: &Seeker,
     rights: Option<&Rights<'_>>,
     pays: impl Fn(&Hold) -> (QueueIdx, Amounts),
-    (nodes, taken, claimed): (&[NodeId], &FxHashSet<HoldId>, &FxHashSet<(UnitId, u32)>),
+    nodes: &[NodeId],
+    taken: &FxHashSet<HoldId>,
+    claimed: &FxHashSet<(UnitId, u32)>,
 ) -> Lent {
-    let mut lent = beside(cluster, rights, &pays, (taken, claimed));
+    let mut lent = beside(cluster, rights, &pays, taken, claimed);
     let mut leaves = lent.tally.take().unwrap_or_default();
     // Of a unit that was never bound the first hold that is taken counts for all: they go together.
     let mut whole: FxHashMap<UnitId, bool> = FxHashMap::default();
@@ -138,7 +141,7 @@ pub fn lendable(
                 takes = all_of(cluster, hold.unit, &pays);
             }
             let mut tally = leaves.clone();
-            let may_take = may_take_over(cluster, seeker, hold, rights, (queue, &takes), &mut tally).is_ok()
+            let may_take = may_take_over(cluster, seeker, hold, rights, queue, &takes, &mut tally).is_ok()
                 && rights.is_none_or(|rights| rights.overdrawn(&tally).is_none());
             if may_take {
                 leaves = tally;
@@ -174,7 +177,8 @@ pub fn beside(
     cluster: &Cluster,
     rights: Option<&Rights<'_>>,
     pays: impl Fn(&Hold) -> (QueueIdx, Amounts),
-    (taken, claimed): (&FxHashSet<HoldId>, &FxHashSet<(UnitId, u32)>),
+    taken: &FxHashSet<HoldId>,
+    claimed: &FxHashSet<(UnitId, u32)>,
 ) -> Lent {
     let mut tally = claimed_tally(cluster, claimed, rights);
     for hold in cluster.claims().into_iter().filter(|hold| taken.contains(&hold.id)) {

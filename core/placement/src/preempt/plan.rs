@@ -17,7 +17,7 @@ use godel_queueing::{QueueIdx, Quota};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{Cost, Found, Lent, N_VICTIMS_MAX, QueueTally, Rights, SoFar, Trial};
+use super::{Cost, Found, Lent, N_VICTIMS_MAX, QueueTally, Rights, SoFar, Trial, VictimQuery};
 
 mod budgets;
 mod candidates;
@@ -84,13 +84,8 @@ pub(super) struct VictimPlan<'a> {
 }
 
 impl<'a> VictimPlan<'a> {
-    pub(super) fn new(
-        cluster: &'a Cluster,
-        seeker: Seeker,
-        (claimed, so_far): (&'a FxHashSet<(UnitId, u32)>, &'a SoFar),
-        (rights, lent): (Option<&'a Rights<'a>>, &'a Lent),
-        shape: ShapeId,
-    ) -> Self {
+    pub(super) fn new(cluster: &'a Cluster, query: &VictimQuery<'a>) -> Self {
+        let VictimQuery { seeker, shape, rights, claimed, so_far, lent } = *query;
         let (mut claimed_on, mut n_claimed) = (FxHashSet::default(), IdMap::default());
         for (unit, ordinal) in claimed {
             let Some(rows) = cluster.rows(*unit) else { continue };
@@ -103,7 +98,7 @@ impl<'a> VictimPlan<'a> {
         let tally = lent.tally.clone().unwrap_or_else(|| claimed_tally(cluster, claimed, rights));
         Self {
             cluster,
-            seeker,
+            seeker: *seeker,
             sort: CandidateSort::default(),
             preemptors: cluster.rows(seeker.unit).map_or(&[], RunningUnits::preemptors),
             claimed,
@@ -304,7 +299,7 @@ impl<'a> VictimPlan<'a> {
         for one in self.cluster.occupants(node) {
             let (Some(priority), Some(rows)) = (one.priority, self.cluster.rows(one.unit)) else { continue };
             let row = rows.row(one.ordinal);
-            if !self.is_candidate((one.unit, one.ordinal), rows, &row) {
+            if !self.is_candidate(one.unit, one.ordinal, rows, &row) {
                 continue;
             }
             items.push(VictimCandidate {
@@ -317,17 +312,17 @@ impl<'a> VictimPlan<'a> {
                 allocation: row.allocation,
                 since: row.bound_time_ms,
                 breaks: false,
-                parts: parts(ask, self.cluster.shapes().get(one.shape), (devices, row.allocation.devices)),
+                parts: parts(ask, self.cluster.shapes().get(one.shape), devices, row.allocation.devices),
             });
         }
         self.in_order(items)
     }
 
     /// Whether a running unit may leave; if so, what matters of its unit is known from now on.
-    fn is_candidate(&mut self, key: (UnitId, u32), rows: &RunningUnits, row: &RunningUnit) -> bool {
-        let (unit, ordinal) = key;
+    fn is_candidate(&mut self, unit: UnitId, ordinal: u32, rows: &RunningUnits, row: &RunningUnit) -> bool {
+        let key = (unit, ordinal);
         let leaves = self.gone.contains(&key) || self.claimed.contains(&key);
-        if leaves || self.below.is_some_and(|below| !relief::is_below(below, rows, row)) {
+        if leaves || self.below.is_some_and(|(quota, queue)| !relief::is_below(quota, queue, rows, row)) {
             return false;
         }
         let candidate =
@@ -395,7 +390,7 @@ impl<'a> VictimPlan<'a> {
         row: &'v RunningUnit,
     ) -> VictimInput<'v> {
         let sides = self.sides(rows, row);
-        VictimInput::new(self.cluster, (&self.seeker, self.preemptors), (unit, rows), (ordinal, row), sides)
+        VictimInput::new(self.cluster, &self.seeker, self.preemptors, unit, rows, ordinal, row, sides)
     }
 
     /// All of a unit with candidates.
@@ -526,9 +521,11 @@ impl<'a> VictimPlan<'a> {
             trial.shift(self.cluster.shapes().get(self.shape), *given, 1);
         }
         let before = trial.clone();
-        let is_others = |key: &(UnitId, u32)| self.claimed.contains(key) && !self.so_far.has(*key);
+        let is_others = |unit: UnitId, ordinal: u32| {
+            self.claimed.contains(&(unit, ordinal)) && !self.so_far.has(unit, ordinal)
+        };
         for one in self.cluster.occupants(node) {
-            if is_others(&(one.unit, one.ordinal))
+            if is_others(one.unit, one.ordinal)
                 && let Some(rows) = self.cluster.rows(one.unit)
             {
                 trial.shift(self.cluster.shapes().get(one.shape), rows.row(one.ordinal).allocation, 1);
@@ -580,7 +577,7 @@ impl<'a> VictimPlan<'a> {
             let Some(rows) = self.cluster.rows(unit) else { continue };
             let row = rows.row(ordinal);
             let member = RunningUnitId::new(unit, ordinal, row.incarnation);
-            if self.so_far.has((unit, ordinal)) {
+            if self.so_far.has(unit, ordinal) {
                 found.freed.extend(nodes.contains(&row.node).then_some(member));
             } else if self.placed.contains_key(&row.node) {
                 found.claims.entry(row.node).or_default().push(member);

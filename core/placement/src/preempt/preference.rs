@@ -91,7 +91,7 @@ impl Preference<'_> {
             && let Some((idx, look)) = looks.cheapest()
         {
             let Some(choice) = settled(plan, &mut looks, idx, look) else { continue };
-            let (idx, choice) = self.preferred(plan, &mut looks, (idx, choice));
+            let (idx, choice) = self.preferred(plan, &mut looks, idx, choice);
             if plan.n_gone() + choice.victims.len() > super::N_VICTIMS_MAX {
                 continue;
             }
@@ -112,13 +112,14 @@ impl Preference<'_> {
         &self,
         plan: &mut VictimPlan<'_>,
         looks: &mut Looks,
-        first: (usize, NodeChoice),
+        idx: usize,
+        choice: NodeChoice,
     ) -> (usize, NodeChoice) {
         if self.scores.is_none() {
-            return first;
+            return (idx, choice);
         }
-        let cost = first.1.cost;
-        let mut alike = vec![first];
+        let cost = choice.cost;
+        let mut alike = vec![(idx, choice)];
         for _ in 0..N_ALIKE_MAX {
             let Some((idx, look)) = looks.cheapest() else { break };
             if !look.cost().is_as_dear(&cost) {

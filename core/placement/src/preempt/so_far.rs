@@ -48,7 +48,7 @@ impl SoFar {
     }
 
     /// Whether a running unit leaves already, and its room may be taken.
-    pub(super) fn has(&self, member: (UnitId, u32)) -> bool {
-        self.leaving.contains_key(&member)
+    pub(super) fn has(&self, unit: UnitId, ordinal: u32) -> bool {
+        self.leaving.contains_key(&(unit, ordinal))
     }
 }

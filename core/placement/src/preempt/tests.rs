@@ -507,10 +507,11 @@ proptest! {
         let expected = naive::search(&cluster, (&claim, &order), shape, wanted);
         let preference = Preference { sort: modes::sort_of(&order), ..Preference::default() };
         let claimed = FxHashSet::default();
-        let by = (rights.as_ref(), &Lent::default());
-        let nodes = (1..cluster.n_indices(), wanted);
-        let found =
-            search_lent(&mut cluster, &SEEKER, (&claimed, &SoFar::default()), by, shape, nodes, &preference);
+        let (so_far, lent) = (&SoFar::default(), &Lent::default());
+        let query =
+            VictimQuery { seeker: &SEEKER, shape, rights: rights.as_ref(), claimed: &claimed, so_far, lent };
+        let nodes = 1..cluster.n_indices();
+        let found = search_lent(&mut cluster, &query, nodes, wanted, &preference);
         let nodes: Vec<u32> = expected.iter().map(|(node, _)| node.0).collect();
         prop_assert_eq!(places(&found), nodes);
         let mut all: Vec<(u64, u32)> =

@@ -243,7 +243,7 @@ impl GatherSearch<'_> {
     }
 
     fn choices(&self, picture: &mut Picture, piece: Piece<'_>) -> Vec<Option<LevelGroup>> {
-        piece.choices(picture, self.assigned, (self.rules, self.within))
+        piece.choices(picture, self.assigned, self.rules, self.within)
     }
 
     /// Chooses nodes for all of a piece in a group of nodes, and assumes them.

@@ -80,7 +80,8 @@ impl<'a> Piece<'a> {
         self,
         picture: &mut Picture,
         assigned: &AssignedUnit,
-        (rules, within): (&UnitRules, Option<LevelGroup>),
+        rules: &UnitRules,
+        within: Option<LevelGroup>,
     ) -> Vec<Option<LevelGroup>> {
         let GroupPart { work, wanted } = self.part;
         let of_group = rules.of_group(work.group).filter(|rules| rules.needs_level());
@@ -113,7 +114,8 @@ pub(super) fn place_in_own_domains(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     rules: &UnitRules,
-    (owned, quota): (&Owned, usize),
+    owned: &Owned,
+    quota: usize,
     within: Option<LevelGroup>,
 ) -> Try {
     let bounds = Bounds { rules, owned, within };
@@ -314,15 +316,16 @@ fn place_there(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     Bounds { rules, owned, .. }: Bounds<'_>,
-    GroupPart { work, wanted }: GroupPart<'_>,
+    part: GroupPart<'_>,
     within: Option<LevelGroup>,
 ) -> GroupPlacement {
+    let GroupPart { work, wanted } = part;
     if let Some(rule) = rules.of_group(work.group).and_then(|rules| rules.segments.as_ref()) {
         let domains = LevelDomains::new(picture, &rule.level, within);
-        return place_one_by_one(picture, assigned, (rule, &domains, owned), work, wanted, &mut 0);
+        return place_one_by_one(picture, assigned, owned, rule, &domains, part, &mut 0);
     }
     look_within(picture, assigned, within);
-    let placed = picture.place_group(assigned, (work.group, owned), work.template, wanted);
+    let placed = picture.place_group(assigned, owned, work.group, work.template, wanted);
     look_within(picture, assigned, None);
     placed
 }

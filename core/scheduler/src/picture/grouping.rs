@@ -33,7 +33,8 @@ impl<'a> Together<'a> {
     pub(super) fn of_unit(
         picture: &Picture,
         assigned: &AssignedUnit,
-        (rules, owned): (&'a UnitRules, &Owned),
+        rules: &'a UnitRules,
+        owned: &Owned,
         together: usize,
     ) -> Option<Self> {
         let template = assigned.groups.first()?.template;
@@ -110,7 +111,8 @@ fn wanted(picture: &Picture, template: TemplateId, n: usize) -> (ShapeId, u32) {
 /// Returns the levels of topology keys by which replicas with these keys are placed, the narrowest first.
 pub(super) fn levels_of_keys(
     picture: &Picture,
-    (unit, template): (UnitId, TemplateId),
+    unit: UnitId,
+    template: TemplateId,
     keys: &TopologyKeys,
 ) -> Vec<TopologyLevel> {
     let together = Together { unit, template, keys, is_plain: false, wanted: SmallVec::new() };

@@ -36,8 +36,8 @@ pub(crate) fn follow_topology(picture: &mut Picture, assigned: &AssignedUnit, tr
         }
         let own = of_group.map(|of_group| &of_group.keys).filter(|keys| !keys.is_empty());
         let Some(work) = assigned.groups.get(usize::from(placement.group)) else { continue };
-        let of = (assigned.unit(), work.template);
-        let levels = levels_of_keys(picture, of, own.unwrap_or(&rules.keys));
+        let keys = own.unwrap_or(&rules.keys);
+        let levels = levels_of_keys(picture, assigned.unit(), work.template, keys);
         let order = order_of(picture, &levels, placement);
         if !order.is_sorted() {
             deal_out(picture, assigned, placement, &order);

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 
 use super::{
     Picture,
-    group_domains::place_in_own_domains,
+    group_domains::{GroupPart, place_in_own_domains},
     segments::{LevelGroup, place_segments},
     topology::{look_within, place_in_group},
 };
@@ -85,8 +85,8 @@ impl Picture {
             && rules.has_parts()
         {
             return match &rules.segments {
-                Some(segments) => place_segments(self, assigned, segments, (owned, quota), within),
-                None => place_in_own_domains(self, assigned, &rules, (owned, quota), within),
+                Some(segments) => place_segments(self, assigned, segments, owned, quota, within),
+                None => place_in_own_domains(self, assigned, &rules, owned, quota, within),
             };
         }
         if within.is_none() {
@@ -101,7 +101,8 @@ impl Picture {
     fn place_groups(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
         let mut tried = Try::default();
         for (work, n) in assigned.minima() {
-            if !self.place_more(assigned, owned, (work, &work.pending()[..n]), &mut tried) {
+            let part = GroupPart { work, wanted: &work.pending()[..n] };
+            if !self.place_more(assigned, owned, part, &mut tried) {
                 // Without that the others are worth nothing.
                 return tried;
             }
@@ -125,7 +126,7 @@ impl Picture {
             };
             let wanted = &wanted[..wanted.len().min(quota.saturating_sub(tried.n_placed))];
             if !wanted.is_empty() {
-                self.place_more(assigned, owned, (work, wanted), tried);
+                self.place_more(assigned, owned, GroupPart { work, wanted }, tried);
             }
         }
     }
@@ -135,10 +136,10 @@ impl Picture {
         &mut self,
         assigned: &AssignedUnit,
         owned: &Owned,
-        (work, wanted): (&GroupWork, &[ReplicaId]),
+        GroupPart { work, wanted }: GroupPart<'_>,
         tried: &mut Try,
     ) -> bool {
-        let placement = self.place_group(assigned, (work.group, owned), work.template, wanted);
+        let placement = self.place_group(assigned, owned, work.group, work.template, wanted);
         let n = placement.ordinals.len();
         let is_placed = n == wanted.len();
         if !is_placed {
@@ -156,7 +157,8 @@ impl Picture {
     pub(crate) fn place_group(
         &mut self,
         assigned: &AssignedUnit,
-        (group, owned): (u16, &Owned),
+        owned: &Owned,
+        group: u16,
         template: TemplateId,
         wanted: &[ReplicaId],
     ) -> GroupPlacement {
@@ -166,12 +168,10 @@ impl Picture {
         let mut recommended = self.recommended(&recommenders, assigned, owned, template);
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());
         for (idx, &replica) in wanted.iter().enumerate() {
-            let own = self.recommended_to(&recommenders, assigned, owned, (template, replica));
-            let how = (owned, template, wanted.len() - idx);
-            let Some(choice) = self.place_one(how, RunningUnitId { unit, replica }, own, &mut recommended)
-            else {
-                break;
-            };
+            let own = self.recommended_to(&recommenders, assigned, owned, template, replica);
+            let (id, left) = (RunningUnitId { unit, replica }, wanted.len() - idx);
+            let choice = self.place_one(owned, template, left, id, own, &mut recommended);
+            let Some(choice) = choice else { break };
             placement.push(replica, choice.node, choice.allocation);
         }
         placement
@@ -181,7 +181,9 @@ impl Picture {
     /// recommended to it, or on the best one. For its own sake it does not count on its target, as it counts there for others.
     fn place_one(
         &mut self,
-        (owned, template, left): (&Owned, TemplateId, usize),
+        owned: &Owned,
+        template: TemplateId,
+        left: usize,
         id: RunningUnitId,
         own: Option<NodeId>,
         recommended: &mut VecDeque<NodeId>,
@@ -250,7 +252,8 @@ impl Picture {
         recommenders: &[&dyn AnyRecommender],
         assigned: &AssignedUnit,
         owned: &Owned,
-        (template, replica): (TemplateId, ReplicaId),
+        template: TemplateId,
+        replica: ReplicaId,
     ) -> Option<NodeId> {
         if recommenders.is_empty() {
             return None;

@@ -9,7 +9,7 @@ use godel_base::ids::{NodeId, ReplicaId};
 use godel_cluster::{GroupRef, NodeGroups, Owned, SegmentRule, TopologyLevel};
 use godel_domain::decision::GroupPlacement;
 
-use super::{Picture, Try, placing::append, topology::look_within};
+use super::{Picture, Try, group_domains::GroupPart, placing::append, topology::look_within};
 use crate::assigned_unit::{AssignedUnit, GroupWork};
 
 /// A group of a level, as [`godel_cluster::Cluster::groups`] numbers levels.
@@ -51,15 +51,16 @@ pub(super) fn place_segments(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     rule: &SegmentRule,
-    (owned, quota): (&Owned, usize),
+    owned: &Owned,
+    quota: usize,
     within: Option<LevelGroup>,
 ) -> Try {
     let domains = LevelDomains::new(picture, &rule.level, within);
     let mut tried = Try::default();
     let mut start = 0;
     let mut place = |picture: &mut Picture, work: &GroupWork, wanted: &[ReplicaId], tried: &mut Try| {
-        let placement =
-            place_one_by_one(picture, assigned, (rule, &domains, owned), work, wanted, &mut start);
+        let part = GroupPart { work, wanted };
+        let placement = place_one_by_one(picture, assigned, owned, rule, &domains, part, &mut start);
         let n = placement.ordinals.len();
         if n < wanted.len() {
             tried.failed.push(work.template);
@@ -116,15 +117,17 @@ pub(crate) fn by_segment<'a>(
 pub(super) fn place_one_by_one(
     picture: &mut Picture,
     assigned: &AssignedUnit,
-    (rule, domains, owned): (&SegmentRule, &LevelDomains, &Owned),
-    work: &GroupWork,
-    wanted: &[ReplicaId],
+    owned: &Owned,
+    rule: &SegmentRule,
+    domains: &LevelDomains,
+    part: GroupPart<'_>,
     start: &mut usize,
 ) -> GroupPlacement {
-    let mut placement = GroupPlacement { group: work.group, ..GroupPlacement::default() };
-    for segment in by_segment(rule, wanted) {
-        let how = (rule, domains, owned);
-        let Some((at, placed)) = place_segment(picture, assigned, how, work, segment, *start) else { break };
+    let mut placement = GroupPlacement { group: part.work.group, ..GroupPlacement::default() };
+    for wanted in by_segment(rule, part.wanted) {
+        let segment = GroupPart { wanted, ..part };
+        let placed = place_segment(picture, assigned, owned, rule, domains, segment, *start);
+        let Some((at, placed)) = placed else { break };
         *start = at;
         append(&mut placement, &placed);
     }
@@ -135,9 +138,10 @@ pub(super) fn place_one_by_one(
 fn place_segment(
     picture: &mut Picture,
     assigned: &AssignedUnit,
-    (rule, domains, owned): (&SegmentRule, &LevelDomains, &Owned),
-    work: &GroupWork,
-    segment: &[ReplicaId],
+    owned: &Owned,
+    rule: &SegmentRule,
+    domains: &LevelDomains,
+    GroupPart { work, wanted: segment }: GroupPart<'_>,
     start: usize,
 ) -> Option<(usize, GroupPlacement)> {
     let ordinals = rule.ordinals(rule.of(segment.first()?.ordinal));
@@ -153,7 +157,7 @@ fn place_segment(
             continue;
         }
         look_within(picture, assigned, Some((domains.level, domains.inside[at])));
-        let placed = picture.place_group(assigned, (work.group, owned), work.template, segment);
+        let placed = picture.place_group(assigned, owned, work.group, work.template, segment);
         look_within(picture, assigned, None);
         if placed.ordinals.len() == segment.len() {
             return Some((at, placed));

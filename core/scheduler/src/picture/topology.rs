@@ -37,15 +37,17 @@ pub(super) fn place_in_group(
         return None;
     }
     let rules = rules.unwrap_or_default();
-    let first = Together::of_unit(picture, assigned, (&rules, owned), together)?;
+    let first = Together::of_unit(picture, assigned, &rules, owned, together)?;
     let levels = first.levels(picture);
-    levels.iter().find_map(|level| place_at_level(picture, assigned, (owned, quota, together), &first, level))
+    levels.iter().find_map(|level| place_at_level(picture, assigned, owned, quota, together, &first, level))
 }
 
 fn place_at_level(
     picture: &mut Picture,
     assigned: &AssignedUnit,
-    (owned, quota, together): (&Owned, usize, usize),
+    owned: &Owned,
+    quota: usize,
+    together: usize,
     first: &Together<'_>,
     level: &GroupLevel,
 ) -> Option<Try> {

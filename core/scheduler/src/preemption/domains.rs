@@ -14,7 +14,7 @@ use godel_framework::{
 };
 
 use super::{
-    PreemptionSearch,
+    PreemptionSearch, SearchCounters,
     parts::{PartsIn, find_parts},
 };
 use crate::{
@@ -35,13 +35,14 @@ impl PreemptionSearch {
         picture: &mut Picture,
         assigned: &AssignedUnit,
         seeker: &Seeker,
-        (together, left): (usize, usize),
+        together: usize,
+        left: usize,
         level: &TopologyLevel,
         tried: &mut Try,
     ) -> Result<(), Option<i64>> {
         picture.undo(assigned.unit(), &std::mem::take(tried).groups);
-        let found = self.cheapest_domain(picture, assigned, (together, level), |search, picture, within| {
-            search.find_in(picture, assigned, seeker, (together, left), within)
+        let found = self.cheapest_domain(picture, assigned, together, level, |search, picture, within| {
+            search.find_in(picture, assigned, seeker, together, left, within)
         });
         let retry_ms = |retries: Vec<Option<i64>>| retries.into_iter().flatten().min();
         *tried = found.map_err(retry_ms)?;
@@ -56,7 +57,8 @@ impl PreemptionSearch {
         &mut self,
         picture: &mut Picture,
         assigned: &AssignedUnit,
-        (together, level): (usize, &TopologyLevel),
+        together: usize,
+        level: &TopologyLevel,
         find_in: impl Fn(&mut Self, &mut Picture, LevelGroup) -> Result<Try, E>,
     ) -> Result<Try, Vec<E>> {
         let (number, groups) = picture.cluster.groups(level);
@@ -86,8 +88,8 @@ impl PreemptionSearch {
                 }
                 Err(failure) => failures.push(failure),
             }
-            let is_kept = self.counters().2;
-            self.restore_counters((counters.0, counters.1, counters.2 || is_kept));
+            let is_kept_by_budget = counters.is_kept_by_budget || self.counters.is_kept_by_budget;
+            self.restore_counters(SearchCounters { is_kept_by_budget, ..counters });
         }
         picture.placer.set_compares(compared);
         let Some((_, group)) = best else { return Err(failures) };
@@ -100,13 +102,14 @@ impl PreemptionSearch {
         picture: &mut Picture,
         assigned: &AssignedUnit,
         seeker: &Seeker,
-        (together, left): (usize, usize),
+        together: usize,
+        left: usize,
         within: LevelGroup,
     ) -> Result<Try, Option<i64>> {
         if let Some(rules) = rules_of_parts(picture, assigned) {
             let mut tried = Try::default();
             let parts = PartsIn { together, within: Some(within), is_full: false };
-            find_parts(self, picture, (assigned, &rules), seeker, parts, &mut tried)?;
+            find_parts(self, picture, assigned, &rules, seeker, parts, &mut tried)?;
             return Ok(tried);
         }
         let mut tried = picture.place_in(assigned, &Owned::new(), left.max(together), Some(within));
@@ -114,7 +117,7 @@ impl PreemptionSearch {
         let missing = together.saturating_sub(tried.n_placed);
         let found = match missing {
             0 => Ok(()),
-            _ => self.find_for(picture, assigned, seeker, (missing, missing), &mut tried),
+            _ => self.find_for(picture, assigned, seeker, missing, missing, &mut tried),
         };
         look_within(picture, assigned, None);
         if let Err(retry_ms) = found {

@@ -11,17 +11,14 @@ use godel_domain::{
     refusals::{RefusalCount, Refusals, WaitReason},
 };
 use godel_framework::point::Seeker;
-use godel_placement::{
-    place::templates::TemplateId,
-    preempt::{self, Found, Full, N_VICTIMS_MAX, SoFar, paid},
-};
+use godel_placement::preempt::{self, Found, Full, Lent, N_VICTIMS_MAX, SoFar, VictimQuery, paid};
 use godel_queueing::{Amounts, Lack, PendingReason, QueueIdx, Quota, sum_of};
 
 use super::{
     PreemptionSearch,
     parts::{PartsIn, find_parts},
     seeker_of,
-    so_far::may_take,
+    so_far::{SoughtReplicas, may_take},
 };
 use crate::{
     assigned_unit::AssignedUnit,
@@ -47,7 +44,8 @@ impl PreemptionSearch {
         &mut self,
         picture: &mut Picture,
         assigned: &AssignedUnit,
-        (together, left): (usize, usize),
+        together: usize,
+        left: usize,
         lacks: &[Lack],
     ) -> Result<Try, usize> {
         // Those that leave already make room enough: that is waited for where it is known.
@@ -97,10 +95,10 @@ impl PreemptionSearch {
             return relieved;
         }
         let Some(level) = required_level(picture, assigned) else {
-            return self.find_places_in_full(picture, assigned, &seeker, (wanted, None));
+            return self.find_places_in_full(picture, assigned, &seeker, wanted, None);
         };
-        let found = self.cheapest_domain(picture, assigned, (wanted, &level), |search, picture, within| {
-            search.find_places_in_full(picture, assigned, &seeker, (wanted, Some(within)))
+        let found = self.cheapest_domain(picture, assigned, wanted, &level, |search, picture, within| {
+            search.find_places_in_full(picture, assigned, &seeker, wanted, Some(within))
         });
         found.map_err(|loops| loops.into_iter().max().unwrap_or(0))
     }
@@ -112,12 +110,13 @@ impl PreemptionSearch {
         picture: &mut Picture,
         assigned: &AssignedUnit,
         seeker: &Seeker,
-        (wanted, within): (usize, Option<LevelGroup>),
+        wanted: usize,
+        within: Option<LevelGroup>,
     ) -> Result<Try, usize> {
         if let Some(rules) = rules_of_parts(picture, assigned) {
             let mut tried = Try::default();
             let parts = PartsIn { together: wanted, within, is_full: true };
-            let found = find_parts(self, picture, (assigned, &rules), seeker, parts, &mut tried);
+            let found = find_parts(self, picture, assigned, &rules, seeker, parts, &mut tried);
             return match found {
                 Ok(()) => Ok(tried),
                 Err(_) => Err(tried.n_loops),
@@ -149,17 +148,23 @@ impl PreemptionSearch {
             let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
             for pending in pending.chunks(if one_by_one { 1 } else { pending.len() }) {
                 let placed = tried.groups.iter().map(|placed| (placed.group, placed.ordinals.len()));
-                let asked = (work.template, pending.len());
                 let of_group = (group, placement.ordinals.len() + pending.len());
                 let needs = picture.needs(assigned, placed.chain([of_group]));
                 reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
                 let placed = tried.groups.iter().filter(|placed| placed.group == group).chain([&placement]);
                 let so_far = may_take(&picture.cluster, &preemption, group, placed);
-                let before = (&preemption, &so_far);
-                let found = self.search_full(picture, seeker, (assigned, &needs), asked, before);
+                let sought = SoughtReplicas {
+                    template: work.template,
+                    n: pending.len(),
+                    queue: assigned.queue,
+                    needs: &needs,
+                    preemption: &preemption,
+                    so_far: &so_far,
+                };
+                let found = self.search_full(picture, seeker, &sought);
                 let (n_found, n_loops) = (found.places.len(), found.n_loops);
                 tried.n_loops += n_loops;
-                self.n_loops += n_loops as u64;
+                self.counters.n_loops += n_loops as u64;
                 let _ = self.take_found(picture, assigned, pending, found, &mut placement, &mut preemption);
                 tried.n_placed += n_found;
                 if n_found < pending.len() {
@@ -184,7 +189,7 @@ impl PreemptionSearch {
         }
         preemption.nodes.sort_unstable();
         preemption.others.sort_unstable();
-        self.n_victims += n_victims as u64;
+        self.counters.n_victims += n_victims as u64;
         tried.claim = preemption.into();
         Ok(tried)
     }
@@ -211,21 +216,24 @@ impl PreemptionSearch {
         let shape = placer.templates.get(assigned.groups[0].template).ask.shape();
         let rights = shares.rights(assigned.queue, &needs);
         let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
+        let (so_far, lent) = (&SoFar::default(), &Lent::default());
+        let (claimed, rights) = (&self.claimed, rights.as_ref());
         let relieve = |cluster: &mut Cluster, seeker: &Seeker| {
-            preempt::relieve(cluster, (seeker, &self.claimed), rights.as_ref(), shape, &full)
+            let query = VictimQuery { seeker, shape, rights, claimed, so_far, lent };
+            preempt::relieve(cluster, &query, &full)
         };
         let mut relieved = relieve(cluster, &seeker.sparing_masters());
         if !relieved.1 && relieved.0.is_master_spared {
             relieved = relieve(cluster, seeker);
         }
         let (found, is_relieved) = relieved;
-        self.n_loops += found.n_loops as u64;
+        self.counters.n_loops += found.n_loops as u64;
         if !is_relieved || found.others.is_empty() {
             picture.undo(assigned.unit(), &tried.groups);
             return Some(Err(found.n_loops));
         }
         self.claim(cluster, &found.others);
-        self.n_victims += found.others.len() as u64;
+        self.counters.n_victims += found.others.len() as u64;
         tried.n_loops = found.n_loops;
         tried.claim = Preemption { others: found.others, ..Preemption::default() }.into();
         Some(Ok(tried))
@@ -236,29 +244,21 @@ impl PreemptionSearch {
         &self,
         picture: &mut Picture,
         seeker: &Seeker,
-        of: (&AssignedUnit, &QueueNeeds),
-        asked: (TemplateId, usize),
-        before: (&Preemption, &SoFar),
+        sought: &SoughtReplicas<'_>,
     ) -> Found {
-        let of_others = self.search_full_as(picture, &seeker.sparing_masters(), of, asked, before);
-        if of_others.places.len() >= asked.1 || !of_others.is_master_spared {
+        let of_others = self.search_full_as(picture, &seeker.sparing_masters(), sought);
+        if of_others.places.len() >= sought.n || !of_others.is_master_spared {
             return of_others;
         }
-        let of_all = self.search_full_as(picture, seeker, of, asked, before);
+        let of_all = self.search_full_as(picture, seeker, sought);
         if of_all.places.len() > of_others.places.len() { of_all } else { of_others }
     }
 
     /// Own nodes first, if that is how nodes are split, then all.
-    fn search_full_as(
-        &self,
-        picture: &mut Picture,
-        seeker: &Seeker,
-        (assigned, needs): (&AssignedUnit, &QueueNeeds),
-        (template, n): (TemplateId, usize),
-        (before, so_far): (&Preemption, &SoFar),
-    ) -> Found {
-        let given = given(picture, assigned.queue, before);
-        let mut lacks = picture.shares.lacks(assigned.queue, needs, &picture.cluster);
+    fn search_full_as(&self, picture: &mut Picture, seeker: &Seeker, sought: &SoughtReplicas<'_>) -> Found {
+        let SoughtReplicas { template, n, queue, needs, preemption, so_far } = *sought;
+        let given = given(picture, queue, preemption);
+        let mut lacks = picture.shares.lacks(queue, needs, &picture.cluster);
         for lack in &mut lacks {
             if let Some((_, given)) = given.iter().find(|(level, _)| *level == lack.queue) {
                 sum_of(&mut lack.amounts, given, -1);
@@ -268,20 +268,21 @@ impl PreemptionSearch {
         let units = units_below(picture, &lacks);
         let Picture { placer, cluster, shares, .. } = picture;
         let shape = placer.templates.get(template).ask.shape();
-        let rights = shares.rights(assigned.queue, needs);
+        let rights = shares.rights(queue, needs);
         let full = Full { quota: shares.quota(), lacks: &lacks, units: &units };
-        let who = (seeker, (&self.claimed, so_far));
+        let (claimed, lent) = (&self.claimed, &Lent::default());
+        let query = VictimQuery { seeker, shape, rights: rights.as_ref(), claimed, so_far, lent };
         if placer.view.is_preferred() && seeker.spares_masters {
             let own: Vec<usize> = placer.with_room_aside(cluster, template, true);
-            let by = (&full, &placer.preference(template, seeker.unit));
-            let found = preempt::search_full(cluster, who, rights.as_ref(), shape, (&own, n), by);
+            let preference = placer.preference(template, seeker.unit);
+            let found = preempt::search_full(cluster, &query, &own, n, &full, &preference);
             if found.places.len() >= n {
                 return found;
             }
         }
         let all: Vec<usize> = placer.with_room_aside(cluster, template, false);
-        let by = (&full, &placer.preference(template, seeker.unit));
-        preempt::search_full(cluster, who, rights.as_ref(), shape, (&all, n), by)
+        let preference = placer.preference(template, seeker.unit);
+        preempt::search_full(cluster, &query, &all, n, &full, &preference)
     }
 }
 
@@ -385,7 +386,8 @@ pub(super) fn claimed_needs(
     picture: &mut Picture,
     assigned: &AssignedUnit,
     tried: &Try,
-    (group, n): (u16, usize),
+    group: u16,
+    n: usize,
 ) -> QueueNeeds {
     if picture.shares.told_apart(assigned.queue).is_none() {
         return QueueNeeds::new();
@@ -399,6 +401,6 @@ pub(super) fn still_reaches(picture: &mut Picture, assigned: &AssignedUnit, trie
     if reach == 0 {
         return true;
     }
-    let needs = claimed_needs(picture, assigned, tried, (0, 0));
+    let needs = claimed_needs(picture, assigned, tried, 0, 0);
     picture.shares.rights(assigned.queue, &needs).is_some_and(|rights| rights.reach() & reach == reach)
 }

@@ -17,7 +17,7 @@ use godel_framework::{plugins::victims::whole_gang::min_member, point::Seeker, r
 use godel_placement::preempt::N_VICTIMS_MAX;
 
 use super::{
-    PreemptionSearch, add_victims, back,
+    PreemptionSearch, SoughtReplicas, add_victims, back,
     domains::{cost_of, sort_of},
     may_take, still_reaches,
 };
@@ -99,7 +99,8 @@ type Choice = (CandidateKey, Vec<Option<LevelGroup>>);
 pub(super) fn find_parts(
     victims: &mut PreemptionSearch,
     picture: &mut Picture,
-    (assigned, rules): (&AssignedUnit, &UnitRules),
+    assigned: &AssignedUnit,
+    rules: &UnitRules,
     seeker: &Seeker,
     parts: PartsIn,
     tried: &mut Try,
@@ -129,12 +130,12 @@ pub(super) fn find_parts(
         together => search.find_all(picture, &parts_of(rules, &assigned.first(together))),
     };
     let (n_loops, retry_ms) = (search.n_loops, search.retry_ms);
-    victims.n_loops += n_loops as u64;
+    victims.counters.n_loops += n_loops as u64;
     let Some(found) = found else {
         (tried.failed, tried.n_loops) = (before.failed, n_loops);
         return Err(retry_ms);
     };
-    victims.n_victims += found.claim.victims().count() as u64;
+    victims.counters.n_victims += found.claim.victims().count() as u64;
     *tried = Try { n_loops, ..found };
     Ok(())
 }
@@ -262,7 +263,7 @@ impl PartSearch<'_> {
     ) -> bool {
         let rules = self.rules;
         let Some(rule) = segments_of(rules, part.work).filter(|_| !is_segment) else {
-            let Some(step) = self.look_in(picture, (part.work, part.wanted), place) else { return false };
+            let Some(step) = self.look_in(picture, part, place) else { return false };
             self.steps.push(step);
             return true;
         };
@@ -279,8 +280,8 @@ impl PartSearch<'_> {
             let first = segment.first().map_or(0, |first| first.ordinal);
             let ordinals = rule.ordinals(rule.of(first));
             let there = picture.cluster.node_of_any(self.assigned.unit(), besides(segment, ordinals));
-            let wanted = (part.work, segment);
-            if !self.take_segment(picture, wanted, (&domains, there, n_max), &mut costs) {
+            let segment = GroupPart { wanted: segment, ..part };
+            if !self.take_segment(picture, segment, &domains, there, n_max, &mut costs) {
                 self.take_back_to(picture, before);
                 return false;
             }
@@ -292,11 +293,13 @@ impl PartSearch<'_> {
     fn take_segment(
         &mut self,
         picture: &mut Picture,
-        (work, segment): (&GroupWork, &[ReplicaId]),
-        (domains, there, n_max): (&LevelDomains, Option<NodeId>, usize),
+        segment: GroupPart<'_>,
+        domains: &LevelDomains,
+        there: Option<NodeId>,
+        n_max: usize,
         costs: &mut [SegmentCost],
     ) -> bool {
-        let n_wanted = u32::try_from(segment.len()).unwrap_or(u32::MAX);
+        let n_wanted = u32::try_from(segment.wanted.len()).unwrap_or(u32::MAX);
         loop {
             let mut cheapest: Option<(CandidateKey, usize)> = None;
             let mut n_found = 0;
@@ -306,7 +309,7 @@ impl PartSearch<'_> {
                     continue;
                 }
                 let could_hold = |picture: &Picture| {
-                    picture.placer.could_hold(&picture.cluster, work.template, nodes, n_wanted)
+                    picture.placer.could_hold(&picture.cluster, segment.work.template, nodes, n_wanted)
                 };
                 let cost = match costs[at] {
                     SegmentCost::Known(cost) => Some(cost),
@@ -314,7 +317,7 @@ impl PartSearch<'_> {
                     SegmentCost::Unknown if !could_hold(picture) => None,
                     SegmentCost::Unknown => {
                         let compared = picture.placer.set_compares(true);
-                        let step = self.look_in(picture, (work, segment), Some((domains.level, *domain)));
+                        let step = self.look_in(picture, segment, Some((domains.level, *domain)));
                         picture.placer.set_compares(compared);
                         step.map(|step| {
                             let cost =
@@ -332,7 +335,7 @@ impl PartSearch<'_> {
             }
             let Some((_, at)) = cheapest else { return false };
             let place = Some((domains.level, domains.inside[at]));
-            match self.look_in(picture, (work, segment), place) {
+            match self.look_in(picture, segment, place) {
                 Some(step) => {
                     costs[at] = SegmentCost::Unknown;
                     forget_costs(picture, &step, domains, costs);
@@ -348,7 +351,7 @@ impl PartSearch<'_> {
     fn look_in(
         &mut self,
         picture: &mut Picture,
-        (work, wanted): (&GroupWork, &[ReplicaId]),
+        GroupPart { work, wanted }: GroupPart<'_>,
         place: Option<LevelGroup>,
     ) -> Option<PartStep> {
         let assigned = self.assigned;
@@ -357,23 +360,27 @@ impl PartSearch<'_> {
         step.placement.group = work.group;
         let mut is_whole = true;
         for wanted in wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }) {
-            let needs = self.needs(picture, &step, (work.group, wanted.len()));
+            let needs = self.needs(picture, &step, work.group, wanted.len());
             self.reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
-            let before = self.leaving(picture, &step);
+            let preemption = self.leaving(picture, &step);
             let placed = self.steps.iter().chain([&step]).map(|step| &step.placement);
             let of_group = placed.filter(|placed| placed.group == work.group);
-            let so_far = may_take(&picture.cluster, &before, work.group, of_group);
-            let (before, asked) = ((&before, &so_far), (work.template, wanted.len()));
+            let so_far = may_take(&picture.cluster, &preemption, work.group, of_group);
+            let sought = SoughtReplicas {
+                template: work.template,
+                n: wanted.len(),
+                queue: assigned.queue,
+                needs: &needs,
+                preemption: &preemption,
+                so_far: &so_far,
+            };
             let found = match self.is_full {
-                true => self.victims.search_full(picture, self.seeker, (assigned, &needs), asked, before),
-                false => {
-                    let on = (assigned.queue, &needs[..]);
-                    self.victims.search(picture, self.seeker, on, asked, before)
-                }
+                true => self.victims.search_full(picture, self.seeker, &sought),
+                false => self.victims.search(picture, self.seeker, &sought),
             };
             self.n_loops += found.n_loops;
             self.retry_ms = self.retry_ms.into_iter().chain(found.retry_ms).min();
-            self.victims.is_kept_by_budget |= found.is_kept;
+            self.victims.counters.is_kept_by_budget |= found.is_kept;
             is_whole = found.places.len() >= wanted.len();
             self.spans |= !found.others.is_empty();
             let freed = self.victims.take_found(
@@ -437,7 +444,7 @@ impl PartSearch<'_> {
 
     /// Where a piece may go.
     fn choices(&self, picture: &mut Picture, piece: Piece<'_>) -> Vec<Option<LevelGroup>> {
-        piece.choices(picture, self.assigned, (self.rules, self.within))
+        piece.choices(picture, self.assigned, self.rules, self.within)
     }
 
     fn cost(&self, picture: &Picture) -> CandidateKey {
@@ -453,7 +460,8 @@ impl PartSearch<'_> {
         &self,
         picture: &mut Picture,
         step: &PartStep,
-        (group, n): (u16, usize),
+        group: u16,
+        n: usize,
     ) -> crate::shares::QueueNeeds {
         if !self.is_full && picture.shares.told_apart(self.assigned.queue).is_none() {
             return crate::shares::QueueNeeds::new();

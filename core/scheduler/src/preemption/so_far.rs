@@ -3,7 +3,21 @@
 use godel_base::ids::RunningUnitId;
 use godel_cluster::Cluster;
 use godel_domain::decision::{GroupPlacement, NodeVictims, Preemption};
-use godel_placement::preempt::SoFar;
+use godel_placement::{place::templates::TemplateId, preempt::SoFar};
+use godel_queueing::{Need, QueueIdx};
+
+/// Describes replicas of one task group that a decision still needs, and what the decision has already.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SoughtReplicas<'a> {
+    pub(super) template: TemplateId,
+    pub(super) n: usize,
+    pub(super) queue: QueueIdx,
+    /// All that is asked of the queue at once.
+    pub(super) needs: &'a [Need],
+    /// Who leaves for the decision already.
+    pub(super) preemption: &'a Preemption,
+    pub(super) so_far: &'a SoFar,
+}
 
 /// Adds victims to those that leave the same node for the same task group.
 pub(super) fn add_victims(preemption: &mut Preemption, more: NodeVictims) {

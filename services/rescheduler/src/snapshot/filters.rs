@@ -89,7 +89,7 @@ impl ClusterFilters {
             return NOWHERE;
         }
         let cluster = self.cluster.get_mut();
-        let about_units = UnitAsk::of(cluster, unit, (shape, &requirements));
+        let about_units = UnitAsk::of(cluster, unit, shape, &requirements);
         let is_shared = about_units.is_none() && cluster.daemon(unit).is_none();
         let key = (shape, hash_of(&requirements));
         if is_shared {
@@ -123,7 +123,7 @@ impl ClusterFilters {
         };
         let admit = |cluster: &Cluster| {
             let concerned = godel_framework::concerned(cluster, &ask);
-            godel_framework::admit(cluster, (ask, concerned), node, true).is_ok()
+            godel_framework::admit(cluster, ask, concerned, node, true).is_ok()
         };
         match without {
             Some(home) => cluster.without_one(known.unit, home, |cluster| admit(cluster)),
@@ -161,7 +161,7 @@ impl ClusterFilters {
             volume_node: None,
         };
         let concerned = godel_framework::concerned(cluster, &ask);
-        let given = godel_framework::admit(cluster, (ask, concerned), node, true)
+        let given = godel_framework::admit(cluster, ask, concerned, node, true)
             .and_then(|()| cluster.fits(known.shape, node))
             .and_then(|()| {
                 let given = cluster.pick(known.shape, node).unwrap_or_default();

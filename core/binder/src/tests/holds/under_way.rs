@@ -1,6 +1,6 @@
 //! Claims beside others whose transactions are under way.
 
-use godel_placement::preempt::{Lent, Preference, SoFar};
+use godel_placement::preempt::{Lent, Preference, SoFar, VictimQuery};
 
 use super::*;
 
@@ -124,20 +124,10 @@ fn a_device_is_in_use_until_its_victim_has_left() {
     let shape = cluster.shape(&demand(100, 1_000), Pool::Guaranteed);
     let (priority, pool) = (9, Pool::Guaranteed);
     let seeker = Seeker { unit: UnitId(3), priority, pool, now_ms: 1, spares_masters: false };
-    let claimed = [(UnitId(1), 0)].into_iter().collect();
-    assert!(
-        preempt::search_lent(
-            &mut cluster,
-            &seeker,
-            (&claimed, &SoFar::default()),
-            (None, &Lent::default()),
-            shape,
-            ([1], 1),
-            &Preference::default()
-        )
-        .places
-        .is_empty()
-    );
+    let claimed = &[(UnitId(1), 0)].into_iter().collect();
+    let (so_far, lent) = (&SoFar::default(), &Lent::default());
+    let query = VictimQuery { seeker: &seeker, shape, rights: None, claimed, so_far, lent };
+    assert!(preempt::search_lent(&mut cluster, &query, [1], 1, &Preference::default()).places.is_empty());
     world.commit_hold(&held);
     assert_eq!(
         (world.refuse(&bind(3, other, 0b10)), world.refuse(&claim)),

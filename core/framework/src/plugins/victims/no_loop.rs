@@ -26,7 +26,7 @@ impl VictimRule for NoLoop {
         if of.cluster.has_terms() && of.cluster.domains().has_to_be_near(of.seeker.unit, of.unit) {
             return Err(Spared::Refused("is what the preemptor has to be near to"));
         }
-        match is_loop(of.cluster, (of.seeker.unit, of.preemptors), of.unit, of.rows) {
+        match is_loop(of.cluster, of.seeker.unit, of.preemptors, of.unit, of.rows) {
             true => Err(Spared::Loop),
             false => Ok(()),
         }
@@ -37,12 +37,7 @@ impl VictimRule for NoLoop {
 /// seeker's before; or the seeker's preempted it before, and was evicted for it since by way of others. Ranks may go
 /// round, as queues come to borrow and borrow no more, so no potential falls with each eviction: each such round is
 /// made once.
-pub fn is_loop(
-    cluster: &Cluster,
-    (seeker, own): (UnitId, &[UnitId]),
-    unit: UnitId,
-    rows: &RunningUnits,
-) -> bool {
+pub fn is_loop(cluster: &Cluster, seeker: UnitId, own: &[UnitId], unit: UnitId, rows: &RunningUnits) -> bool {
     if own.contains(&unit) {
         return true;
     }

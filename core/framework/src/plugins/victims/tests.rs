@@ -66,13 +66,7 @@ impl World {
     fn says(&self, seeker: &Seeker, spent: Option<&Spent>) -> Result<(), Spared> {
         let rows = self.cluster.rows(VICTIM).unwrap();
         let row = rows.row(0);
-        let of = VictimInput::new(
-            &self.cluster,
-            (seeker, &self.preemptors),
-            (VICTIM, rows),
-            (0, &row),
-            self.sides,
-        );
+        let of = VictimInput::new(&self.cluster, seeker, &self.preemptors, VICTIM, rows, 0, &row, self.sides);
         may_leave(&VictimInput { spent, ..of })
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn by_unit(items: &[VictimCandidate]) -> impl Iterator<Item = &[Victi
 
 /// Thousandths of an ask that a running unit gives back, of the resource of which it is the least; `given` are its devices on
 /// the node.
-pub(super) fn parts(ask: &Shape, takes: &Shape, (node, given): (&NodeDevices, DeviceSet)) -> i64 {
+pub(super) fn parts(ask: &Shape, takes: &Shape, node: &NodeDevices, given: DeviceSet) -> i64 {
     let of = |id: u8| takes.asks.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount);
     // Everybody is one running unit.
     let asked = ask.asks.iter().filter(|(id, amount)| *amount > 0 && *id != COUNT);

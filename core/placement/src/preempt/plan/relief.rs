@@ -26,7 +26,7 @@ impl<'a> VictimPlan<'a> {
     pub(in crate::preempt) fn relieve(&mut self, full: &Full<'_>) -> bool {
         full.lacks.iter().all(|lack| {
             let mut wanted = lack.amounts.clone();
-            let given = self.given((full.quota, lack.queue));
+            let given = self.given(full.quota, lack.queue);
             sum_of(&mut wanted, &given, -1);
             wanted.iter_mut().for_each(|amount| *amount = (*amount).max(0));
             wanted.iter().all(|amount| *amount == 0) || self.relieve_one(full, lack.queue, &wanted)
@@ -59,14 +59,14 @@ impl<'a> VictimPlan<'a> {
     }
 
     /// What those who leave by this plan give back of a queue.
-    fn given(&self, below: (&Quota, QueueIdx)) -> Amounts {
+    fn given(&self, quota: &Quota, queue: QueueIdx) -> Amounts {
         let mut sum = Amounts::new();
         // What leaves for the decision already is no longer lacking.
-        for (unit, ordinal) in self.gone.iter().filter(|key| !self.so_far.has(**key)) {
+        for (unit, ordinal) in self.gone.iter().filter(|(unit, ordinal)| !self.so_far.has(*unit, *ordinal)) {
             let Some(rows) = self.cluster.rows(*unit) else { continue };
             let row = rows.row(*ordinal);
-            if is_below(below, rows, &row) {
-                sum_of(&mut sum, &paid(below.0, rows, &row).1, 1);
+            if is_below(quota, queue, rows, &row) {
+                sum_of(&mut sum, &paid(quota, rows, &row).1, 1);
             }
         }
         sum
@@ -82,11 +82,11 @@ impl<'a> VictimPlan<'a> {
                     continue;
                 };
                 let Some(shape) = self.cluster.group_shape(unit, row.group) else { continue };
-                if !is_below((full.quota, queue), rows, row) {
+                if !is_below(full.quota, queue, rows, row) {
                     continue;
                 }
                 let parts = parts(wanted, &paid(full.quota, rows, row).1);
-                if parts > 0 && self.is_candidate((unit, ordinal), rows, row) {
+                if parts > 0 && self.is_candidate(unit, ordinal, rows, row) {
                     let rank = Rank { guaranteed: self.sides(rows, row).other, priority: standing.priority };
                     let (allocation, since) = (row.allocation, row.bound_time_ms);
                     let is_master = standing.is_master(ordinal);
@@ -154,7 +154,7 @@ impl<'a> VictimPlan<'a> {
 }
 
 /// Whether a running unit counts in a queue.
-pub(super) fn is_below((quota, queue): (&Quota, QueueIdx), rows: &RunningUnits, row: &RunningUnit) -> bool {
+pub(super) fn is_below(quota: &Quota, queue: QueueIdx, rows: &RunningUnits, row: &RunningUnit) -> bool {
     quota.tree().upwards(queue_of(quota, rows, row)).any(|level| level == queue)
 }
 

@@ -17,10 +17,10 @@ fn found_by(
 ) -> (Vec<u32>, Vec<(u64, u32)>, bool) {
     let shape = cluster.shape(&demand(cpu, 1, 0), Pool::Guaranteed);
     let nodes = 1..cluster.n_indices();
-    let (claimed, so_far, lent) = (FxHashSet::default(), SoFar::default(), Lent::default());
-    let seeker = Seeker { spares_masters, ..SEEKER };
-    let under_way = (&claimed, &so_far);
-    let found = search_lent(cluster, &seeker, under_way, (None, &lent), shape, (nodes, wanted), preference);
+    let (claimed, so_far, lent) = (&FxHashSet::default(), &SoFar::default(), &Lent::default());
+    let seeker = &Seeker { spares_masters, ..SEEKER };
+    let query = VictimQuery { seeker, shape, rights: None, claimed, so_far, lent };
+    let found = search_lent(cluster, &query, nodes, wanted, preference);
     (places(&found), victims(&found), found.is_master_spared)
 }
 

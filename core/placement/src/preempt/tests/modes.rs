@@ -16,16 +16,9 @@ use super::*;
 fn seek_by(cluster: &mut Cluster, nodes: u32, wanted: usize, preference: &Preference<'_>) -> Found {
     let shape = cluster.shape(&demand(8_000, 1, 0), Pool::Guaranteed);
     let nodes = (1..=nodes).map(|node| node as usize);
-    let by = (None, &Lent::default());
-    search_lent(
-        cluster,
-        &SEEKER,
-        (&FxHashSet::default(), &SoFar::default()),
-        by,
-        shape,
-        (nodes, wanted),
-        preference,
-    )
+    let (claimed, so_far, lent) = (&FxHashSet::default(), &SoFar::default(), &Lent::default());
+    let query = VictimQuery { seeker: &SEEKER, shape, rights: None, claimed, so_far, lent };
+    search_lent(cluster, &query, nodes, wanted, preference)
 }
 
 /// The order of a profile that names all costs, by their indices.

@@ -121,7 +121,7 @@ fn units(cluster: &Cluster) -> impl Iterator<Item = (UnitId, &RunningUnits)> {
 
 fn may(unit: UnitId, rows: &RunningUnits, row: &RunningUnit, sides: Sides) -> bool {
     // Of a world in which nobody was preempted before, and without slots and budgets.
-    may_leave(&VictimInput::new(&Cluster::new(), (&SEEKER, &[]), (unit, rows), (0, row), sides)).is_ok()
+    may_leave(&VictimInput::new(&Cluster::new(), &SEEKER, &[], unit, rows, 0, row, sides)).is_ok()
 }
 
 fn room(
