@@ -21,7 +21,7 @@ use godel_client::{
     replay::Latency,
     usage,
 };
-use godel_domain::{change::Change, running_units::RunChange};
+use godel_domain::{change::Change, records::Record, running_units::RunChange};
 use godel_kit::CancellationToken;
 use godel_proto::v1;
 use godel_wire::from_proto;
@@ -369,7 +369,7 @@ impl Shown {
         for op in answer.commits.iter().flat_map(|commit| &commit.ops) {
             let change = from_proto::op(op).map_err(|bad| Status::data_loss(bad.to_string()))?;
             match change {
-                Change::Unit(record) => {
+                Change::Put(Record::Unit(record)) => {
                     self.queues.entry(record.id).or_insert_with(|| record.spec.queue.clone());
                 }
                 Change::Rows(unit, RunChange::Bind(bind)) => {

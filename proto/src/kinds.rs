@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use prost::{DecodeError, Message as _};
 
-use crate::v1::{self, Kind, record::Record};
+use crate::v1::{self, Kind, op::Op, record::Record};
 
 /// What identifies a record among those of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum Owner {
 
 /// One kind of record.
 #[derive(Clone, Copy, Debug)]
-pub struct RecordKind {
+pub struct KindInfo {
     /// Its number: also that of the field of `Op` that puts such a record, and ten less than that of the field of `Record`.
     pub kind: Kind,
     /// The name of its field in `Record`, as `node_spec`.
@@ -110,10 +110,10 @@ pub fn task_group_key(unit: u64, task_group: u32) -> String {
 }
 
 macro_rules! kinds {
-    ($($kind:ident($message:ident) $name:literal, $form:ident $field:literal $key:ty => |$record:ident| $of:expr, $owner:ident, of_node: $of_node:literal;)*) => {
+    ($($kind:ident($message:ident) $name:literal $($put:ident)?, $form:ident $field:literal $key:ty => |$record:ident| $of:expr, $owner:ident, of_node: $of_node:literal;)*) => {
         /// Every kind, in the order in which records are listed and kept in snapshots.
-        pub const KINDS: [RecordKind; N_KINDS] = [
-            $(RecordKind {
+        pub const KINDS: [KindInfo; N_KINDS] = [
+            $(KindInfo {
                 kind: Kind::$kind,
                 name: $name,
                 message: stringify!($message),
@@ -128,6 +128,14 @@ macro_rules! kinds {
         pub fn kind_of(record: &Record) -> Kind {
             match record {
                 $(Record::$kind(_) => Kind::$kind,)*
+            }
+        }
+
+        /// Returns the record that an operation puts; `None` if it puts none.
+        pub fn put_record(op: Op) -> Option<Record> {
+            match op {
+                $($(Op::$put(record) => Some(Record::$kind(record)),)?)*
+                _ => None,
             }
         }
 
@@ -171,30 +179,30 @@ pub const N_KINDS: usize = 21;
 pub const N_WHOLE: usize = N_KINDS - 1;
 
 kinds! {
-    NodeSpec(NodeSpec) "node_spec", Node "node_id" v1::NodeSpec => |it| it.node_id, Admin, of_node: true;
-    NodeReport(NodeReport) "node_report", Node "node_id" v1::NodeReport => |it| it.node_id, Agent, of_node: true;
-    NodeAllocatable(NodeAllocatable) "node_allocatable", Node "node_id" v1::NodeAllocatable => |it| it.node_id, Binder, of_node: true;
-    TaskGroup(TaskGroupRecord) "task_group", Name "task_group" v1::TaskGroupRecord => |it| task_group_key(it.unit_id, it.task_group), Dispatcher, of_node: false;
-    Unit(UnitRecord) "unit", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
-    Lease(LeaseRecord) "lease", Name "lease" v1::LeaseRecord => |it| it.lease, State, of_node: false;
-    Partition(Partition) "partition", Name "name" v1::Partition => |it| it.name, Dispatcher, of_node: false;
-    Queue(Queue) "queue", Name "meta.name" v1::Queue => |it| it.meta.unwrap_or_default().name, Dispatcher, of_node: false;
-    PriorityClass(PriorityClass) "priority_class", Name "name" v1::PriorityClass => |it| it.name, Dispatcher, of_node: false;
-    Hold(Hold) "hold", Id "hold_id" v1::Hold => |it| it.hold_id, Binder, of_node: false;
-    Pause(Pause) "pause", Name "scope" v1::Pause => |it| it.scope, Dispatcher, of_node: false;
-    NodeUsage(NodeUsage) "node_usage", Node "node_id" v1::NodeUsage => |it| it.node_id, Agent, of_node: true;
-    DisruptionBudget(DisruptionBudget) "disruption_budget", Name "name" v1::DisruptionBudget => |it| it.name, Dispatcher, of_node: false;
-    Reservation(Reservation) "reservation", Name "name" v1::Reservation => |it| it.name, Dispatcher, of_node: false;
-    PartitionBlock(PartitionBlock) "partition_block", Id "block_id" v1::PartitionBlock => |it| it.block_id, Dispatcher, of_node: false;
-    UnitHistory(UnitHistory) "unit_history", Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
-    YarnKeys(YarnKeys) "yarn_keys", Name "name" v1::YarnKeys => |it| it.name, Yarn, of_node: false;
-    YarnApplication(YarnApplication) "yarn_application", Name "application" v1::YarnApplication => |it| it.application, Yarn, of_node: false;
-    Movement(Movement) "movement", Name "name" v1::Movement => |it| it.name, Rescheduler, of_node: false;
-    MoveRate(MoveRate) "move_rate", Id "unit_id" UnitKey => |it| it.unit_id, Rescheduler, of_node: false;
+    NodeSpec(NodeSpec) "node_spec" PutNodeSpec, Node "node_id" v1::NodeSpec => |it| it.node_id, Admin, of_node: true;
+    NodeReport(NodeReport) "node_report" PutNodeReport, Node "node_id" v1::NodeReport => |it| it.node_id, Agent, of_node: true;
+    NodeAllocatable(NodeAllocatable) "node_allocatable" PutNodeAllocatable, Node "node_id" v1::NodeAllocatable => |it| it.node_id, Binder, of_node: true;
+    TaskGroup(TaskGroupRecord) "task_group" PutTaskGroup, Name "task_group" v1::TaskGroupRecord => |it| task_group_key(it.unit_id, it.task_group), Dispatcher, of_node: false;
+    Unit(UnitRecord) "unit" PutUnit, Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
+    Lease(LeaseRecord) "lease" PutLease, Name "lease" v1::LeaseRecord => |it| it.lease, State, of_node: false;
+    Partition(Partition) "partition" PutPartition, Name "name" v1::Partition => |it| it.name, Dispatcher, of_node: false;
+    Queue(Queue) "queue" PutQueue, Name "meta.name" v1::Queue => |it| it.meta.unwrap_or_default().name, Dispatcher, of_node: false;
+    PriorityClass(PriorityClass) "priority_class" PutPriorityClass, Name "name" v1::PriorityClass => |it| it.name, Dispatcher, of_node: false;
+    Hold(Hold) "hold" PutHold, Id "hold_id" v1::Hold => |it| it.hold_id, Binder, of_node: false;
+    Pause(Pause) "pause" PutPause, Name "scope" v1::Pause => |it| it.scope, Dispatcher, of_node: false;
+    NodeUsage(NodeUsage) "node_usage" PutNodeUsage, Node "node_id" v1::NodeUsage => |it| it.node_id, Agent, of_node: true;
+    DisruptionBudget(DisruptionBudget) "disruption_budget" PutDisruptionBudget, Name "name" v1::DisruptionBudget => |it| it.name, Dispatcher, of_node: false;
+    Reservation(Reservation) "reservation" PutReservation, Name "name" v1::Reservation => |it| it.name, Dispatcher, of_node: false;
+    PartitionBlock(PartitionBlock) "partition_block" PutPartitionBlock, Id "block_id" v1::PartitionBlock => |it| it.block_id, Dispatcher, of_node: false;
+    UnitHistory(UnitHistory) "unit_history" PutUnitHistory, Id "unit_id" UnitKey => |it| it.unit_id, Dispatcher, of_node: false;
+    YarnKeys(YarnKeys) "yarn_keys" PutYarnKeys, Name "name" v1::YarnKeys => |it| it.name, Yarn, of_node: false;
+    YarnApplication(YarnApplication) "yarn_application" PutYarnApplication, Name "application" v1::YarnApplication => |it| it.application, Yarn, of_node: false;
+    Movement(Movement) "movement" PutMovement, Name "name" v1::Movement => |it| it.name, Rescheduler, of_node: false;
+    MoveRate(MoveRate) "move_rate" PutMoveRate, Id "unit_id" UnitKey => |it| it.unit_id, Rescheduler, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 
-impl RecordKind {
+impl KindInfo {
     /// Returns the entry of a kind; `None` for [`Kind::Unspecified`].
     pub fn of(kind: Kind) -> Option<&'static Self> {
         KINDS.iter().find(|entry| entry.kind == kind)
@@ -219,7 +227,7 @@ pub const WHOLE: [Kind; N_WHOLE] = {
 
 /// Whether records of a kind are about one node and go with it.
 pub fn is_of_node(kind: Kind) -> bool {
-    RecordKind::of(kind).is_some_and(|entry| entry.of_node)
+    KindInfo::of(kind).is_some_and(|entry| entry.of_node)
 }
 
 /// Kinds of records that are about one node and go with it.
@@ -246,7 +254,7 @@ mod tests {
             let key = key_of(entry.kind, Bytes::new()).unwrap().unwrap();
             assert_eq!(matches!(key, Key::Name(_)), entry.key == KeyForm::Name, "{}", entry.name);
         }
-        assert_eq!(RecordKind::of(Kind::Unspecified).map(|entry| entry.name), None);
+        assert_eq!(KindInfo::of(Kind::Unspecified).map(|entry| entry.name), None);
         assert!(KINDS.iter().all(|entry| entry.is_whole() == WHOLE.contains(&entry.kind)));
     }
 }

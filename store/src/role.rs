@@ -2,7 +2,7 @@
 
 use godel_domain::running_units::RunChange;
 use godel_proto::{
-    kinds::{Owner, RecordKind},
+    kinds::{KindInfo, Owner},
     v1,
 };
 use godel_wire::ops::ParsedOp;
@@ -63,7 +63,7 @@ impl Writes {
                 self.owns(*kind) || (*kind == v1::Kind::NodeSpec && self == Self::Agent && !exists())
             }
             ParsedOp::Delete { kind, .. } => {
-                match RecordKind::of(*kind).map(|entry| (entry.owner, entry.of_node)) {
+                match KindInfo::of(*kind).map(|entry| (entry.owner, entry.of_node)) {
                     // An epoch must never be forgotten, so no lease ever goes. Running units go with their unit.
                     None | Some((Owner::State | Owner::Operations, _)) => false,
                     // A report goes with its node.
@@ -82,7 +82,7 @@ impl Writes {
 
     /// Whether records of a kind are its own.
     fn owns(self, kind: v1::Kind) -> bool {
-        match RecordKind::of(kind).map(|entry| entry.owner) {
+        match KindInfo::of(kind).map(|entry| entry.owner) {
             None | Some(Owner::Operations) => false,
             Some(Owner::Dispatcher) => self == Self::Dispatcher,
             Some(Owner::Binder) => self == Self::Binder,

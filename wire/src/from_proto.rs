@@ -15,10 +15,13 @@ use godel_domain::{
     hold::{GangTurn, Hold, MovementTarget, Slot},
     host_port::{HostPort, N_HOST_PORTS_MAX},
     pause::{Pause, Scope},
-    unreadable::Subject,
+    records::{ForeignKey, Record, RecordKey, RecordKind, StoredKey},
     yarn_keys::{YARN_SECRET_LEN, YarnKey, YarnKeys},
 };
-use godel_proto::{raw, v1};
+use godel_proto::{
+    kinds::{self, Key, KeyForm, KindInfo},
+    raw, v1,
+};
 use prost::Message as _;
 
 use super::{BadField, ops, zones};
@@ -41,8 +44,6 @@ mod rows;
 mod submission;
 mod txn;
 mod unit;
-
-use read::task_group_key;
 
 pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_rows_op, check_value};
@@ -102,37 +103,20 @@ pub fn op(encoded: &Bytes) -> Result<Change> {
 /// A field is wrong.
 pub fn change(op: v1::op::Op) -> Result<Change> {
     use v1::op::Op;
-    match op {
-        Op::PutNodeSpec(pb) => node_spec(pb).map(Change::NodeSpec),
-        Op::PutNodeReport(pb) => node_report(pb).map(Change::NodeReport),
-        Op::PutNodeAllocatable(pb) => {
-            node_allocatable(pb).map(|(node, allocatable)| Change::NodeAllocatable(node, allocatable))
+    let rows = match op {
+        Op::Delete(pb) => return delete(pb),
+        Op::Bind(pb) => bind(pb.into()),
+        Op::Evict(pb) => evict(pb),
+        Op::RunStatus(pb) => statuses(pb),
+        Op::Requeue(pb) => requeue(pb),
+        Op::ChangeTerms(pb) => terms(pb),
+        Op::Compact(pb) => compaction(pb),
+        put => {
+            let record = kinds::put_record(put).ok_or_else(|| BadField::new("op", "puts no record"))?;
+            return record_of(record).map(Change::Put);
         }
-        Op::PutNodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
-        Op::PutUnit(pb) => unit_record(pb).map(|record| Change::Unit(Arc::new(record))),
-        Op::PutTaskGroup(pb) => task_group_record(pb).map(|record| Change::TaskGroup(Arc::new(record))),
-        Op::PutLease(pb) => lease(pb).map(Change::Lease),
-        Op::PutPartition(pb) => partition(pb).map(Change::Partition),
-        Op::PutPartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
-        Op::PutQueue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
-        Op::PutPriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
-        Op::PutDisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
-        Op::PutReservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
-        Op::PutUnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
-        Op::PutYarnKeys(pb) => yarn_keys(pb).map(Change::YarnKeys),
-        Op::PutYarnApplication(pb) => yarn_application(pb).map(Change::YarnApplication),
-        Op::PutMovement(pb) => movement(&pb).map(Change::Movement),
-        Op::PutMoveRate(pb) => move_rate(&pb).map(Change::MoveRate),
-        Op::PutPause(pb) => pause(pb).map(Change::Pause),
-        Op::PutHold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
-        Op::Delete(pb) => delete(pb),
-        Op::Bind(pb) => bind(pb.into()).map(|(unit, change)| Change::Rows(unit, change)),
-        Op::Evict(pb) => evict(pb).map(|(unit, change)| Change::Rows(unit, change)),
-        Op::RunStatus(pb) => statuses(pb).map(|(unit, change)| Change::Rows(unit, change)),
-        Op::Requeue(pb) => requeue(pb).map(|(unit, change)| Change::Rows(unit, change)),
-        Op::ChangeTerms(pb) => terms(pb).map(|(unit, change)| Change::Rows(unit, change)),
-        Op::Compact(pb) => compaction(pb).map(|(unit, change)| Change::Rows(unit, change)),
-    }
+    };
+    rows.map(|(unit, change)| Change::Rows(unit, change))
 }
 
 /// A listed record.
@@ -140,31 +124,9 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
 /// # Errors
 /// It is empty, or a field of it is wrong.
 pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
-    use v1::record::Record;
     let change = match pb.record.ok_or_else(|| BadField::new("record", "missing"))? {
-        Record::NodeSpec(pb) => node_spec(pb).map(Change::NodeSpec),
-        Record::NodeReport(pb) => node_report(pb).map(Change::NodeReport),
-        Record::NodeAllocatable(pb) => {
-            node_allocatable(pb).map(|(node, allocatable)| Change::NodeAllocatable(node, allocatable))
-        }
-        Record::NodeUsage(pb) => node_usage(pb).map(Change::NodeUsage),
-        Record::Unit(pb) => unit_record(pb).map(|record| Change::Unit(Arc::new(record))),
-        Record::TaskGroup(pb) => task_group_record(pb).map(|record| Change::TaskGroup(Arc::new(record))),
-        Record::Lease(pb) => lease(pb).map(Change::Lease),
-        Record::Partition(pb) => partition(pb).map(Change::Partition),
-        Record::PartitionBlock(pb) => partition_block(pb).map(Change::PartitionBlock),
-        Record::Queue(pb) => queue(pb).map(|spec| Change::Queue(Arc::new(spec))),
-        Record::PriorityClass(pb) => priority_class(pb).map(Change::PriorityClass),
-        Record::DisruptionBudget(pb) => budget(pb).map(|spec| Change::Budget(Arc::new(spec))),
-        Record::Reservation(pb) => reservation(pb).map(|spec| Change::Reservation(Arc::new(spec))),
-        Record::UnitHistory(pb) => unit_history(pb).map(|kept| Change::UnitHistory(Arc::new(kept))),
-        Record::YarnKeys(pb) => yarn_keys(pb).map(Change::YarnKeys),
-        Record::YarnApplication(pb) => yarn_application(pb).map(Change::YarnApplication),
-        Record::Movement(pb) => movement(&pb).map(Change::Movement),
-        Record::MoveRate(pb) => move_rate(&pb).map(Change::MoveRate),
-        Record::Pause(pb) => pause(pb).map(Change::Pause),
-        Record::Hold(pb) => hold(pb).map(|hold| Change::Hold(Arc::new(hold))),
-        Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
+        v1::record::Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
+        record => record_of(record).map(Change::Put),
     }
     .map_err(|bad| bad.under("record"))?;
     Ok(LoadedRecord {
@@ -175,42 +137,68 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
     })
 }
 
+/// A record that is written whole.
+fn record_of(pb: v1::record::Record) -> Result<Record> {
+    use v1::record::Record as Pb;
+    let foreign = |kind, key| Record::Foreign(ForeignKey { kind, key });
+    match pb {
+        Pb::NodeSpec(pb) => node_spec(pb).map(Record::NodeSpec),
+        Pb::NodeReport(pb) => node_report(pb).map(Record::NodeReport),
+        Pb::NodeAllocatable(pb) => node_allocatable(pb).map(Record::NodeAllocatable),
+        Pb::NodeUsage(pb) => node_usage(pb).map(Record::NodeUsage),
+        Pb::Unit(pb) => unit_record(pb).map(|record| Record::Unit(Arc::new(record))),
+        Pb::TaskGroup(pb) => task_group_record(pb).map(|record| Record::TaskGroup(Arc::new(record))),
+        Pb::Lease(pb) => lease(pb).map(Record::Lease),
+        Pb::Partition(pb) => partition(pb).map(Record::Partition),
+        Pb::PartitionBlock(pb) => partition_block(pb).map(Record::PartitionBlock),
+        Pb::Queue(pb) => queue(pb).map(|spec| Record::Queue(Arc::new(spec))),
+        Pb::PriorityClass(pb) => priority_class(pb).map(Record::PriorityClass),
+        Pb::DisruptionBudget(pb) => budget(pb).map(|spec| Record::Budget(Arc::new(spec))),
+        Pb::Reservation(pb) => reservation(pb).map(|spec| Record::Reservation(Arc::new(spec))),
+        Pb::UnitHistory(pb) => unit_history(pb).map(|kept| Record::UnitHistory(Arc::new(kept))),
+        Pb::YarnKeys(pb) => yarn_keys(pb).map(Record::YarnKeys),
+        Pb::YarnApplication(pb) => {
+            yarn_application(pb).map(|id| foreign(RecordKind::YarnApplication, StoredKey::Name(id)))
+        }
+        Pb::Movement(pb) => movement(&pb).map(|name| foreign(RecordKind::Movement, StoredKey::Name(name))),
+        Pb::MoveRate(pb) => move_rate(&pb).map(|unit| foreign(RecordKind::MoveRate, StoredKey::Id(unit.0))),
+        Pb::Pause(pb) => pause(pb).map(Record::Pause),
+        Pb::Hold(pb) => hold(pb).map(|hold| Record::Hold(Arc::new(hold))),
+        Pb::Rows(_) => Err(BadField::new("record", "running units are written in parts")),
+    }
+}
+
 fn delete(pb: v1::Delete) -> Result<Change> {
     let kind = v1::Kind::try_from(pb.kind).map_err(|_| unknown("kind", pb.kind))?;
-    let key = pb.key.unwrap_or_default();
-    match kind {
-        v1::Kind::Unspecified => Err(BadField::new("kind", "missing")),
-        v1::Kind::NodeSpec | v1::Kind::NodeReport | v1::Kind::NodeAllocatable | v1::Kind::NodeUsage => {
-            let id = u32::try_from(key.id).map_err(|_| BadField::new("key.id", "not a node id"))?;
-            node_id(id, "key.id").map(Change::NodeDeleted)
-        }
-        v1::Kind::Unit | v1::Kind::Rows => unit_id(key.id, "key.id").map(Change::UnitDeleted),
-        v1::Kind::TaskGroup => {
-            let (unit, idx) =
-                task_group_key(&key.name).ok_or_else(|| BadField::new("key.name", "not a task group"))?;
-            Ok(Change::TaskGroupDeleted(unit, idx))
-        }
-        v1::Kind::UnitHistory => unit_id(key.id, "key.id").map(Change::UnitHistoryDeleted),
-        // Without a record nobody holds it and nothing is split.
-        v1::Kind::Lease => Ok(Change::Lease(Lease { name: key.name, ..Lease::default() })),
-        v1::Kind::Partition => Ok(Change::Partition(Partition::default())),
-        v1::Kind::PartitionBlock => {
-            let number = block_number(key.id, "key.id")?;
-            Ok(Change::PartitionBlock(Block { number, slots: Vec::new() }))
-        }
-        v1::Kind::Queue => name(key.name).map(Change::QueueDeleted),
-        v1::Kind::PriorityClass => name(key.name).map(Change::PriorityClassDeleted),
-        v1::Kind::DisruptionBudget => name(key.name).map(Change::BudgetDeleted),
-        v1::Kind::Reservation => name(key.name).map(Change::ReservationDeleted),
-        v1::Kind::YarnKeys => Ok(Change::YarnKeys(YarnKeys { name: name(key.name)?, keys: Vec::new() })),
-        v1::Kind::YarnApplication => name(key.name).map(Change::YarnApplicationDeleted),
-        v1::Kind::Movement => name(key.name).map(Change::MovementDeleted),
-        v1::Kind::MoveRate => unit_id(key.id, "key.id").map(Change::MoveRateDeleted),
-        // One that cannot be read can go all the same.
-        v1::Kind::Pause => Ok(pause_scope(&key.name)
-            .map_or_else(|_| Change::UnreadableGone(Subject::Pause(key.name)), Change::PauseDeleted)),
-        v1::Kind::Hold => Ok(Change::HoldDeleted(HoldId(key.id))),
+    let info = KindInfo::of(kind).ok_or_else(|| BadField::new("kind", "missing"))?;
+    let v1::Key { id, name } = pb.key.unwrap_or_default();
+    let (field, key) = match info.key {
+        KeyForm::Name => ("key.name", Key::Name(name)),
+        KeyForm::Node | KeyForm::Id => ("key.id", Key::Id(id)),
+    };
+    let kind = match kind {
+        // With one record of a node all of them go, and with its rows the unit.
+        _ if info.of_node => v1::Kind::NodeSpec,
+        v1::Kind::Rows => v1::Kind::Unit,
+        kind => kind,
+    };
+    let may_be_empty =
+        matches!(kind, v1::Kind::Lease | v1::Kind::Partition | v1::Kind::Pause | v1::Kind::Hold);
+    if !may_be_empty && (key == Key::Id(0) || key == Key::Name(String::new())) {
+        return Err(BadField::new(field, "missing"));
     }
+    let gone = read::key_of(kind, key)
+        .ok_or_else(|| BadField::new(field, format!("not the key of a {}", info.name)))?;
+    // Without a record nobody holds a lease, nothing is split, and no key signs.
+    Ok(match gone {
+        RecordKey::Lease(name) => Change::Put(Record::Lease(Lease { name, ..Lease::default() })),
+        RecordKey::Partition => Change::Put(Record::Partition(Partition::default())),
+        RecordKey::PartitionBlock(number) => {
+            Change::Put(Record::PartitionBlock(Block { number: number.0, slots: Vec::new() }))
+        }
+        RecordKey::YarnKeys(name) => Change::Put(Record::YarnKeys(YarnKeys { name, keys: Vec::new() })),
+        gone => Change::Gone(gone),
+    })
 }
 
 /// Amounts by name.
@@ -557,10 +545,6 @@ pub fn node_id(id: u32, path: &str) -> Result<NodeId> {
 /// It is 0.
 pub fn unit_id(id: u64, path: &str) -> Result<UnitId> {
     if id == 0 { Err(BadField::new(path, "missing")) } else { Ok(UnitId(id)) }
-}
-
-fn name(name: String) -> Result<String> {
-    if name.is_empty() { Err(BadField::new("key.name", "missing")) } else { Ok(name) }
 }
 
 /// Converts each message of a list; an error names its index.

@@ -14,7 +14,7 @@ use godel_base::ids::UnitId;
 use godel_domain::{running_units::RunChange, task_group_record::TASK_GROUPS_MAX};
 use godel_proto::kinds::Key;
 use godel_proto::{
-    kinds::{self, KeyForm, RecordKind},
+    kinds::{self, KeyForm, KindInfo},
     raw, v1,
 };
 
@@ -168,7 +168,7 @@ pub fn parse(op: &Bytes) -> Result<ParsedOp, OpError> {
 /// # Errors
 /// It does not decode, or has no key.
 pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
-    let entry = RecordKind::of(kind).filter(|entry| entry.is_whole()).ok_or(OpError::Unknown)?;
+    let entry = KindInfo::of(kind).filter(|entry| entry.is_whole()).ok_or(OpError::Unknown)?;
     let malformed = |_| OpError::Malformed { message: entry.message };
     let key = kinds::key_of(kind, value.clone()).map_err(malformed)?.ok_or(OpError::Unknown)?;
     checked_key(entry.key_field, key)
@@ -180,7 +180,7 @@ pub fn record_key(kind: v1::Kind, value: &Bytes) -> Result<Key, OpError> {
 /// The key is missing or of the wrong form for the kind.
 pub fn key_from_proto(kind: v1::Kind, key: Option<&v1::Key>) -> Result<Key, OpError> {
     let key = key.ok_or_else(|| OpError::field("key", "is required"))?;
-    let entry = RecordKind::of(kind).ok_or_else(|| OpError::field("kind", "is required"))?;
+    let entry = KindInfo::of(kind).ok_or_else(|| OpError::field("kind", "is required"))?;
     match entry.key {
         KeyForm::Node => {
             let node = u32::try_from(key.id).map_err(|_| OpError::field("key.id", "is not a node id"))?;

@@ -17,17 +17,22 @@ use godel_domain::{
     },
     demand::{Demand, Pool},
     hold::{GangTurn, Hold, MovementTarget, Slot},
+    node::NodeAllocatable,
     node::{NodeSpec, NodeUsage},
     node_load::ZoneLoad,
     pause::{Pause, Scope},
     queue_spec::{QueuePolicy, QueueSpec},
+    records::{Record, RecordKey, RecordKind, StoredKey},
     reservation_spec::ReservationSpec,
     running_units::RunningUnits,
     submission::{GroupChanges, GroupSubmission},
+    task_group_record::TaskGroupKey,
     unit::UnitRecord,
-    unreadable::Subject,
 };
-use godel_proto::{raw, v1};
+use godel_proto::{
+    kinds::{KINDS, KeyForm},
+    raw, v1,
+};
 use godel_rules::admission::grow::{group_bytes, grow};
 use proptest::{collection::vec, option, prelude::*};
 use prost::Message as _;
@@ -42,10 +47,10 @@ proptest! {
         let (id, amounts) = (report.id, report.capacity.clone());
         prop_assert_eq!(from_proto::node_report(to_proto::node_report(&report)), Ok(report));
         let grant = from_proto::op(&to_proto::put_node_allocatable(id, &amounts));
-        prop_assert_eq!(grant, Ok(Change::NodeAllocatable(id, amounts.clone())));
+        prop_assert_eq!(grant, Ok(Change::Put(Record::NodeAllocatable(NodeAllocatable { id, amounts: amounts.clone() }))));
         let zone_loads = [1, 63].map(|zone| ZoneLoad { zone, load: of_zone }).to_vec();
         let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7, load, zone_loads };
-        prop_assert_eq!(from_proto::op(&to_proto::put_node_usage(&usage)), Ok(Change::NodeUsage(usage)));
+        prop_assert_eq!(from_proto::op(&to_proto::put_node_usage(&usage)), Ok(Change::Put(Record::NodeUsage(usage))));
     }
 
     #[test]
@@ -56,7 +61,7 @@ proptest! {
         prop_assert_eq!(decoded.as_ref(), Ok(&message));
         prop_assert_eq!(v1::Op::decode(put.clone()).unwrap().op, Some(v1::op::Op::PutUnit(message)));
         let change = from_proto::op(&put);
-        prop_assert_eq!(change, Ok(Change::Unit(Arc::new(record))));
+        prop_assert_eq!(change, Ok(Change::Put(Record::Unit(Arc::new(record)))));
     }
 
     #[test]
@@ -64,13 +69,13 @@ proptest! {
         let mut record = record;
         record.status.own_groups = n_own.min(u16::try_from(record.spec.task_groups.len()).unwrap());
         let own = from_proto::op(&to_proto::put_unit(&record));
-        prop_assert_eq!(own, Ok(Change::Unit(Arc::new(record.own()))));
+        prop_assert_eq!(own, Ok(Change::Put(Record::Unit(Arc::new(record.own())))));
         for added in record.added_since(&record.own()) {
             let message = to_proto::task_group_record(&added);
             let without_ordinals = v1::TaskGroupRecord { ordinals: None, ..message.clone() };
             prop_assert!(without_ordinals.encoded_len() <= group_bytes(&added.group));
             let loaded = v1::Record { record: Some(v1::record::Record::TaskGroup(message)), ..v1::Record::default() };
-            let change = Change::TaskGroup(Arc::new(added));
+            let change = Change::Put(Record::TaskGroup(Arc::new(added)));
             prop_assert_eq!(from_proto::op(&to_proto::op(&change).unwrap()), Ok(change.clone()));
             prop_assert_eq!(from_proto::record(loaded).unwrap().change, change);
         }
@@ -80,12 +85,12 @@ proptest! {
     fn queues_and_priority_classes_come_back(spec in queue(), class in priority_class()) {
         prop_assert_eq!(from_proto::given_queue(to_proto::queue(&spec)), (spec.clone(), vec![]));
         let op = to_proto::put_queue(&spec);
-        prop_assert_eq!(from_proto::op(&op), Ok(Change::Queue(Arc::new(spec.clone()))));
+        prop_assert_eq!(from_proto::op(&op), Ok(Change::Put(Record::Queue(Arc::new(spec.clone())))));
         let record = Some(v1::record::Record::Queue(to_proto::queue(&spec)));
         let loaded = from_proto::record(v1::Record { revision: 3, record, ..v1::Record::default() }).unwrap();
-        prop_assert_eq!(loaded.change, Change::Queue(Arc::new(spec)));
+        prop_assert_eq!(loaded.change, Change::Put(Record::Queue(Arc::new(spec))));
         let op = to_proto::put_priority_class(&class);
-        prop_assert_eq!(from_proto::op(&op), Ok(Change::PriorityClass(class)));
+        prop_assert_eq!(from_proto::op(&op), Ok(Change::Put(Record::PriorityClass(class))));
     }
 
     #[test]
@@ -133,8 +138,8 @@ fn the_thousandth_added_group_writes_no_more_than_the_second() {
         };
         let changes = GroupChanges { added: vec![group], ..GroupChanges::default() };
         let next = grow(&record, &rows, &changes).unwrap().unwrap().record;
-        let groups = next.added_since(&record).map(|group| Change::TaskGroup(Arc::new(group)));
-        let own = (next.own() != record.own()).then(|| Change::Unit(Arc::new(next.clone())));
+        let groups = next.added_since(&record).map(|group| Change::Put(Record::TaskGroup(Arc::new(group))));
+        let own = (next.own() != record.own()).then(|| Change::Put(Record::Unit(Arc::new(next.clone()))));
         written.push(
             own.into_iter().chain(groups).map(|change| to_proto::op(&change).unwrap().len()).sum::<usize>(),
         );
@@ -151,9 +156,9 @@ fn a_task_group_that_cannot_be_read_is_known_by_its_key() {
     let record = v1::TaskGroupRecord { unit_id: 7, task_group: 2, ..v1::TaskGroupRecord::default() };
     let change = from_proto::read_op(&raw::encode_op(v1::op::Op::PutTaskGroup(record)));
     let Change::Unreadable(unreadable) = change else { panic!("{change:?}") };
-    assert_eq!(unreadable.subject, Subject::TaskGroup(UnitId(7), 2));
+    assert_eq!(unreadable.key, RecordKey::TaskGroup(TaskGroupKey { unit: UnitId(7), idx: 2 }));
     assert_eq!(unreadable.to_string(), "task group 7/2 cannot be read: group: missing");
-    let gone = Change::TaskGroupDeleted(UnitId(7), 2);
+    let gone = Change::Gone(RecordKey::TaskGroup(TaskGroupKey { unit: UnitId(7), idx: 2 }));
     assert_eq!(from_proto::op(&to_proto::op(&gone).unwrap()), Ok(gone));
 }
 
@@ -189,16 +194,19 @@ fn holds_come_back() {
     };
     let movement = Some(MovementTarget { movement: Arc::from("binpack-7"), from: victim(7) });
     let target = Hold { movement, turn: None, ..hold.clone() };
-    assert_eq!(from_proto::op(&to_proto::put_hold(&target)), Ok(Change::Hold(Arc::new(target.clone()))));
+    assert_eq!(
+        from_proto::op(&to_proto::put_hold(&target)),
+        Ok(Change::Put(Record::Hold(Arc::new(target.clone()))))
+    );
     let mut nobody = to_proto::hold(&target);
     nobody.movement = Some(v1::MovementTarget::default());
     assert_eq!(from_proto::hold(nobody).unwrap_err().path, "movement.from");
     let slot = Some(Slot { reservation: Arc::from("kept"), occupant: Some(victim(5)) });
     let slot = Hold { unit: UnitId(0), slot, ..hold.clone() };
-    assert_eq!(from_proto::op(&to_proto::put_hold(&slot)), Ok(Change::Hold(Arc::new(slot))));
-    assert_eq!(from_proto::op(&to_proto::put_hold(&hold)), Ok(Change::Hold(Arc::new(hold))));
+    assert_eq!(from_proto::op(&to_proto::put_hold(&slot)), Ok(Change::Put(Record::Hold(Arc::new(slot)))));
+    assert_eq!(from_proto::op(&to_proto::put_hold(&hold)), Ok(Change::Put(Record::Hold(Arc::new(hold)))));
     let gone = to_proto::delete(v1::Kind::Hold, 5);
-    assert_eq!(from_proto::op(&gone), Ok(Change::HoldDeleted(HoldId(5))));
+    assert_eq!(from_proto::op(&gone), Ok(Change::Gone(RecordKey::Hold(HoldId(5)))));
     let short = v1::Hold { hold_id: 1, node_id: 1, unit_id: 1, incarnations: vec![1], ..v1::Hold::default() };
     assert_eq!(from_proto::hold(short).unwrap_err().path, "incarnations");
 }
@@ -216,7 +224,7 @@ fn reservations_come_back() {
         description: "spare".to_owned(),
     };
     let put = to_proto::put_reservation(&spec);
-    assert_eq!(from_proto::op(&put), Ok(Change::Reservation(Arc::new(spec))));
+    assert_eq!(from_proto::op(&put), Ok(Change::Put(Record::Reservation(Arc::new(spec)))));
     let devices = v1::DeviceRequest { count: 65, ..v1::DeviceRequest::default() };
     let demand =
         Some(v1::Demand { requests: None, devices: vec![devices], host_ports: Vec::new(), zones: None });
@@ -285,13 +293,13 @@ fn decisions_and_outcomes_come_back() {
 #[test]
 fn a_block_of_a_partition_comes_back_and_is_small() {
     for slots in [vec![1; 64], vec![0, 0, 2], vec![200; 64]] {
-        let block = Change::PartitionBlock(Block { number: 20_000 / Block::N_NODES, slots });
+        let block = Change::Put(Record::PartitionBlock(Block { number: 20_000 / Block::N_NODES, slots }));
         let op = to_proto::op(&block).unwrap();
         assert!(op.len() < 160, "{} bytes for a node that moves", op.len());
         assert_eq!(from_proto::op(&op), Ok(block));
         from_proto::check_op(&op).unwrap();
     }
-    let gone = Change::PartitionBlock(Block { number: 0, slots: Vec::new() });
+    let gone = Change::Put(Record::PartitionBlock(Block { number: 0, slots: Vec::new() }));
     let op = to_proto::op(&gone).unwrap();
     assert_eq!(from_proto::op(&op), Ok(gone));
     for (block_id, n, field) in [(0, 1, "block_id"), (70_000, 1, "block_id"), (1, 65, "slots")] {
@@ -323,24 +331,24 @@ fn leases_partitions_and_deletions_come_back() {
             changed_ms: 5,
         };
         let change = from_proto::op(&to_proto::put_partition(&partition));
-        assert_eq!(change, Ok(Change::Partition(partition)));
+        assert_eq!(change, Ok(Change::Put(Record::Partition(partition))));
     }
     let named = [Scope::Queue("prod.search".to_owned()), Scope::SubCluster("gpu".to_owned())];
     for scope in [Scope::All, Scope::Preemption].into_iter().chain(named) {
         let (reason, sub_cluster_key) = ("why".to_owned(), "part".to_owned());
         let pause = Pause { scope: scope.clone(), since_ms: 5, reason, sub_cluster_key };
-        assert_eq!(from_proto::op(&to_proto::put_pause(&pause)), Ok(Change::Pause(pause)));
+        assert_eq!(from_proto::op(&to_proto::put_pause(&pause)), Ok(Change::Put(Record::Pause(pause))));
         let gone = from_proto::op(&to_proto::delete_named(v1::Kind::Pause, &scope.to_string()));
-        assert_eq!(gone, Ok(Change::PauseDeleted(scope)));
+        assert_eq!(gone, Ok(Change::Gone(RecordKey::Pause(scope.to_string()))));
     }
     let gone = from_proto::op(&to_proto::delete(v1::Kind::Unit, 7));
-    assert_eq!(gone, Ok(Change::UnitDeleted(UnitId(7))));
+    assert_eq!(gone, Ok(Change::Gone(RecordKey::Unit(UnitId(7)))));
     let gone = from_proto::op(&to_proto::delete(v1::Kind::NodeSpec, 7));
-    assert_eq!(gone, Ok(Change::NodeDeleted(NodeId(7))));
+    assert_eq!(gone, Ok(Change::Gone(RecordKey::NodeSpec(NodeId(7)))));
     let gone = from_proto::op(&to_proto::delete_named(v1::Kind::Queue, "prod.search"));
-    assert_eq!(gone, Ok(Change::QueueDeleted("prod.search".to_owned())));
+    assert_eq!(gone, Ok(Change::Gone(RecordKey::Queue("prod.search".to_owned()))));
     let gone = from_proto::op(&to_proto::delete_named(v1::Kind::PriorityClass, "gold"));
-    assert_eq!(gone, Ok(Change::PriorityClassDeleted("gold".to_owned())));
+    assert_eq!(gone, Ok(Change::Gone(RecordKey::PriorityClass("gold".to_owned()))));
 }
 
 #[test]
@@ -381,7 +389,7 @@ fn listed_records_carry_their_revisions() {
         (loaded.create_revision, loaded.revision, loaded.create_time_ms),
         (Revision(4), Revision(9), 11)
     );
-    assert!(matches!(loaded.change, Change::NodeSpec(NodeSpec { id: NodeId(3), .. })));
+    assert!(matches!(loaded.change, Change::Put(Record::NodeSpec(NodeSpec { id: NodeId(3), .. }))));
     assert_eq!(from_proto::record(v1::Record::default()).unwrap_err().path, "record");
 }
 
@@ -468,4 +476,26 @@ fn wrong_fields_are_named() {
 
 fn a_unit() -> UnitRecord {
     godel_testkit::unit("web")
+}
+
+#[test]
+fn both_tables_of_records_agree() {
+    assert_eq!(RecordKind::ALL.len(), KINDS.len());
+    for info in &KINDS {
+        let kind = RecordKind::of_number(info.kind as i32).unwrap();
+        let stored = match info.key {
+            KeyForm::Node | KeyForm::Id => StoredKey::Id(7),
+            KeyForm::Name if kind == RecordKind::TaskGroup => StoredKey::Name("7/3".to_owned()),
+            KeyForm::Name => StoredKey::Name("queue/a".to_owned()),
+        };
+        let key = RecordKey::read(kind, stored.clone()).unwrap();
+        assert_eq!(key.kind(), Some(kind), "{}", info.name);
+        assert!(key.stored() == Some(stored) || key == RecordKey::Partition, "{}", info.name);
+        let other = match info.key {
+            KeyForm::Name => StoredKey::Id(7),
+            KeyForm::Node | KeyForm::Id => StoredKey::Name("a".to_owned()),
+        };
+        let is_any = kind.is_foreign() || key == RecordKey::Partition;
+        assert!(is_any || RecordKey::read(kind, other).is_none(), "{}", info.name);
+    }
 }

@@ -15,6 +15,7 @@ use godel_core_dispatcher::{
 };
 use godel_domain::{
     change::{Change, Commit, Lease},
+    records::Record,
     txn::{Receipt, RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
 };
@@ -130,7 +131,7 @@ impl DispatcherOutbox for Out {
     }
 
     fn submit_units(&mut self, batch: UnitBatch<Self>) -> Result<(), (UnitBatch<Self>, NotSent)> {
-        let changes = batch.units.iter().map(|unit| Change::Unit(Arc::clone(&unit.record)));
+        let changes = batch.units.iter().map(|unit| Change::Put(Record::Unit(Arc::clone(&unit.record))));
         self.last_txn += 1;
         self.txns.push((self.last_txn, changes.collect()));
         self.tickets.insert(self.last_txn, TxnTicket::Units(batch));
@@ -196,7 +197,7 @@ impl DispatcherPart {
                 epoch: Epoch(1),
                 ..Lease::default()
             };
-            leader.load(&Change::Lease(lease), read, (read, 0), now, &mut out);
+            leader.load(&Change::Put(Record::Lease(lease)), read, (read, 0), now, &mut out);
         }
         leader.on_synced(read, now, &mut out);
         for (session, name) in (0..).zip(schedulers) {

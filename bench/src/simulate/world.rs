@@ -20,6 +20,7 @@ use godel_domain::{
     change::{Change, Partition},
     decision::{Decision, Outcome},
     node::{NodeReport, NodeSpec},
+    records::Record,
     running_units::RunChange,
     unit::UnitRecord,
     unit_report::{RoomReport, UnitReport},
@@ -201,7 +202,7 @@ impl Turn<'_> {
 pub(super) fn weight(changes: &[Change], with_specs: bool) -> (usize, usize) {
     changes.iter().fold((0, 0), |(n_units, n_rows), change| match change {
         Change::Rows(_, RunChange::Bind(bind)) => (n_units + 1, n_rows + bind.ordinals.len()),
-        Change::Unit(_) if with_specs => (n_units + 1, n_rows),
+        Change::Put(Record::Unit(_)) if with_specs => (n_units + 1, n_rows),
         _ => (n_units, n_rows),
     })
 }
@@ -306,13 +307,15 @@ fn parts(setup: &Setup<'_>, records: &[Commit]) -> Vec<Box<dyn Part>> {
 /// The records that are there before the first submission.
 fn records(setup: &Setup<'_>) -> Vec<Commit> {
     let nodes = setup.nodes.iter().cloned();
-    let nodes = nodes.flat_map(|(spec, report)| [Change::NodeSpec(spec), Change::NodeReport(report)]);
+    let nodes = nodes.flat_map(|(spec, report)| {
+        [Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))]
+    });
     vec![
         Commit { revision: Revision(1), time_ms: 0, changes: nodes.collect() },
         Commit {
             revision: Revision(2),
             time_ms: 0,
-            changes: vec![Change::Partition(setup.partition.clone())],
+            changes: vec![Change::Put(Record::Partition(setup.partition.clone()))],
         },
     ]
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use godel_domain::{change::Change, running_units::RunChange};
+use godel_domain::{change::Change, records::Record, running_units::RunChange};
 use godel_proto::v1;
 use godel_wire::from_proto;
 use tokio::sync::watch;
@@ -203,7 +203,7 @@ impl Board {
                 )
             })?;
             match change {
-                Change::Unit(record) => {
+                Change::Put(Record::Unit(record)) => {
                     if let Some(idx) = inner.by_uid.get(&record.spec.uid).copied() {
                         inner.by_id.insert(record.id.0, idx);
                     }

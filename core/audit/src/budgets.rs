@@ -10,6 +10,7 @@ use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
     budget_spec::{Amount, BudgetSpec, Limit},
     change::Change,
+    records::{Record, RecordKey},
     running_units::{EvictionReason, Phase, RunChange},
     unit::{OnEviction, UnitRecord},
 };
@@ -113,20 +114,20 @@ impl BudgetLedger {
         let mut touched: BTreeSet<UnitId> = BTreeSet::new();
         for change in &commit.changes {
             match change {
-                Change::Budget(spec) => {
+                Change::Put(Record::Budget(spec)) => {
                     self.since.insert(spec.name.clone(), commit.revision);
                     touched.extend(world.units.keys());
                 }
-                Change::BudgetDeleted(name) => {
+                Change::Gone(RecordKey::Budget(name)) => {
                     self.by_name.remove(name);
                     self.units.values_mut().for_each(|selected| {
                         selected.names.remove(name);
                     });
                 }
-                Change::Unit(record) => {
+                Change::Put(Record::Unit(record)) => {
                     touched.insert(record.id);
                 }
-                Change::TaskGroup(group) => {
+                Change::Put(Record::TaskGroup(group)) => {
                     touched.insert(group.unit);
                 }
                 _ => {}
@@ -181,7 +182,7 @@ impl BudgetLedger {
     fn judge(&mut self, world: &World, commit: &Commit, by_name: &Victims) {
         let judged = commit.changes.iter().filter_map(|change| match change {
             // A slot that somebody enters is no judgement of now.
-            Change::Hold(hold) if hold.slot.is_none() => Some(hold.judged),
+            Change::Put(Record::Hold(hold)) if hold.slot.is_none() => Some(hold.judged),
             _ => None,
         });
         let judged = judged.max();

@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     change::Change,
+    node::NodeAllocatable,
     node::NodeReport,
+    records::{Record, RecordKey},
     running_units::{EvictionReason, Phase, RunChange},
+    task_group_record::TaskGroupKey,
 };
 use rustc_hash::FxHashMap;
 
@@ -253,7 +256,9 @@ fn step(replay: &mut Replay, follower: &mut Follower, commit: &Commit, complete:
         }
     });
     for change in &commit.changes {
-        if let Change::NodeReport(NodeReport { id, .. }) | Change::NodeDeleted(id) = change {
+        if let Change::Put(Record::NodeReport(NodeReport { id, .. }))
+        | Change::Gone(RecordKey::NodeSpec(id)) = change
+        {
             tenants.settle_devices(&world, *id);
         }
     }
@@ -340,16 +345,17 @@ fn note_records(
 ) {
     for change in &commit.changes {
         match change {
-            Change::NodeReport(report) => {
+            Change::Put(Record::NodeReport(report)) => {
                 touched.entry(report.id).or_default();
             }
-            Change::Hold(hold) => {
+            Change::Put(Record::Hold(hold)) => {
                 touched.entry(hold.node).or_default();
             }
-            Change::NodeAllocatable(node, _) | Change::NodeDeleted(node) => {
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, .. }))
+            | Change::Gone(RecordKey::NodeSpec(node)) => {
                 touched.entry(*node).or_default();
             }
-            Change::UnitDeleted(unit) => {
+            Change::Gone(RecordKey::Unit(unit)) => {
                 replay.touched_units.insert(*unit);
                 replay.preemptions.forget(world, *unit);
                 replay.budgets.forget(*unit);
@@ -365,46 +371,19 @@ fn note_records(
                     });
                 }
             }
-            Change::Unit(record) => {
+            Change::Put(Record::Unit(record)) => {
                 replay.touched_units.insert(record.id);
             }
-            Change::TaskGroup(group) => {
+            Change::Put(Record::TaskGroup(group)) => {
                 replay.touched_units.insert(group.unit);
             }
-            Change::TaskGroupDeleted(unit, _) => {
+            Change::Gone(RecordKey::TaskGroup(TaskGroupKey { unit, idx: _ })) => {
                 replay.touched_units.insert(*unit);
             }
             Change::Rows(unit, _) => {
                 replay.touched_units.insert(*unit);
             }
-            Change::NodeSpec(_)
-            | Change::NodeUsage(_)
-            | Change::Lease(_)
-            | Change::UnitHistory(_)
-            | Change::UnitHistoryDeleted(_)
-            | Change::Partition(_)
-            | Change::PartitionBlock(_)
-            | Change::YarnKeys(_)
-            | Change::YarnApplication(_)
-            | Change::YarnApplicationDeleted(_)
-            | Change::Movement(_)
-            | Change::MovementDeleted(_)
-            | Change::MoveRate(_)
-            | Change::MoveRateDeleted(_)
-            | Change::Queue(_)
-            | Change::PriorityClass(_)
-            | Change::QueueDeleted(_)
-            | Change::PriorityClassDeleted(_)
-            | Change::Budget(_)
-            | Change::BudgetDeleted(_)
-            | Change::Reservation(_)
-            | Change::ReservationDeleted(_)
-            | Change::HoldDeleted(_)
-            | Change::Pause(_)
-            | Change::PauseDeleted(_)
-            | Change::RowsLoaded(..)
-            | Change::Unreadable(_)
-            | Change::UnreadableGone(_) => {}
+            _ => {}
         }
     }
 }
@@ -497,7 +476,7 @@ fn check_room(
 fn dropped_holds(world: &World, commit: &Commit) -> BTreeMap<u64, Dropped> {
     let mut dropped = BTreeMap::new();
     for change in &commit.changes {
-        if let Change::HoldDeleted(id) = change
+        if let Change::Gone(RecordKey::Hold(id)) = change
             && let Some(hold) =
                 world.holds.get(id).map(|hold| &hold.value).filter(|hold| preemptions::stays_held(hold))
         {

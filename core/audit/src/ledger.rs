@@ -3,6 +3,7 @@
 //! Without a submitter's ledger the store's own history says what was acknowledged: every unit that it shows submitted is
 //! there, or was deleted. A store that has lost the end of its history is found with a ledger only.
 
+use godel_domain::records::{Record, RecordKey};
 use std::collections::BTreeMap;
 
 use godel_base::ids::{Revision, UnitId};
@@ -115,10 +116,10 @@ impl<'a> Submitted<'a> {
         for commit in &history.commits {
             for change in &commit.changes {
                 match change {
-                    Change::Unit(record) => {
+                    Change::Put(Record::Unit(record)) => {
                         submitted.kept.entry(record.id).or_insert((&record.spec.uid, commit.revision));
                     }
-                    Change::UnitDeleted(unit) => {
+                    Change::Gone(RecordKey::Unit(unit)) => {
                         if let Some((uid, _)) = submitted.kept.remove(unit) {
                             submitted.retired.insert(uid, commit.revision);
                         }

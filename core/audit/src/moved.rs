@@ -9,6 +9,7 @@ use godel_base::ids::{ReplicaId, Revision, UnitId};
 use godel_domain::{
     change::Change,
     hold::Hold,
+    records::{Record, RecordKey},
     running_units::{Phase, RunChange},
 };
 
@@ -53,7 +54,9 @@ impl MovedReplicas {
     pub(super) fn before(&mut self, world: &World, commit: &Commit, findings: &mut Findings) {
         for change in &commit.changes {
             match change {
-                Change::Hold(hold) if hold.movement.is_some() && !world.holds.contains_key(&hold.id) => {
+                Change::Put(Record::Hold(hold))
+                    if hold.movement.is_some() && !world.holds.contains_key(&hold.id) =>
+                {
                     self.note_target(hold);
                 }
                 Change::Rows(unit, RunChange::Bind(bind)) if !self.waiting.is_empty() => {
@@ -65,12 +68,12 @@ impl MovedReplicas {
                         }
                     }
                 }
-                Change::UnitDeleted(unit) => self.waiting.retain(|(of, _), _| of != unit),
+                Change::Gone(RecordKey::Unit(unit)) => self.waiting.retain(|(of, _), _| of != unit),
                 _ => {}
             }
         }
         for change in &commit.changes {
-            if let Change::HoldDeleted(id) = change
+            if let Change::Gone(RecordKey::Hold(id)) = change
                 && let Some(hold) = world.holds.get(id)
             {
                 self.on_given_up(world, hold, commit, findings);

@@ -7,6 +7,7 @@ use godel_base::ids::{HoldId, ReplicaId, RunningUnitId};
 use godel_domain::{
     change::Change,
     hold::Hold,
+    records::{Record, RecordKey},
     running_units::{EvictionReason, RunChange},
 };
 
@@ -34,10 +35,12 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
                 let replicas = ReplicaId::of_columns(&bind.ordinals, &bind.incarnations);
                 bound.extend(replicas.map(|replica| RunningUnitId { unit: *unit, replica }));
             }
-            Change::Hold(hold) if hold.movement.is_some() && !world.holds.contains_key(&hold.id) => {
+            Change::Put(Record::Hold(hold))
+                if hold.movement.is_some() && !world.holds.contains_key(&hold.id) =>
+            {
                 made.push(hold);
             }
-            Change::HoldDeleted(id) => {
+            Change::Gone(RecordKey::Hold(id)) => {
                 ended.insert(*id);
                 if let Some(hold) = world.holds.get(id) {
                     check_late(&hold.value, commit.time_ms, findings);

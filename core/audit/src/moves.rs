@@ -1,7 +1,7 @@
 //! Units that a commit moves to another queue: what counted in one queue counts in the other from then on.
 
 use godel_base::ids::{Revision, UnitId};
-use godel_domain::{change::Change, demand::Demand, running_units::RunChange};
+use godel_domain::{change::Change, demand::Demand, records::Record, running_units::RunChange};
 
 use super::{
     verdict::Findings,
@@ -21,7 +21,7 @@ pub(super) struct QueueMove<'a> {
 /// Units that a commit moves; `world` is as before it.
 pub(super) fn moves<'a>(world: &'a World, commit: &'a Commit) -> impl Iterator<Item = QueueMove<'a>> {
     commit.changes.iter().filter_map(|change| {
-        let Change::Unit(record) = change else { return None };
+        let Change::Put(Record::Unit(record)) = change else { return None };
         let before = world.units.get(&record.id)?.record.as_ref()?;
         let (from, to) = (before.value.spec.queue.as_str(), record.spec.queue.as_str());
         (from != to).then_some(QueueMove { unit: record.id, from, to })

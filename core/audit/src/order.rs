@@ -22,7 +22,9 @@ use godel_domain::{
     change::Change,
     demand::Pool,
     hold::Hold,
+    node::NodeAllocatable,
     queue_spec::Band,
+    records::{Record, RecordKey},
     running_units::{Bind, RunChange},
     unit::{Template, UnitRecord},
 };
@@ -180,7 +182,7 @@ fn has_several(history: &History) -> bool {
     };
     of_start.into_iter().flatten().any(|record| is_other(&record.value))
         || history.commits.iter().flat_map(|commit| &commit.changes).any(|change| match change {
-            Change::Unit(record) => is_other(record),
+            Change::Put(Record::Unit(record)) => is_other(record),
             _ => false,
         })
 }
@@ -232,9 +234,9 @@ impl Probe {
         }
         for change in &commit.changes {
             let hold = match change {
-                Change::HoldDeleted(id) => world.holds.get(id),
-                Change::Hold(hold) => world.holds.get(&hold.id),
-                Change::UnitDeleted(id) => {
+                Change::Gone(RecordKey::Hold(id)) => world.holds.get(id),
+                Change::Put(Record::Hold(hold)) => world.holds.get(&hold.id),
+                Change::Gone(RecordKey::Unit(id)) => {
                     for row in world.units.get(id).into_iter().flat_map(|unit| unit.rows.values()) {
                         self.count_row(world, *id, row, &WorldRow::default(), now_ms);
                     }
@@ -263,21 +265,24 @@ impl Probe {
         let now_ms = commit.time_ms;
         for change in &commit.changes {
             match change {
-                Change::Unit(record) => {
+                Change::Put(Record::Unit(record)) => {
                     self.touched.insert(record.id);
                 }
-                Change::TaskGroup(group) => {
+                Change::Put(Record::TaskGroup(group)) => {
                     self.touched.insert(group.unit);
                 }
-                Change::Hold(hold) => {
+                Change::Put(Record::Hold(hold)) => {
                     self.preemptors.insert(hold.unit);
                     self.count_hold(world, hold, 1);
                 }
-                Change::Queue(_) | Change::QueueDeleted(_) => self.levels.follow_records(world),
-                Change::NodeSpec(spec) => self.on_node(world, spec.id, now_ms),
-                Change::NodeReport(report) => self.on_node(world, report.id, now_ms),
-                Change::NodeAllocatable(id, _) | Change::NodeDeleted(id) => self.on_node(world, *id, now_ms),
-                Change::Lease(_) => {
+                Change::Put(Record::Queue(_)) | Change::Gone(RecordKey::Queue(_)) => {
+                    self.levels.follow_records(world)
+                }
+                Change::Put(Record::NodeSpec(spec)) => self.on_node(world, spec.id, now_ms),
+                Change::Put(Record::NodeReport(report)) => self.on_node(world, report.id, now_ms),
+                Change::Put(Record::NodeAllocatable(NodeAllocatable { id, .. }))
+                | Change::Gone(RecordKey::NodeSpec(id)) => self.on_node(world, *id, now_ms),
+                Change::Put(Record::Lease(_)) => {
                     let n = world.leases.keys().filter(|name| name.starts_with("scheduler/")).count();
                     self.n_schedulers = i64::try_from(n).unwrap_or(i64::MAX).max(1);
                 }

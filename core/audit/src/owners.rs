@@ -6,7 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_base::ids::{Revision, UnitId};
-use godel_domain::{change::Change, demand::Demand, queue_spec::QueueSpec, unit::UnitRecord};
+use godel_domain::{
+    change::Change,
+    demand::Demand,
+    queue_spec::QueueSpec,
+    records::{Record, RecordKey},
+    unit::UnitRecord,
+};
 
 use super::{
     Evidence, History, Start, movers,
@@ -135,7 +141,7 @@ fn ever_limited(history: &History) -> BTreeSet<String> {
     };
     let changes = history.commits.iter().flat_map(|commit| &commit.changes);
     let later = changes.filter_map(|change| match change {
-        Change::Queue(spec) => Some(&**spec),
+        Change::Put(Record::Queue(spec)) => Some(&**spec),
         _ => None,
     });
     let limited = at_start.into_iter().chain(later).filter(|spec| is_limited(spec));
@@ -175,10 +181,10 @@ fn replay(history: &History, limited: BTreeSet<String>, findings: &mut Findings)
 /// Units of which a commit may change what they take.
 fn touched(world: &World, commit: &Commit) -> BTreeSet<UnitId> {
     let unit = |change: &Change| match change {
-        Change::Unit(record) => Some(record.id),
-        Change::UnitDeleted(id) | Change::Rows(id, _) => Some(*id),
-        Change::Hold(hold) => Some(hold.unit),
-        Change::HoldDeleted(id) => world.holds.get(id).map(|hold| hold.value.unit),
+        Change::Put(Record::Unit(record)) => Some(record.id),
+        Change::Gone(RecordKey::Unit(id)) | Change::Rows(id, _) => Some(*id),
+        Change::Put(Record::Hold(hold)) => Some(hold.unit),
+        Change::Gone(RecordKey::Hold(id)) => world.holds.get(id).map(|hold| hold.value.unit),
         _ => None,
     };
     commit.changes.iter().filter_map(unit).collect()
@@ -240,7 +246,7 @@ mod tests {
 
     fn unit(id: u64, queue: &str, owner: &str) -> Change {
         let record = godel_testkit::unit(format!("unit-{id}")).id(UnitId(id)).task_groups(Vec::new());
-        Change::Unit(Arc::new(record.class(WorkloadClass::Yarn).owner(owner).queue(queue)))
+        Change::Put(Record::Unit(Arc::new(record.class(WorkloadClass::Yarn).owner(owner).queue(queue))))
     }
 
     fn cpus(n: i64) -> Demand {
@@ -262,7 +268,7 @@ mod tests {
     fn held(id: u64, hold: u64) -> Change {
         let (unit, demand) = (UnitId(id), Arc::new(cpus(10)));
         let (id, ordinals) = (HoldId(hold), vec![9]);
-        Change::Hold(Arc::new(Hold {
+        Change::Put(Record::Hold(Arc::new(Hold {
             id,
             unit,
             demand,
@@ -270,18 +276,18 @@ mod tests {
             group: 1,
             node: NodeId(1),
             ..Hold::default()
-        }))
+        })))
     }
 
     fn queue(path: &str, per_owner: i64, am_share_milli: u32) -> Change {
         let cpu = |n| [("cpu".to_owned(), n)].into();
         let max_per_owner = if per_owner > 0 { cpu(per_owner) } else { BTreeMap::new() };
-        Change::Queue(Arc::new(QueueSpec {
+        Change::Put(Record::Queue(Arc::new(QueueSpec {
             max: cpu(1_000),
             max_per_owner,
             am_share_milli,
             ..QueueSpec::new(path)
-        }))
+        })))
     }
 
     fn violations(changes: Vec<Change>) -> Vec<String> {

@@ -14,6 +14,7 @@ use godel_domain::{
     hold::Hold,
     priority_classes::PriorityClasses,
     queue_spec::PriorityClass,
+    records::{Record, RecordKey},
     running_units::{EvictionReason, RunChange},
 };
 
@@ -153,7 +154,11 @@ impl Preemptions {
         turns: &[RunTurn<'_>],
         dropped: &BTreeMap<u64, Dropped>,
     ) {
-        if commit.changes.iter().any(|change| matches!(change, Change::Queue(_) | Change::QueueDeleted(_))) {
+        if commit
+            .changes
+            .iter()
+            .any(|change| matches!(change, Change::Put(Record::Queue(_)) | Change::Gone(RecordKey::Queue(_))))
+        {
             (self.guaranteed_at, self.guarantees) = (commit.revision, guarantees(world));
         }
         self.back.push_back(Back { revision: commit.revision, ..Back::default() });
@@ -173,7 +178,7 @@ impl Preemptions {
         for change in &commit.changes {
             let by = match change {
                 Change::Rows(_, RunChange::Evict(evict)) => Some(evict.preemptor),
-                Change::Hold(hold) => Some(hold.unit),
+                Change::Put(Record::Hold(hold)) => Some(hold.unit),
                 _ => None,
             };
             if let Some((preemptor, claim)) = claim.take_if(|(preemptor, _)| Some(*preemptor) != by) {
@@ -187,11 +192,11 @@ impl Preemptions {
                     at += n;
                     self.on_rows(world, *unit, rows, &rest[..n], &mut claim);
                 }
-                Change::Hold(hold) if hold.movement.is_some() => {
+                Change::Put(Record::Hold(hold)) if hold.movement.is_some() => {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
                     self.shift(queue_of_hold(world, hold), &times(&takes(&hold.demand), n), 1);
                 }
-                Change::Hold(hold) if hold.counts_in_queue() => {
+                Change::Put(Record::Hold(hold)) if hold.counts_in_queue() => {
                     let n = i64::try_from(hold.ordinals.len()).unwrap_or(i64::MAX);
                     let takes = times(&takes(&hold.demand), n);
                     if !hold.taken_from.is_empty() {
@@ -206,7 +211,7 @@ impl Preemptions {
                         None => shift_all(&mut self.staying, queue_of_hold(world, hold), &takes, 1),
                     }
                 }
-                Change::HoldDeleted(id) => {
+                Change::Gone(RecordKey::Hold(id)) => {
                     if let Some(hold) = dropped.get(&id.0) {
                         self.shift(&hold.queue, &hold.takes, -1);
                     }
@@ -223,8 +228,8 @@ impl Preemptions {
     fn follow_classes(&mut self, commit: &Commit) {
         for change in &commit.changes {
             let (name, class) = match change {
-                Change::PriorityClass(class) => (&class.name, Some(class.clone())),
-                Change::PriorityClassDeleted(name) => (name, None),
+                Change::Put(Record::PriorityClass(class)) => (&class.name, Some(class.clone())),
+                Change::Gone(RecordKey::PriorityClass(name)) => (name, None),
                 _ => continue,
             };
             let before = (name.clone(), self.classes.get(name).cloned());

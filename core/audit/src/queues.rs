@@ -14,7 +14,12 @@ use godel_base::{
     resources::Resources,
 };
 use godel_domain::{
-    change::Change, demand::Demand, hold::Hold, queue_spec::QueueSpec, running_units::RunChange,
+    change::Change,
+    demand::Demand,
+    hold::Hold,
+    queue_spec::QueueSpec,
+    records::{Record, RecordKey},
+    running_units::RunChange,
 };
 
 use super::{
@@ -211,10 +216,10 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
         n_commits += 1;
         for change in &commit.changes {
             match change {
-                Change::Queue(spec) if spec.has_limits() => {
+                Change::Put(Record::Queue(spec)) if spec.has_limits() => {
                     limited.insert(spec.name.clone());
                 }
-                Change::UnitDeleted(id) => {
+                Change::Gone(RecordKey::Unit(id)) => {
                     let Some(unit) = world.units.get(id) else { continue };
                     for row in unit.rows.values().filter(|row| row.is_live()) {
                         count(&mut used, &world, *id, row.group, -1);
@@ -239,11 +244,11 @@ fn replay(history: &History, findings: &mut Findings) -> (usize, usize) {
         let mut ended: BTreeSet<UnitId> = BTreeSet::new();
         for change in &commit.changes {
             match change {
-                Change::Hold(hold) if !world.holds.contains_key(&hold.id) => {
+                Change::Put(Record::Hold(hold)) if !world.holds.contains_key(&hold.id) => {
                     count_hold(&mut used, &world, hold, 1);
                     count_hold(&mut bound, &world, hold, 1);
                 }
-                Change::HoldDeleted(id) => {
+                Change::Gone(RecordKey::Hold(id)) => {
                     let hold = world.holds.get(id).map(|hold| Arc::clone(&hold.value));
                     ended.extend(hold.iter().filter(|hold| hold.at_maximum).map(|hold| hold.unit));
                     freed.extend(hold);
@@ -384,7 +389,7 @@ fn judge(
 fn judge_last_bindings(room: &QueueRoom<'_>, history: &History, findings: &mut Findings) -> usize {
     let mut last: BTreeMap<(&str, String), Revision> = BTreeMap::new();
     for commit in &history.commits {
-        if commit.changes.iter().any(|change| matches!(change, Change::HoldDeleted(_))) {
+        if commit.changes.iter().any(|change| matches!(change, Change::Gone(RecordKey::Hold(_)))) {
             // What was held counted before.
             continue;
         }

@@ -2,7 +2,9 @@
 //! new.
 
 use godel_base::ids::RunningUnitId;
-use godel_domain::{change::Change, hold::Hold, running_units::Phase, surge::Surge, unit::UnitRecord};
+use godel_domain::{
+    change::Change, hold::Hold, records::Record, running_units::Phase, surge::Surge, unit::UnitRecord,
+};
 
 use super::{
     verdict::Findings,
@@ -12,7 +14,7 @@ use super::{
 /// What `commit` does to the records of units; `world` is as before it.
 pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
     for change in &commit.changes {
-        let Change::Unit(after) = change else { continue };
+        let Change::Put(Record::Unit(after)) = change else { continue };
         let Some(of) = world.units.get(&after.id) else { continue };
         let Some(before) = of.record.as_ref().map(|record| &*record.value) else { continue };
         let (old, new) = (&before.status.surges, &after.status.surges);

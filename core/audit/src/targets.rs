@@ -14,6 +14,8 @@ use godel_domain::{
     demand::Pool,
     hold::Hold,
     label_expression::LabelExpression,
+    node::NodeAllocatable,
+    records::{Record, RecordKey},
     running_units::{Bind, EvictionReason, Phase, RunChange},
     unit::{Template, UnitSpec},
     unit_affinity::{NODE, UnitTerm},
@@ -106,22 +108,22 @@ impl Targets {
                     let rows = ordinals.iter().filter_map(|ordinal| rows?.get(ordinal));
                     rows.filter(|row| row.is_live()).for_each(|row| leave(*unit, row.node));
                 }
-                Change::HoldDeleted(id) => {
+                Change::Gone(RecordKey::Hold(id)) => {
                     let hold = world.holds.get(id).map(|hold| &hold.value);
                     if let Some(hold) = hold.filter(|hold| hold.movement.is_some()) {
                         leave(hold.unit, hold.node);
                     }
                 }
-                Change::NodeSpec(spec) => {
+                Change::Put(Record::NodeSpec(spec)) => {
                     self.changed_ms.insert(spec.id, at_ms);
                 }
-                Change::NodeReport(report) => {
+                Change::Put(Record::NodeReport(report)) => {
                     self.changed_ms.insert(report.id, at_ms);
                 }
-                Change::NodeAllocatable(node, _) => {
+                Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, .. })) => {
                     self.changed_ms.insert(*node, at_ms);
                 }
-                Change::NodeDeleted(node) => {
+                Change::Gone(RecordKey::NodeSpec(node)) => {
                     self.changed_ms.remove(node);
                 }
                 _ => {}
@@ -132,7 +134,8 @@ impl Targets {
     /// The commit, once it is applied.
     pub(super) fn after(&self, world: &World, commit: &Commit, terms: &Terms, findings: &mut Findings) {
         let is_new = |hold: &Hold| {
-            let made = |change: &Change| matches!(change, Change::Hold(made) if made.id == hold.id);
+            let made =
+                |change: &Change| matches!(change, Change::Put(Record::Hold(made)) if made.id == hold.id);
             commit.changes.iter().any(made)
         };
         let targets: Vec<&Hold> =

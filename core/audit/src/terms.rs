@@ -10,6 +10,7 @@ use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
     change::Change,
     label_expression::LabelExpression,
+    records::{Record, RecordKey},
     running_units::{Bind, EvictionReason, RunChange},
     unit::UnitSpec,
     unit_affinity::NODE,
@@ -48,25 +49,25 @@ impl Terms {
     pub(super) fn before(&mut self, world: &World, commit: &Commit) {
         for change in &commit.changes {
             match change {
-                Change::Unit(record) if keeps_away(&record.spec) => {
+                Change::Put(Record::Unit(record)) if keeps_away(&record.spec) => {
                     self.keeping.insert(record.id);
                 }
-                Change::UnitDeleted(unit) => {
+                Change::Gone(RecordKey::Unit(unit)) => {
                     self.keeping.remove(unit);
                 }
-                Change::NodeSpec(spec) => {
+                Change::Put(Record::NodeSpec(spec)) => {
                     let known = world.nodes.get(&spec.id).and_then(|node| node.spec.as_ref());
                     if known.is_some_and(|known| known.value.labels != spec.labels) {
                         self.relabelled = commit.revision;
                     }
                 }
-                Change::NodeReport(report) => {
+                Change::Put(Record::NodeReport(report)) => {
                     let known = world.nodes.get(&report.id).and_then(|node| node.report.as_ref());
                     if known.is_some_and(|known| known.value.attributes != report.attributes) {
                         self.relabelled = commit.revision;
                     }
                 }
-                Change::NodeDeleted(_) => self.relabelled = commit.revision,
+                Change::Gone(RecordKey::NodeSpec(_)) => self.relabelled = commit.revision,
                 _ => {}
             }
         }

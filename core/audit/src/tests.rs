@@ -20,6 +20,7 @@ use godel_domain::{
     node::{Device, NODE_CLASS, NodeReport, NodeRuntime, NodeSpec, Taint, TaintEffect},
     pause::{Pause, Scope},
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     running_units::{Bind, Compaction, Evict, EvictionReason, Requeue, RunChange, Statuses},
     unit::{OnBelowMin, TaskGroup, Template, UnitRecord},
 };
@@ -51,7 +52,7 @@ fn node(id: u32, cpu: i64, models: &[&str]) -> [Change; 2] {
         ready: true,
         ..NodeReport::default()
     };
-    [Change::NodeSpec(spec), Change::NodeReport(report)]
+    [Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))]
 }
 
 fn demand(cpu: i64, gpu: Option<(u32, u32, &str)>) -> Demand {
@@ -73,7 +74,7 @@ fn spec(id: u64, replicas: u32, min_member: u32, demand: Demand) -> UnitRecord {
 }
 
 fn unit(record: &UnitRecord) -> Change {
-    Change::Unit(Arc::new(record.clone()))
+    Change::Put(Record::Unit(Arc::new(record.clone())))
 }
 
 fn bind(unit: &UnitRecord, places: &[(u32, u32, u64)], incarnation: u32) -> Change {
@@ -128,11 +129,11 @@ impl Story {
         let story = Self(vec![
             node(1, 4000, &["A10", "A10"]).into(),
             node(2, 4000, &["A10", "T4"]).into(),
-            vec![Change::Lease(Lease {
+            vec![Change::Put(Record::Lease(Lease {
                 name: "binder".to_owned(),
                 holder: "b".to_owned(),
                 ..Lease::default()
-            })],
+            }))],
             vec![unit(&gang)],
             vec![bind(&gang, &[(0, 1, 0b01), (1, 2, 0b01)], 0)],
             vec![status(&gang, 0, 0, Phase::Running), status(&gang, 1, 0, Phase::Running)],
@@ -291,7 +292,7 @@ fn i2_names_what_was_acknowledged_and_is_not_there() {
     only(&evidence, Invariant::I2, "acknowledged at revision 3, but created at 4");
     let ended = story
         .then(vec![status(&gang, 0, 0, Phase::Succeeded), status(&gang, 1, 0, Phase::Succeeded)])
-        .then(vec![Change::UnitDeleted(gang.id)]);
+        .then(vec![Change::Gone(RecordKey::Unit(gang.id))]);
     let mut evidence = ended.evidence();
     evidence.ledger = Some(vec![entry("uid-1", "unit-1", 4)]);
     assert!(check_all(&evidence).iter().all(InvariantReport::holds));
@@ -387,7 +388,7 @@ fn i4_names_a_gang_bound_in_part() {
 fn i5_names_a_queue_above_its_maximum_and_units_without_a_queue() {
     let queue = |path: &str, max: &[(&str, i64)]| {
         let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
-        vec![Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))]
+        vec![Change::Put(Record::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) })))]
     };
     // As revision 4, before anything is bound.
     let before = |changes: Vec<Change>| {
@@ -412,7 +413,7 @@ fn i5_names_a_queue_above_its_maximum_and_units_without_a_queue() {
     fails(&evidence, Invariant::I7, "queue default: its record differs between list and watch");
     let (story, gang) = Story::healthy();
     let mut orphans = story.0;
-    orphans[3] = vec![Change::Partition(godel_domain::change::Partition::default())];
+    orphans[3] = vec![Change::Put(Record::Partition(godel_domain::change::Partition::default()))];
     let evidence = Story(orphans).evidence();
     fails(&evidence, Invariant::I5, &format!("unit id {} has running units but no record", gang.id));
 }

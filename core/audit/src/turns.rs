@@ -7,6 +7,7 @@ use godel_base::ids::UnitId;
 use godel_domain::{
     change::Change,
     hold::{GangTurn, Hold},
+    records::{Record, RecordKey},
     sub_cluster::overlap,
 };
 
@@ -23,7 +24,7 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
     let gathers = |hold: &Hold| hold.turn.is_some();
     let mut ended = Vec::new();
     for change in &commit.changes {
-        if let Change::HoldDeleted(id) = change
+        if let Change::Gone(RecordKey::Hold(id)) = change
             && let Some(hold) = world.holds.get(id).map(|hold| &hold.value).filter(|hold| gathers(hold))
         {
             check_late(hold, commit.time_ms, findings);
@@ -32,7 +33,7 @@ pub(super) fn check(world: &World, commit: &Commit, findings: &mut Findings) {
     }
     let new = || {
         commit.changes.iter().filter_map(|change| match change {
-            Change::Hold(hold) if gathers(hold) => Some(hold),
+            Change::Put(Record::Hold(hold)) if gathers(hold) => Some(hold),
             _ => None,
         })
     };

@@ -12,7 +12,12 @@ use std::{
 };
 
 use godel_base::ids::{HoldId, NodeId, Revision, UnitId};
-use godel_domain::{change::Change, hold::Hold};
+use godel_domain::{
+    change::Change,
+    hold::Hold,
+    node::NodeAllocatable,
+    records::{Record, RecordKey},
+};
 
 use super::{
     Evidence, Invariant, InvariantReport, Start,
@@ -155,20 +160,21 @@ impl LeftOut<'_> {
 
     fn filter_commit(&self, commit: &mut Commit, holds: &mut BTreeSet<HoldId>) {
         commit.changes.retain(|change| match change {
-            Change::NodeSpec(spec) => !self.nodes.contains(&spec.id),
-            Change::NodeReport(report) => !self.nodes.contains(&report.id),
-            Change::NodeUsage(usage) => !self.nodes.contains(&usage.id),
-            Change::NodeAllocatable(node, _) | Change::NodeDeleted(node) => !self.nodes.contains(node),
-            Change::Unit(record) => !self.units.contains(&record.id),
-            Change::TaskGroup(group) => !self.units.contains(&group.unit),
-            Change::UnitDeleted(unit) | Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
+            Change::Put(Record::NodeSpec(spec)) => !self.nodes.contains(&spec.id),
+            Change::Put(Record::NodeReport(report)) => !self.nodes.contains(&report.id),
+            Change::Put(Record::NodeUsage(usage)) => !self.nodes.contains(&usage.id),
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, .. }))
+            | Change::Gone(RecordKey::NodeSpec(node)) => !self.nodes.contains(node),
+            Change::Put(Record::Unit(record)) => !self.units.contains(&record.id),
+            Change::Put(Record::TaskGroup(group)) => !self.units.contains(&group.unit),
+            Change::Gone(RecordKey::Unit(unit)) | Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
                 !self.units.contains(unit)
             }
-            Change::Hold(hold) if self.has(hold) => {
+            Change::Put(Record::Hold(hold)) if self.has(hold) => {
                 holds.insert(hold.id);
                 false
             }
-            Change::HoldDeleted(id) => !holds.contains(id),
+            Change::Gone(RecordKey::Hold(id)) => !holds.contains(id),
             _ => true,
         });
     }

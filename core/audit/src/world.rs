@@ -18,11 +18,14 @@ use godel_domain::{
     change::{Block, Change, Lease, Partition},
     demand::{Demand, Pool},
     hold::Hold,
+    node::NodeAllocatable,
     node::{Device, NodeReport, NodeSpec, NodeUsage, TaintEffect},
     pause::Pause,
     queue_spec::{PriorityClass, QueueSpec},
+    records::{Record, RecordKey},
     reservation_spec::ReservationSpec,
     running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, PreemptionTerms, RunChange, RunningUnits},
+    task_group_record::TaskGroupKey,
     task_group_record::TaskGroupRecord,
     unit::UnitRecord,
 };
@@ -260,7 +263,7 @@ impl World {
 
     fn put(&mut self, created: Revision, revision: Revision, change: &Change) {
         match change {
-            Change::NodeSpec(spec) => {
+            Change::Put(Record::NodeSpec(spec)) => {
                 if spec.drain.is_some() {
                     self.drained.insert(spec.id);
                 }
@@ -269,97 +272,91 @@ impl World {
                 }
                 set(&mut self.nodes.entry(spec.id).or_default().spec, created, revision, spec);
             }
-            Change::NodeReport(report) => {
+            Change::Put(Record::NodeReport(report)) => {
                 let old = self.nodes.get(&report.id).and_then(|node| node.report.as_ref());
                 if old.is_some_and(|old| is_less(report, &old.value)) {
                     self.shrunk.insert(report.id);
                 }
                 set(&mut self.nodes.entry(report.id).or_default().report, created, revision, report);
             }
-            Change::NodeAllocatable(node, allocatable) => {
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
                 set(&mut self.nodes.entry(*node).or_default().allocatable, created, revision, allocatable);
             }
-            Change::NodeUsage(usage) => {
+            Change::Put(Record::NodeUsage(usage)) => {
                 set(&mut self.nodes.entry(usage.id).or_default().usage, created, revision, usage);
             }
-            Change::Unit(_)
-            | Change::TaskGroup(_)
-            | Change::TaskGroupDeleted(..)
-            | Change::UnitDeleted(_) => {
+            Change::Put(Record::Unit(_) | Record::TaskGroup(_))
+            | Change::Gone(RecordKey::TaskGroup(_) | RecordKey::Unit(_)) => {
                 self.put_unit(created, revision, change);
             }
-            Change::Lease(lease) => {
+            Change::Put(Record::Lease(lease)) => {
                 set_named(&mut self.leases, &lease.name, created, revision, lease);
             }
-            Change::Partition(partition) => set(&mut self.partition, created, revision, partition),
-            Change::PartitionBlock(block) if block.slots.is_empty() => {
+            Change::Put(Record::Partition(partition)) => {
+                set(&mut self.partition, created, revision, partition)
+            }
+            Change::Put(Record::PartitionBlock(block)) if block.slots.is_empty() => {
                 self.partition_blocks.remove(&block.number);
             }
-            Change::PartitionBlock(block) => {
+            Change::Put(Record::PartitionBlock(block)) => {
                 let mut slot = self.partition_blocks.remove(&block.number);
                 set(&mut slot, created, revision, block);
                 self.partition_blocks.extend(slot.map(|record| (block.number, record)));
             }
-            Change::NodeDeleted(node) => {
+            Change::Gone(RecordKey::NodeSpec(node)) => {
                 self.nodes.remove(node);
                 self.shrunk.remove(node);
             }
-            Change::Queue(queue) => set_named(&mut self.queues, &queue.name, created, revision, queue),
-            Change::PriorityClass(class) => {
+            Change::Put(Record::Queue(queue)) => {
+                set_named(&mut self.queues, &queue.name, created, revision, queue)
+            }
+            Change::Put(Record::PriorityClass(class)) => {
                 set_named(&mut self.priority_classes, &class.name, created, revision, class);
             }
-            Change::Budget(budget) => {
+            Change::Put(Record::Budget(budget)) => {
                 set_named(&mut self.budgets, &budget.name, created, revision, budget);
             }
-            Change::BudgetDeleted(name) => {
+            Change::Gone(RecordKey::Budget(name)) => {
                 self.budgets.remove(name);
             }
-            Change::Reservation(spec) => {
+            Change::Put(Record::Reservation(spec)) => {
                 set_named(&mut self.reservations, &spec.name, created, revision, spec);
             }
-            Change::ReservationDeleted(name) => {
+            Change::Gone(RecordKey::Reservation(name)) => {
                 self.reservations.remove(name);
             }
-            Change::Hold(hold) => {
+            Change::Put(Record::Hold(hold)) => {
                 let mut slot = self.holds.remove(&hold.id);
                 set(&mut slot, created, revision, hold);
                 self.holds.extend(slot.map(|record| (hold.id, record)));
             }
-            Change::HoldDeleted(id) => {
+            Change::Gone(RecordKey::Hold(id)) => {
                 self.holds.remove(id);
             }
-            Change::QueueDeleted(path) => {
+            Change::Gone(RecordKey::Queue(path)) => {
                 self.queues.remove(path);
             }
-            Change::PriorityClassDeleted(name) => {
+            Change::Gone(RecordKey::PriorityClass(name)) => {
                 self.priority_classes.remove(name);
             }
-            Change::Pause(pause) => {
+            Change::Put(Record::Pause(pause)) => {
                 set_named(&mut self.pauses, &pause.scope.to_string(), created, revision, pause);
             }
-            Change::PauseDeleted(scope) => {
-                self.pauses.remove(&scope.to_string());
+            Change::Gone(RecordKey::Pause(scope)) => {
+                self.pauses.remove(scope);
             }
             // Nothing is decided by what is kept of deleted units, by keys of tokens, and by what the rescheduler remembers.
-            Change::UnitHistory(_)
-            | Change::UnitHistoryDeleted(_)
-            | Change::YarnKeys(_)
-            | Change::YarnApplication(_)
-            | Change::YarnApplicationDeleted(_)
-            | Change::Movement(_)
-            | Change::MovementDeleted(_)
-            | Change::MoveRate(_)
-            | Change::MoveRateDeleted(_) => {}
+            Change::Put(Record::UnitHistory(_) | Record::YarnKeys(_) | Record::Foreign(_))
+            | Change::Gone(RecordKey::UnitHistory(_) | RecordKey::Foreign(_)) => {}
             // What cannot be read is the auditor's business: see `Evidence`.
-            Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) | Change::UnreadableGone(_) => {
-            }
+            _ => {}
         }
     }
 
     /// A unit, or a task group that was added to one.
     fn put_unit(&mut self, created: Revision, revision: Revision, change: &Change) {
         match change {
-            Change::Unit(record) => {
+            Change::Put(Record::Unit(record)) => {
                 if record.status.suspended {
                     self.suspended.insert(record.id);
                 }
@@ -370,19 +367,19 @@ impl World {
                 set(&mut unit.record, created, revision, record);
                 unit.join_groups();
             }
-            Change::TaskGroup(group) => {
+            Change::Put(Record::TaskGroup(group)) => {
                 let unit = self.units.entry(group.unit).or_default();
                 let mut slot = unit.added_groups.remove(&group.idx);
                 set(&mut slot, created, revision, group);
                 unit.added_groups.extend(slot.map(|record| (group.idx, record)));
                 unit.join_groups();
             }
-            Change::TaskGroupDeleted(unit, idx) => {
+            Change::Gone(RecordKey::TaskGroup(TaskGroupKey { unit, idx })) => {
                 let unit = self.units.entry(*unit).or_default();
                 unit.added_groups.remove(idx);
                 unit.join_groups();
             }
-            Change::UnitDeleted(unit) => {
+            Change::Gone(RecordKey::Unit(unit)) => {
                 self.units.remove(unit);
                 self.suspended.remove(unit);
                 self.restarted.remove(unit);

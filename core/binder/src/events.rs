@@ -4,9 +4,10 @@
 use godel_base::ids::{Revision, RunningUnitId, UnitId};
 use godel_domain::{
     change::{Change, Commit},
+    node::NodeAllocatable,
+    records::{Record, RecordKey},
     running_units::{RunChange, RunningUnits},
     unit::UnitRecord,
-    unreadable::Subject,
 };
 
 use super::{Binder, Ticket, maxima::settle_reliefs, squeeze::Cause, under_way::Open};
@@ -46,58 +47,46 @@ impl Binder {
         }
         let picture = &mut self.picture;
         match change {
-            Change::NodeSpec(spec) => picture.cluster.put_spec(spec, revision),
-            Change::NodeReport(report) => {
+            Change::Put(Record::NodeSpec(spec)) => picture.cluster.put_spec(spec, revision),
+            Change::Put(Record::NodeReport(report)) => {
                 let node = report.id;
                 picture.cluster.put_report(report, revision);
                 self.squeezes.look_at(node, Cause::Node, picture);
             }
-            Change::NodeAllocatable(node, allocatable) => {
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
                 picture.cluster.put_allocatable(node, allocatable, revision);
                 self.squeezes.look_at(node, Cause::Node, picture);
             }
-            Change::NodeUsage(usage) => {
+            Change::Put(Record::NodeUsage(usage)) => {
                 let node = usage.id;
                 picture.cluster.put_usage(usage, revision);
                 self.squeezes.look_at(node, Cause::Usage, picture);
             }
-            Change::NodeDeleted(node) => picture.cluster.remove_node(node),
-            Change::Unit(record) => self.on_unit(&record, revision),
-            Change::Queue(spec) => picture.quotas.put(spec, revision),
-            Change::QueueDeleted(path) => picture.quotas.remove(&path, revision),
-            Change::PriorityClass(class) => picture.classes.put(class),
-            Change::PriorityClassDeleted(name) => picture.classes.remove(&name),
-            Change::Budget(spec) => picture.put_budget(spec, revision),
-            Change::BudgetDeleted(name) => picture.cluster.remove_budget(&name),
-            Change::Reservation(spec) => self.reservations.put(spec, revision, &mut picture.cluster),
-            Change::ReservationDeleted(name) => self.reservations.remove(&name, &mut picture.cluster),
-            Change::UnitDeleted(unit) => self.on_unit_deleted(unit),
+            Change::Gone(RecordKey::NodeSpec(node)) => picture.cluster.remove_node(node),
+            Change::Put(Record::Unit(record)) => self.on_unit(&record, revision),
+            Change::Put(Record::Queue(spec)) => picture.quotas.put(spec, revision),
+            Change::Gone(RecordKey::Queue(path)) => picture.quotas.remove(&path, revision),
+            Change::Put(Record::PriorityClass(class)) => picture.classes.put(class),
+            Change::Gone(RecordKey::PriorityClass(name)) => picture.classes.remove(&name),
+            Change::Put(Record::Budget(spec)) => picture.put_budget(spec, revision),
+            Change::Gone(RecordKey::Budget(name)) => picture.cluster.remove_budget(&name),
+            Change::Put(Record::Reservation(spec)) => {
+                self.reservations.put(spec, revision, &mut picture.cluster)
+            }
+            Change::Gone(RecordKey::Reservation(name)) => {
+                self.reservations.remove(&name, &mut picture.cluster)
+            }
+            Change::Gone(RecordKey::Unit(unit)) => self.on_unit_deleted(unit),
             Change::Rows(unit, change) => self.on_rows(unit, &change, revision, time_ms),
             Change::RowsLoaded(unit, rows) => self.on_rows_loaded(unit, rows),
-            Change::Hold(hold) => {
+            Change::Put(Record::Hold(hold)) => {
                 let (node, unit) = (hold.node, hold.unit);
                 self.holds.put(hold, revision, picture);
                 self.squeezes.look_at(node, Cause::Unit(unit), picture);
             }
-            Change::HoldDeleted(id) => self.holds.on_deleted(id, picture),
-            Change::Unreadable(unreadable) => self.freeze(&unreadable.subject),
-            Change::Lease(_)
-            | Change::Partition(_)
-            | Change::PartitionBlock(_)
-            | Change::YarnKeys(_)
-            | Change::YarnApplication(_)
-            | Change::YarnApplicationDeleted(_)
-            | Change::Movement(_)
-            | Change::MovementDeleted(_)
-            | Change::MoveRate(_)
-            | Change::MoveRateDeleted(_)
-            | Change::Pause(_)
-            | Change::PauseDeleted(_)
-            | Change::TaskGroup(_)
-            | Change::TaskGroupDeleted(..)
-            | Change::UnitHistory(_)
-            | Change::UnitHistoryDeleted(_)
-            | Change::UnreadableGone(_) => {}
+            Change::Gone(RecordKey::Hold(id)) => self.holds.on_deleted(id, picture),
+            Change::Unreadable(unreadable) => self.freeze(&unreadable.key),
+            _ => {}
         }
     }
 
@@ -247,34 +236,15 @@ impl Binder {
     }
 
     /// A record cannot be read from now on.
-    fn freeze(&mut self, subject: &Subject) {
+    fn freeze(&mut self, subject: &RecordKey) {
         match subject {
-            Subject::Unit(unit) => {
+            RecordKey::Unit(unit) => {
                 self.picture.freeze_unit(*unit);
                 self.place_unread(*unit);
             }
             // Nobody is known to own its slots; they stay.
-            Subject::Reservation(name) => self.reservations.remove(name, &mut self.picture.cluster),
-            Subject::NodeSpec(_)
-            | Subject::NodeReport(_)
-            | Subject::NodeAllocatable(_)
-            | Subject::NodeUsage(_)
-            | Subject::Rows(_)
-            | Subject::Queue(_)
-            | Subject::PriorityClass(_)
-            | Subject::Budget(_)
-            | Subject::TaskGroup(..)
-            | Subject::UnitHistory(_)
-            | Subject::Pause(_)
-            | Subject::Hold(_)
-            | Subject::Lease(_)
-            | Subject::Partition
-            | Subject::PartitionBlock(_)
-            | Subject::YarnKeys(_)
-            | Subject::YarnApplication(_)
-            | Subject::Movement(_)
-            | Subject::MoveRate(_)
-            | Subject::Unknown => {}
+            RecordKey::Reservation(name) => self.reservations.remove(name, &mut self.picture.cluster),
+            _ => {}
         }
     }
 

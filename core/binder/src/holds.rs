@@ -18,6 +18,7 @@ use godel_domain::{
     change::Change,
     demand::Pool,
     hold::{GangTurn, Hold},
+    records::{Record, RecordKey},
     sub_cluster::overlap,
 };
 use godel_queueing::{Need, PayerIdx, QueueIdx, Reliefs};
@@ -326,9 +327,11 @@ impl BinderHolds {
         if self.by_id.is_empty() {
             return;
         }
-        if let Change::Rows(unit, _) | Change::RowsLoaded(unit, _) | Change::UnitDeleted(unit) = change {
+        if let Change::Rows(unit, _) | Change::RowsLoaded(unit, _) | Change::Gone(RecordKey::Unit(unit)) =
+            change
+        {
             self.reliefs.look_at(*unit);
-        } else if let Change::Unit(record) = change {
+        } else if let Change::Put(Record::Unit(record)) = change {
             self.reliefs.look_at(record.id);
         }
         let may_matter = match change {
@@ -338,14 +341,10 @@ impl BinderHolds {
                     || self.reliefs.is_backed_by(*unit)
                     || cluster.is_in_slots(*unit)
             }
-            Change::Unit(record) => self.replicas.contains_key(&record.id),
-            Change::NodeSpec(_)
-            | Change::NodeReport(_)
-            | Change::NodeAllocatable(..)
-            | Change::NodeDeleted(_)
-            | Change::UnitDeleted(_)
-            | Change::Unreadable(_)
-            | Change::UnreadableGone(_) => true,
+            Change::Put(Record::Unit(record)) => self.replicas.contains_key(&record.id),
+            Change::Put(Record::NodeSpec(_) | Record::NodeReport(_) | Record::NodeAllocatable(_))
+            | Change::Gone(RecordKey::NodeSpec(_) | RecordKey::Unit(_))
+            | Change::Unreadable(_) => true,
             _ => false,
         };
         self.is_stale |= may_matter;

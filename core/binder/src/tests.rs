@@ -29,6 +29,7 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     running_units::{EvictionReason, Phase, Requeue, RunChange, RunningUnits, Statuses},
     unit::UnitRecord,
     zone::{CpuMode, Zone, ZonePolicy, ZoneRequest},
@@ -94,8 +95,8 @@ impl World {
     fn new(n_nodes: u32) -> Self {
         let mut world = Self { binder: Binder::new(), revision: 0, time_ms: 1 };
         for id in 1..=n_nodes {
-            world.change(Change::NodeSpec(node(id)));
-            world.change(Change::NodeReport(report(id, 1000, 1)));
+            world.change(Change::Put(Record::NodeSpec(node(id))));
+            world.change(Change::Put(Record::NodeReport(report(id, 1000, 1))));
         }
         world
     }
@@ -108,7 +109,7 @@ impl World {
     }
 
     fn unit(&mut self, record: UnitRecord) -> u64 {
-        self.change(Change::Unit(Arc::new(record)))
+        self.change(Change::Put(Record::Unit(Arc::new(record))))
     }
 
     /// The accepted part's transaction commits, and is read.
@@ -187,8 +188,8 @@ fn two_schedulers_on_one_last_slot() {
 #[test]
 fn a_node_takes_no_more_running_units_than_it_says() {
     let mut world = World::new(0);
-    world.change(Change::NodeSpec(node(1)));
-    world.change(Change::NodeReport(NodeReport { max_running_units: 2, ..report(1, 1000, 0) }));
+    world.change(Change::Put(Record::NodeSpec(node(1))));
+    world.change(Change::Put(Record::NodeReport(NodeReport { max_running_units: 2, ..report(1, 1000, 0) })));
     let revision = world.unit(unit(1, 3, 1, demand(0, 0)));
     let two = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
     let full = vec![(RejectionReason::InsufficientResources, vec![2])];
@@ -262,8 +263,8 @@ fn gangs_bind_whole_or_not_at_all() {
     assert_eq!(accepted.binds[0].ordinals, [0, 1]);
     assert_eq!(short(&accepted.rejections), [(RejectionReason::InsufficientResources, vec![2])]);
     world.commit(&accepted);
-    world.change(Change::NodeSpec(node(3)));
-    world.change(Change::NodeReport(report(3, 1000, 0)));
+    world.change(Change::Put(Record::NodeSpec(node(3))));
+    world.change(Change::Put(Record::NodeReport(report(3, 1000, 0))));
     // Later members go one by one.
     let rest = world.accept(&place(2, revision, &[(2, 3)]));
     assert_eq!(rest.binds[0].nodes, [NodeId(3)]);
@@ -369,7 +370,7 @@ fn units_that_changed_get_nothing() {
     let cancelled = world.unit(unit(1, 2, 1, demand(200, 0)).cancelled(true));
     assert!(newer < cancelled);
     assert_eq!(world.refuse(&place(1, cancelled, &[(0, 1)])), changed(&[0]), "cancelled");
-    world.change(Change::UnitDeleted(UnitId(1)));
+    world.change(Change::Gone(RecordKey::Unit(UnitId(1))));
     assert_eq!(world.refuse(&place(1, cancelled, &[(0, 1)])), changed(&[0]), "deleted");
 }
 
@@ -395,14 +396,14 @@ fn nodes_are_checked_as_they_are_now() {
         effect: TaintEffect::NoSchedule,
         added_ms: 0,
     });
-    world.change(Change::NodeSpec(tainted));
+    world.change(Change::Put(Record::NodeSpec(tainted)));
     assert_eq!(world.refuse(&decision), one(RejectionReason::Taint));
-    world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
+    world.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(1) })));
     assert_eq!(world.refuse(&decision), one(RejectionReason::NodeCordoned));
-    world.change(Change::NodeSpec(node(1)));
-    world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 0) }));
+    world.change(Change::Put(Record::NodeSpec(node(1))));
+    world.change(Change::Put(Record::NodeReport(NodeReport { ready: false, ..report(1, 1000, 0) })));
     assert_eq!(world.refuse(&decision), one(RejectionReason::NodeNotReady));
-    world.change(Change::NodeDeleted(NodeId(1)));
+    world.change(Change::Gone(RecordKey::NodeSpec(NodeId(1))));
     assert_eq!(world.refuse(&decision), one(RejectionReason::NodeGone));
     assert_eq!(world.refuse(&place(1, revision, &[(0, 77)])), one(RejectionReason::NodeGone));
 }
@@ -434,7 +435,7 @@ fn devices_of_two_kinds_are_bound_together() {
     let mut world = World::new(1);
     let mut both = report(1, 1000, 1);
     both.devices.push(Device { kind: "nic".to_owned(), ..both.devices[0].clone() });
-    world.change(Change::NodeReport(both));
+    world.change(Change::Put(Record::NodeReport(both)));
     let mut asked = demand(10, 600);
     asked.devices.push(DeviceRequest { kind: "nic".to_owned(), milli: 300, ..asked.devices[0].clone() });
     let revision = world.unit(unit(1, 3, 1, asked));
@@ -475,7 +476,10 @@ fn taken_zones_are_replaced_by_free_ones_of_the_node() {
         cpus: vec![2 * at, 2 * at + 1],
         ..Zone::default()
     };
-    world.change(Change::NodeReport(NodeReport { zones: vec![zone(0), zone(1)], ..report(1, 4_000, 0) }));
+    world.change(Change::Put(Record::NodeReport(NodeReport {
+        zones: vec![zone(0), zone(1)],
+        ..report(1, 4_000, 0)
+    })));
     let zones = Some(ZoneRequest { policy: ZonePolicy::SingleZone, cpu_mode: CpuMode::Dedicated });
     let asked = Demand { zones, requests: Resources::new([("cpu", 1_000)]).unwrap(), ..demand(10, 0) };
     let revision = world.unit(unit(1, 5, 1, asked));
@@ -502,8 +506,8 @@ fn taken_zones_are_replaced_by_free_ones_of_the_node() {
 #[test]
 fn taken_devices_are_replaced_by_free_ones_of_the_node() {
     let mut world = World::new(1);
-    world.change(Change::NodeSpec(node(2)));
-    world.change(Change::NodeReport(report(2, 1000, 2)));
+    world.change(Change::Put(Record::NodeSpec(node(2))));
+    world.change(Change::Put(Record::NodeReport(report(2, 1000, 2))));
     let revision = world.unit(unit(1, 4, 1, demand(10, 600)));
     let on_first = |ordinal: u32| {
         let mut decision = place(1, revision, &[(ordinal, 2)]);
@@ -543,9 +547,13 @@ fn a_new_list_keeps_what_is_under_way() {
     let accepted = world.accept(&place(1, revision, &[(0, 1)]));
     world.binder.reset();
     assert_eq!(world.binder.revision(), Revision(0));
-    world.binder.on_change(Change::NodeSpec(node(1)), Revision(1), 1);
-    world.binder.on_change(Change::NodeReport(report(1, 1000, 1)), Revision(2), 1);
-    world.binder.on_change(Change::Unit(Arc::new(unit(1, 2, 1, demand(600, 0)))), Revision(revision), 1);
+    world.binder.on_change(Change::Put(Record::NodeSpec(node(1))), Revision(1), 1);
+    world.binder.on_change(Change::Put(Record::NodeReport(report(1, 1000, 1))), Revision(2), 1);
+    world.binder.on_change(
+        Change::Put(Record::Unit(Arc::new(unit(1, 2, 1, demand(600, 0))))),
+        Revision(revision),
+        1,
+    );
     world.binder.on_revision(Revision(revision));
     let other = place(1, revision, &[(1, 1)]);
     assert_eq!(world.refuse(&other), [(RejectionReason::InsufficientResources, vec![1])]);

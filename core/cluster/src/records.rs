@@ -331,7 +331,10 @@ impl NodeRecords {
 
 #[cfg(test)]
 mod tests {
-    use godel_domain::unreadable::{Subject, Unreadable};
+    use godel_domain::{
+        records::{Record, RecordKey},
+        unreadable::Unreadable,
+    };
 
     use super::*;
 
@@ -396,14 +399,14 @@ mod tests {
     fn an_unreadable_record_closes_its_node_until_it_can_be_read() {
         let (mut catalogue, mut records) = ready();
         for node in [NODE, NodeId(7)] {
-            let unreadable = Unreadable::new(Subject::NodeSpec(node), "taints", "unknown effect");
+            let unreadable = Unreadable::new(RecordKey::NodeSpec(node), "taints", "unknown effect");
             let noted = records.note_unreadable(&Change::Unreadable(Box::new(unreadable)));
             assert_eq!(noted.nodes.into_iter().collect::<Vec<_>>(), [node]);
         }
         assert_eq!(records.usable(NODE), Err(Unfit::Unreadable));
         assert!(!records.is_usable(NODE.idx()));
         let spec = NodeSpec { id: NODE, ..NodeSpec::default() };
-        let _ = records.note_unreadable(&Change::NodeSpec(spec.clone()));
+        let _ = records.note_unreadable(&Change::Put(Record::NodeSpec(spec.clone())));
         records.put_spec(&mut catalogue, NODE.idx(), spec, Revision(3));
         assert_eq!((records.usable(NODE), records.is_usable(NODE.idx())), (Ok(()), true));
     }

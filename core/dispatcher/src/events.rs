@@ -13,11 +13,12 @@ use godel_domain::{
     node::{NodeReport, NodeSpec},
     pause::{Pause, Scope},
     queue_spec::{PriorityClass, QueueSpec},
+    records::{BlockNumber, Record, RecordKey},
     reservation_spec::ReservationSpec,
     running_units::{EvictionReason, RunChange, RunningUnits},
     unit::UnitRecord,
     unit_report::{RoomReport, UnitReport},
-    unreadable::{Subject, Unreadable},
+    unreadable::Unreadable,
 };
 
 use super::{
@@ -83,7 +84,7 @@ impl Dispatcher {
         self.node_evictions.retain_nodes(&listed.nodes);
         let gone: Vec<HoldId> = self.holds.keys().filter(|id| !listed.holds.contains(*id)).copied().collect();
         for id in gone {
-            self.on_change(&Change::HoldDeleted(id), revision, (revision, 0), now);
+            self.on_change(&Change::Gone(RecordKey::Hold(id)), revision, (revision, 0), now);
         }
         let pauses = self.assignments.gates.pauses.iter().map(|pause| &pause.scope);
         let gone: Vec<Scope> = pauses.filter(|scope| !listed.pauses.contains(*scope)).cloned().collect();
@@ -117,7 +118,7 @@ impl Dispatcher {
         }
         self.surges.note((change, revision), &mut self.assignments, now);
         match change {
-            Change::Unit(record) => {
+            Change::Put(Record::Unit(record)) => {
                 self.on_unit(Arc::clone(record), revision, created, now);
                 return Some(record.id);
             }
@@ -129,50 +130,45 @@ impl Dispatcher {
                 self.on_rows_loaded(*unit, rows.clone(), now);
                 return Some(*unit);
             }
-            Change::Hold(hold) => return Some(self.on_hold(Arc::clone(hold), now)),
-            Change::HoldDeleted(id) => return self.on_hold_deleted(*id, now),
-            Change::Unreadable(unreadable) => match unreadable.subject {
-                Subject::Unit(unit) | Subject::Rows(unit) => return Some(unit),
+            Change::Put(Record::Hold(hold)) => return Some(self.on_hold(Arc::clone(hold), now)),
+            Change::Gone(RecordKey::Hold(id)) => return self.on_hold_deleted(*id, now),
+            Change::Unreadable(unreadable) => match unreadable.key {
+                RecordKey::Unit(unit) | RecordKey::Rows(unit) => return Some(unit),
                 _ => {}
             },
-            Change::NodeSpec(spec) => self.on_node_spec(spec, now),
-            Change::NodeReport(report) => self.on_node_report(report, now),
-            Change::NodeDeleted(node) => self.on_node_deleted(*node, now),
-            Change::UnitDeleted(unit) => self.on_unit_deleted(*unit, now),
-            Change::UnitHistory(kept) => {
+            Change::Put(Record::NodeSpec(spec)) => self.on_node_spec(spec, now),
+            Change::Put(Record::NodeReport(report)) => self.on_node_report(report, now),
+            Change::Gone(RecordKey::NodeSpec(node)) => self.on_node_deleted(*node, now),
+            Change::Gone(RecordKey::Unit(unit)) => self.on_unit_deleted(*unit, now),
+            Change::Put(Record::UnitHistory(kept)) => {
                 if let Some(listed) = &mut self.following.listed {
                     listed.histories.insert(kept.id);
                 }
                 self.histories.put(Arc::clone(kept));
             }
-            Change::UnitHistoryDeleted(unit) => self.histories.remove(*unit),
-            Change::Lease(lease) => self.on_lease(lease, now),
-            Change::Partition(partition) => self.on_partition(partition.clone(), revision),
-            Change::PartitionBlock(block) => self.on_partition_block(block.clone(), revision),
-            Change::Queue(queue) => self.on_queue(Arc::clone(queue), revision, created),
-            Change::QueueDeleted(path) => self.on_queue_deleted(path),
-            Change::PriorityClass(class) => self.on_priority_class(class.clone(), revision, created),
-            Change::PriorityClassDeleted(name) => self.on_priority_class_deleted(name),
-            Change::Budget(budget) => self.on_budget(Arc::clone(budget), revision, created),
-            Change::BudgetDeleted(name) => self.on_budget_deleted(name),
-            Change::Reservation(spec) => self.on_reservation(Arc::clone(spec), revision, created),
-            Change::ReservationDeleted(name) => self.on_reservation_deleted(name),
-            Change::Pause(pause) => self.on_pause(pause.clone(), now),
-            Change::PauseDeleted(scope) => self.on_pause_deleted(scope, now),
+            Change::Gone(RecordKey::UnitHistory(unit)) => self.histories.remove(*unit),
+            Change::Put(Record::Lease(lease)) => self.on_lease(lease, now),
+            Change::Put(Record::Partition(partition)) => self.on_partition(partition.clone(), revision),
+            Change::Put(Record::PartitionBlock(block)) => self.on_partition_block(block.clone(), revision),
+            Change::Put(Record::Queue(queue)) => self.on_queue(Arc::clone(queue), revision, created),
+            Change::Gone(RecordKey::Queue(path)) => self.on_queue_deleted(path),
+            Change::Put(Record::PriorityClass(class)) => {
+                self.on_priority_class(class.clone(), revision, created)
+            }
+            Change::Gone(RecordKey::PriorityClass(name)) => self.on_priority_class_deleted(name),
+            Change::Put(Record::Budget(budget)) => self.on_budget(Arc::clone(budget), revision, created),
+            Change::Gone(RecordKey::Budget(name)) => self.on_budget_deleted(name),
+            Change::Put(Record::Reservation(spec)) => {
+                self.on_reservation(Arc::clone(spec), revision, created)
+            }
+            Change::Gone(RecordKey::Reservation(name)) => self.on_reservation_deleted(name),
+            Change::Put(Record::Pause(pause)) => self.on_pause(pause.clone(), now),
+            Change::Gone(RecordKey::Pause(scope)) => {
+                Scope::parse(scope).iter().for_each(|scope| self.on_pause_deleted(scope, now));
+            }
             // Allocatable in force is the schedulers' and the binder's business, keys that of the YARN adapter and of agents. What
             // cannot be read was noted above. Task groups come as parts of their units.
-            Change::TaskGroup(_)
-            | Change::TaskGroupDeleted(..)
-            | Change::NodeAllocatable(..)
-            | Change::NodeUsage(_)
-            | Change::YarnKeys(_)
-            | Change::YarnApplication(_)
-            | Change::YarnApplicationDeleted(_)
-            | Change::Movement(_)
-            | Change::MovementDeleted(_)
-            | Change::MoveRate(_)
-            | Change::MoveRateDeleted(_)
-            | Change::UnreadableGone(_) => {}
+            _ => {}
         }
         None
     }
@@ -196,44 +192,28 @@ impl Dispatcher {
     }
 
     fn freeze(&mut self, unreadable: &Unreadable, revision: Revision, now: Millis) {
-        let subject = &unreadable.subject;
+        let subject = &unreadable.key;
         if let Some(listed) = &mut self.following.listed {
             listed.note_unreadable(subject);
         }
         match subject {
             // Whether it is there cannot be told: what runs on it stays.
-            Subject::NodeReport(node) => self.node_evictions.on_node_report(*node, true, now),
+            RecordKey::NodeReport(node) => self.node_evictions.on_node_report(*node, true, now),
             // Nobody knows that it is to be left.
-            Subject::NodeSpec(node) => self.node_evictions.forget_spec(*node),
+            RecordKey::NodeSpec(node) => self.node_evictions.forget_spec(*node),
             // Whoever held it takes it anew; what it had in hand is handed out again, and the binder settles conflicts.
-            Subject::Lease(name) => {
+            RecordKey::Lease(name) => {
                 if let Some(lease) = self.assignments.released_lease(name) {
                     self.on_lease(&lease, now);
                 }
             }
             // As without a record: everybody sees all nodes.
-            Subject::Partition => self.on_partition(Partition::default(), revision),
+            RecordKey::Partition => self.on_partition(Partition::default(), revision),
             // The same: its nodes are nobody's until they are split anew.
-            Subject::PartitionBlock(number) => {
+            RecordKey::PartitionBlock(BlockNumber(number)) => {
                 self.on_partition_block(Block { number: *number, slots: Vec::new() }, revision);
             }
-            Subject::NodeAllocatable(_)
-            | Subject::NodeUsage(_)
-            | Subject::Unit(_)
-            | Subject::Rows(_)
-            | Subject::Queue(_)
-            | Subject::PriorityClass(_)
-            | Subject::Budget(_)
-            | Subject::Reservation(_)
-            | Subject::TaskGroup(..)
-            | Subject::UnitHistory(_)
-            | Subject::Pause(_)
-            | Subject::Hold(_)
-            | Subject::YarnKeys(_)
-            | Subject::YarnApplication(_)
-            | Subject::Movement(_)
-            | Subject::MoveRate(_)
-            | Subject::Unknown => {}
+            _ => {}
         }
     }
 

@@ -7,7 +7,7 @@ use godel_base::{
     ids::{HoldId, NodeId, Revision, UnitId},
     time::Millis,
 };
-use godel_domain::{pause, unreadable::Subject};
+use godel_domain::{pause, records::RecordKey};
 
 /// How far the records have been read.
 #[derive(Debug, Default)]
@@ -43,36 +43,24 @@ pub(super) struct ListedRecords {
     pub(super) holds: BTreeSet<HoldId>,
     pub(super) pauses: BTreeSet<pause::Scope>,
     pub(super) partition_blocks: BTreeSet<u32>,
-    pub(super) unreadable: BTreeSet<Subject>,
+    pub(super) unreadable: BTreeSet<RecordKey>,
 }
 
 impl ListedRecords {
     /// A record that cannot be read is there, whatever it says.
-    pub(super) fn note_unreadable(&mut self, subject: &Subject) {
+    pub(super) fn note_unreadable(&mut self, subject: &RecordKey) {
         self.unreadable.insert(subject.clone());
         match subject {
-            Subject::NodeReport(node) => drop(self.nodes.insert(*node)),
-            Subject::Unit(unit) => drop(self.units.insert(*unit)),
-            Subject::UnitHistory(unit) => drop(self.histories.insert(*unit)),
-            Subject::Queue(path) => drop(self.queues.insert(path.clone())),
-            Subject::PriorityClass(name) => drop(self.classes.insert(name.clone())),
-            Subject::Budget(name) => drop(self.budgets.insert(name.clone())),
-            Subject::Reservation(name) => drop(self.reservations.insert(name.clone())),
-            Subject::Hold(id) => drop(self.holds.insert(*id)),
-            Subject::Pause(scope) => self.pauses.extend(pause::Scope::parse(scope)),
-            Subject::NodeSpec(_)
-            | Subject::NodeAllocatable(_)
-            | Subject::NodeUsage(_)
-            | Subject::TaskGroup(..)
-            | Subject::Rows(_)
-            | Subject::Lease(_)
-            | Subject::Partition
-            | Subject::PartitionBlock(_)
-            | Subject::YarnKeys(_)
-            | Subject::YarnApplication(_)
-            | Subject::Movement(_)
-            | Subject::MoveRate(_)
-            | Subject::Unknown => {}
+            RecordKey::NodeReport(node) => drop(self.nodes.insert(*node)),
+            RecordKey::Unit(unit) => drop(self.units.insert(*unit)),
+            RecordKey::UnitHistory(unit) => drop(self.histories.insert(*unit)),
+            RecordKey::Queue(path) => drop(self.queues.insert(path.clone())),
+            RecordKey::PriorityClass(name) => drop(self.classes.insert(name.clone())),
+            RecordKey::Budget(name) => drop(self.budgets.insert(name.clone())),
+            RecordKey::Reservation(name) => drop(self.reservations.insert(name.clone())),
+            RecordKey::Hold(id) => drop(self.holds.insert(*id)),
+            RecordKey::Pause(scope) => self.pauses.extend(pause::Scope::parse(scope)),
+            _ => {}
         }
     }
 }

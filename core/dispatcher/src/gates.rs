@@ -12,10 +12,11 @@ use godel_domain::{
     frozen::Frozen,
     pause::{Pauses, Scope},
     queue_spec::parent,
+    records::{Record, RecordKey},
     refusals::{RefusalCount, Refusals, WaitReason},
     sub_cluster,
     unit::UnitSpec,
-    unreadable::{Subject, Unreadable},
+    unreadable::Unreadable,
 };
 use godel_queueing::QueueTree;
 
@@ -67,7 +68,7 @@ impl AssignmentGates {
         let queue_of = |unit: UnitId| units.get(unit).map(|entry| entry.account.queue);
         let queue = || match tree.find(&spec.queue) {
             Some(queue) => tree.frozen_by(&self.frozen, queue, queue_of),
-            None => self.frozen.get(&Subject::Queue(spec.queue.clone())),
+            None => self.frozen.get(&RecordKey::Queue(spec.queue.clone())),
         };
         class.or_else(|| self.frozen.pause(is_in)).or_else(queue)
     }
@@ -124,72 +125,26 @@ pub(super) enum Concerned {
 /// not.
 pub(super) fn concerned(change: &Change) -> Concerned {
     match change {
-        Change::Unreadable(unreadable) => concerned_by(&unreadable.subject),
+        Change::Unreadable(unreadable) => concerned_by(&unreadable.key),
         // Whoever may be placed that might not before.
-        Change::Queue(_)
-        | Change::QueueDeleted(_)
-        | Change::PriorityClass(_)
-        | Change::PriorityClassDeleted(_)
-        | Change::Pause(_)
-        | Change::PauseDeleted(_)
-        | Change::Hold(_)
-        | Change::HoldDeleted(_)
-        | Change::UnitDeleted(_)
-        | Change::RowsLoaded(..)
-        | Change::UnreadableGone(_) => Concerned::All,
+        Change::RowsLoaded(..) | Change::Gone(RecordKey::Unit(_)) => Concerned::All,
         // The unit itself, if anybody: what follows from its record follows next.
-        Change::Unit(_)
-        | Change::Rows(..)
-        | Change::NodeSpec(_)
-        | Change::NodeReport(_)
-        | Change::NodeAllocatable(..)
-        | Change::NodeUsage(_)
-        | Change::NodeDeleted(_)
-        | Change::Lease(_)
-        | Change::Partition(_)
-        | Change::PartitionBlock(_)
-        | Change::Budget(_)
-        | Change::BudgetDeleted(_)
-        | Change::Reservation(_)
-        | Change::ReservationDeleted(_)
-        | Change::TaskGroup(_)
-        | Change::TaskGroupDeleted(..)
-        | Change::UnitHistory(_)
-        | Change::UnitHistoryDeleted(_)
-        | Change::YarnKeys(_)
-        | Change::YarnApplication(_)
-        | Change::YarnApplicationDeleted(_)
-        | Change::Movement(_)
-        | Change::MovementDeleted(_)
-        | Change::MoveRate(_)
-        | Change::MoveRateDeleted(_) => Concerned::None,
+        Change::Put(Record::Unit(_)) | Change::Rows(..) => Concerned::None,
+        Change::Put(record) => concerned_by(&record.key()),
+        Change::Gone(key) => concerned_by(key),
     }
 }
 
 /// The units that are not placed while a record cannot be read.
-fn concerned_by(subject: &Subject) -> Concerned {
-    match subject {
-        Subject::Unit(unit) => Concerned::Unit(*unit),
-        Subject::Rows(_)
-        | Subject::Queue(_)
-        | Subject::PriorityClass(_)
-        | Subject::Pause(_)
-        | Subject::Hold(_)
-        | Subject::Unknown => Concerned::All,
-        Subject::NodeSpec(_)
-        | Subject::NodeReport(_)
-        | Subject::NodeAllocatable(_)
-        | Subject::NodeUsage(_)
-        | Subject::Budget(_)
-        | Subject::Reservation(_)
-        | Subject::TaskGroup(..)
-        | Subject::UnitHistory(_)
-        | Subject::Lease(_)
-        | Subject::Partition
-        | Subject::PartitionBlock(_)
-        | Subject::YarnKeys(_)
-        | Subject::YarnApplication(_)
-        | Subject::Movement(_)
-        | Subject::MoveRate(_) => Concerned::None,
+fn concerned_by(key: &RecordKey) -> Concerned {
+    match key {
+        RecordKey::Unit(unit) => Concerned::Unit(*unit),
+        RecordKey::Rows(_)
+        | RecordKey::Queue(_)
+        | RecordKey::PriorityClass(_)
+        | RecordKey::Pause(_)
+        | RecordKey::Hold(_)
+        | RecordKey::Unknown => Concerned::All,
+        _ => Concerned::None,
     }
 }

@@ -30,6 +30,7 @@ use godel_domain::{
     change::{Change, Commit, Partition},
     pause::{Pause, Scope},
     queue_spec::DEFAULT_QUEUE,
+    records::{Record, RecordKey},
     running_units::{EvictionReason, RunChange},
     txn::{Receipt, TxnBuilder},
     unit_report::{RoomReport, UnitReport},
@@ -149,8 +150,8 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         let core = &mut self.core;
         // What is told of these is what was known before.
         match change {
-            Change::UnitDeleted(unit) => out.note(core, DispatcherNote::UnitGone(*unit, revision)),
-            Change::Partition(partition) => {
+            Change::Gone(RecordKey::Unit(unit)) => out.note(core, DispatcherNote::UnitGone(*unit, revision)),
+            Change::Put(Record::Partition(partition)) => {
                 out.note(core, DispatcherNote::Partition(partition, revision));
             }
             _ => {}
@@ -240,10 +241,10 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         let mut txn = out.begin();
         let ticket = if paused {
             let pause = Pause { scope, since_ms, reason, sub_cluster_key };
-            txn.push(&Change::Pause(pause.clone()));
+            txn.push(&Change::Put(Record::Pause(pause.clone())));
             TxnTicket::Pause(pause, caller)
         } else {
-            txn.push(&Change::PauseDeleted(scope.clone()));
+            txn.push(&Change::Gone(RecordKey::Pause(scope.clone().to_string())));
             TxnTicket::PauseEnd(scope, caller)
         };
         if let Err((TxnTicket::Pause(_, caller) | TxnTicket::PauseEnd(_, caller), why)) =
@@ -362,7 +363,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 Action::DeleteHistory(units) => {
                     let mut txn = out.begin();
                     for unit in units {
-                        txn.push(&Change::UnitHistoryDeleted(unit));
+                        txn.push(&Change::Gone(RecordKey::UnitHistory(unit)));
                     }
                     if out.submit(txn, TxnTicket::HistoryDeletes).is_err() {
                         self.core.on_history_delete_failed();
@@ -387,9 +388,9 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 if n_bytes > self.config.txn_bytes_max {
                     break;
                 }
-                n_bytes += txn.push(&Change::UnitDeleted(*unit));
+                n_bytes += txn.push(&Change::Gone(RecordKey::Unit(*unit)));
                 if let Some(kept) = self.core.history_of(*unit) {
-                    n_bytes += txn.push(&Change::UnitHistory(Arc::new(kept)));
+                    n_bytes += txn.push(&Change::Put(Record::UnitHistory(Arc::new(kept))));
                 }
                 n_units += 1;
             }
@@ -526,7 +527,7 @@ fn on_partition_written<O: DispatcherOutbox>(
     out: &mut O,
 ) {
     let head = changes.iter().find_map(|change| match change {
-        Change::Partition(partition) => Some(partition),
+        Change::Put(Record::Partition(partition)) => Some(partition),
         _ => None,
     });
     if let Some(partition) = head {

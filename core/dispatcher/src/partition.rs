@@ -9,6 +9,7 @@ use godel_base::{
 use godel_domain::{
     change::{Block, Change, NodeScope, Partition, PartitionMode},
     node::{NodeReport, NodeSpec},
+    records::Record,
 };
 use godel_rules::{
     partition::{self, StrategyKind, Traits},
@@ -98,8 +99,8 @@ impl Partitioning {
         self.is_writing = false;
         for change in changes {
             match change {
-                Change::Partition(partition) => self.on_partition(partition, revision),
-                Change::PartitionBlock(block) => self.on_block(block, revision),
+                Change::Put(Record::Partition(partition)) => self.on_partition(partition, revision),
+                Change::Put(Record::PartitionBlock(block)) => self.on_block(block, revision),
                 other => debug_assert!(false, "not of a split: {other:?}"),
             }
         }

@@ -12,7 +12,12 @@ use godel_base::{
     ids::{HoldId, Revision, UnitId},
     time::Millis,
 };
-use godel_domain::{change::Change, hold::Hold, running_units::RunChange};
+use godel_domain::{
+    change::Change,
+    hold::Hold,
+    records::{Record, RecordKey},
+    running_units::RunChange,
+};
 use godel_rules::surge;
 
 use super::{Action, assignments::Assignments, gates::AssignmentGates, unit_entry::UnitEntry, units::Units};
@@ -45,14 +50,14 @@ impl Surges {
         Assignments { units, counters, moved, .. }: &mut Assignments,
         now: Millis,
     ) {
-        if let Change::Unit(record) = change
+        if let Change::Put(Record::Unit(record)) = change
             && let Some(known) = units.get(record.id).filter(|known| known.revision < revision)
         {
             let counted = surge::count(&known.record, record);
             counters.surges_started += counted.started;
             counters.surges_given_up += counted.given_up;
         }
-        if let Change::Hold(hold) = change
+        if let Change::Put(Record::Hold(hold)) = change
             && hold.movement.is_some()
             && let Some(entry) = units.get_mut(hold.unit)
         {
@@ -66,22 +71,22 @@ impl Surges {
             moved.insert(*unit);
         }
         match change {
-            Change::Hold(hold) if hold.surge_ordinal().is_some() => {
+            Change::Put(Record::Hold(hold)) if hold.surge_ordinal().is_some() => {
                 self.holds.insert(hold.id, Arc::clone(hold));
                 self.due.insert(hold.unit, now);
             }
-            Change::HoldDeleted(id) => {
+            Change::Gone(RecordKey::Hold(id)) => {
                 if let Some(gone) = self.holds.remove(id) {
                     self.due.insert(gone.unit, now);
                 }
             }
-            Change::Unit(record) if !record.status.surges.is_empty() => {
+            Change::Put(Record::Unit(record)) if !record.status.surges.is_empty() => {
                 moved.insert(record.id);
                 self.due.insert(record.id, now);
             }
-            Change::Unit(record) => self.look_again(record.id, now),
+            Change::Put(Record::Unit(record)) => self.look_again(record.id, now),
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => self.look_again(*unit, now),
-            Change::UnitDeleted(unit) => {
+            Change::Gone(RecordKey::Unit(unit)) => {
                 self.due.remove(unit);
             }
             _ => {}

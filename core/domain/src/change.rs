@@ -1,25 +1,11 @@
 //! One committed change, as followers see it.
 
-use std::sync::Arc;
-
 use crate::{
-    budget_spec::BudgetSpec,
-    hold::Hold,
-    node::{NodeReport, NodeSpec, NodeUsage},
-    pause::{self, Pause},
-    queue_spec::{PriorityClass, QueueSpec},
-    reservation_spec::ReservationSpec,
+    records::{Record, RecordKey},
     running_units::{RunChange, RunningUnits},
-    task_group_record::TaskGroupRecord,
-    unit::UnitRecord,
-    unit_history::UnitHistory,
-    unreadable::{Subject, Unreadable},
-    yarn_keys::YarnKeys,
+    unreadable::Unreadable,
 };
-use godel_base::{
-    ids::{Epoch, HoldId, NodeId, Revision, UnitId},
-    resources::Resources,
-};
+use godel_base::ids::{Epoch, NodeId, Revision, UnitId};
 
 /// One committed transaction, as every follower reads it: the deciders take it whole by their `apply`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,80 +21,16 @@ pub struct Commit {
 /// A record or some rows changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An administrator's record of a node.
-    NodeSpec(NodeSpec),
-    /// An agent's record of a node.
-    NodeReport(NodeReport),
-    /// Allocatable in force.
-    NodeAllocatable(NodeId, Resources),
-    /// What the use of a node's guaranteed running units leaves to best-effort ones.
-    NodeUsage(NodeUsage),
-    /// A unit: of the store its own record, for deciders whole.
-    Unit(Arc<UnitRecord>),
-    /// A task group that was added to a unit. Deciders see it as part of its unit, see [`crate::task_group_record`].
-    TaskGroup(Arc<TaskGroupRecord>),
-    /// The record of an added task group is gone, and its unit is not: by a repair of the store alone.
-    TaskGroupDeleted(UnitId, u16),
-    /// What is kept of a unit that is deleted.
-    UnitHistory(Arc<UnitHistory>),
-    /// It is kept no longer.
-    UnitHistoryDeleted(UnitId),
-    /// A lease was granted, released or expired.
-    Lease(Lease),
-    /// How nodes are split was changed: the mode, or who the schedulers are.
-    Partition(Partition),
-    /// Nodes of a block have other owners.
-    PartitionBlock(Block),
-    /// A queue, whole.
-    Queue(Arc<QueueSpec>),
-    /// A priority class, whole.
-    PriorityClass(PriorityClass),
-    /// A disruption budget, whole.
-    Budget(Arc<BudgetSpec>),
-    /// A reservation, whole.
-    Reservation(Arc<ReservationSpec>),
-    /// Room kept for someone, whole.
-    Hold(Arc<Hold>),
-    /// Keys of YARN's tokens, whole; without keys: the record is gone.
-    YarnKeys(YarnKeys),
-    /// The record of an application of YARN, by its id. What it says is read by the YARN adapter alone.
-    YarnApplication(String),
-    /// The record of an application of YARN is gone.
-    YarnApplicationDeleted(String),
-    /// The record of a movement, by its name. What it says is read by the rescheduler alone.
-    Movement(String),
-    /// The record of a movement is gone.
-    MovementDeleted(String),
-    /// When replicas of a unit were moved: read by the rescheduler alone.
-    MoveRate(UnitId),
-    /// When replicas of a unit were moved is no longer remembered.
-    MoveRateDeleted(UnitId),
-    /// Something is paused.
-    Pause(Pause),
-    /// It is paused no more.
-    PauseDeleted(pause::Scope),
-    /// A hold is gone: bound, or given up.
-    HoldDeleted(HoldId),
-    /// A node's records are gone.
-    NodeDeleted(NodeId),
-    /// A unit's records and rows are gone.
-    UnitDeleted(UnitId),
-    /// A queue's record is gone. Another one may come under its name.
-    QueueDeleted(String),
-    /// A priority class's record is gone. Another one may come under its name.
-    PriorityClassDeleted(String),
-    /// A disruption budget's record is gone. Another one may come under its name.
-    BudgetDeleted(String),
-    /// A reservation's record is gone. Another one may come under its name.
-    ReservationDeleted(String),
+    /// A record was written, whole.
+    Put(Record),
+    /// A record is gone, and another one may come under its key. With the node spec of a node all of its records go, with a unit its rows.
+    Gone(RecordKey),
     /// Rows of a unit changed.
     Rows(UnitId, RunChange),
     /// Rows of a unit, whole though perhaps of several revisions (from a list only).
     RowsLoaded(UnitId, RunningUnits),
     /// A record was written, or rows changed, in a way that this version cannot read.
     Unreadable(Box<Unreadable>),
-    /// A record is gone whose key this version cannot read.
-    UnreadableGone(Subject),
 }
 
 /// A lease as granted.

@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     change::Change,
     pause::Scope,
+    records::RecordKey,
     running_units::RunChange,
-    unreadable::{AffectedNodes, Subject, Unreadable},
+    unreadable::{AffectedNodes, Unreadable},
 };
 use godel_base::ids::{HoldId, NodeId, UnitId};
 use rustc_hash::FxHashMap;
@@ -38,7 +39,7 @@ pub struct Noted {
 /// Records that cannot be read now. Empty mostly: then every question is answered by one comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Frozen {
-    records: BTreeMap<Subject, Unreadable>,
+    records: BTreeMap<RecordKey, Unreadable>,
     /// How many of `records` freeze a node.
     nodes: FxHashMap<NodeId, u32>,
     /// How many freeze every node.
@@ -74,7 +75,7 @@ impl Frozen {
             Change::Unreadable(unreadable) => self.freeze((**unreadable).clone(), &mut noted),
             _ if self.records.is_empty() => {}
             Change::Rows(unit, rows) => {
-                if let Some(mut known) = self.records.get(&Subject::Rows(*unit)).cloned() {
+                if let Some(mut known) = self.records.get(&RecordKey::Rows(*unit)).cloned() {
                     noted.is_void = true;
                     if let (RunChange::Bind(bind), AffectedNodes::Of(nodes)) = (rows, &mut known.nodes) {
                         nodes.extend(&bind.nodes);
@@ -82,7 +83,7 @@ impl Frozen {
                     }
                 }
             }
-            _ => Subject::settled_by(change).iter().for_each(|subject| self.thaw(subject, &mut noted)),
+            _ => change.settles().iter().for_each(|key| self.thaw(key, &mut noted)),
         }
         noted
     }
@@ -93,16 +94,15 @@ impl Frozen {
     }
 
     /// After a list: what it did not show can be read, or is gone. Whether that is news.
-    pub fn retain(&mut self, listed: &BTreeSet<Subject>) -> bool {
-        let gone: Vec<Subject> =
-            self.records.keys().filter(|subject| !listed.contains(*subject)).cloned().collect();
-        gone.iter().for_each(|subject| self.thaw(subject, &mut Noted::default()));
+    pub fn retain(&mut self, listed: &BTreeSet<RecordKey>) -> bool {
+        let gone: Vec<RecordKey> =
+            self.records.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        gone.iter().for_each(|key| self.thaw(key, &mut Noted::default()));
         !gone.is_empty()
     }
 
     fn freeze(&mut self, mut unreadable: Unreadable, noted: &mut Noted) {
-        if let (Subject::Rows(_), Some(known)) = (&unreadable.subject, self.records.get(&unreadable.subject))
-        {
+        if let (RecordKey::Rows(_), Some(known)) = (&unreadable.key, self.records.get(&unreadable.key)) {
             // Each operation that was missed may have bound others.
             unreadable.nodes = match (&known.nodes, unreadable.nodes) {
                 (AffectedNodes::Of(before), AffectedNodes::Of(more)) => {
@@ -112,13 +112,13 @@ impl Frozen {
                 (AffectedNodes::Any, _) | (_, AffectedNodes::Any) => AffectedNodes::Any,
             };
         }
-        self.thaw(&unreadable.subject.clone(), noted);
+        self.thaw(&unreadable.key.clone(), noted);
         self.count(&unreadable, true, noted);
-        self.records.insert(unreadable.subject.clone(), unreadable);
+        self.records.insert(unreadable.key.clone(), unreadable);
     }
 
-    fn thaw(&mut self, subject: &Subject, noted: &mut Noted) {
-        if let Some(known) = self.records.remove(subject) {
+    fn thaw(&mut self, key: &RecordKey, noted: &mut Noted) {
+        if let Some(known) = self.records.remove(key) {
             self.count(&known, false, noted);
         }
     }
@@ -150,14 +150,14 @@ impl Frozen {
                 }
             }
         }
-        step(&mut self.n_keep_all, keeps_all(&unreadable.subject));
-        step(&mut self.n_keep_budgets, keeps_budgets(&unreadable.subject));
-        step(&mut self.n_unknown, unreadable.subject == Subject::Unknown);
+        step(&mut self.n_keep_all, keeps_all(&unreadable.key));
+        step(&mut self.n_keep_budgets, keeps_budgets(&unreadable.key));
+        step(&mut self.n_unknown, unreadable.key == RecordKey::Unknown);
     }
 
     /// Why a record is frozen.
-    pub fn get(&self, subject: &Subject) -> Option<&Unreadable> {
-        self.records.get(subject)
+    pub fn get(&self, key: &RecordKey) -> Option<&Unreadable> {
+        self.records.get(key)
     }
 
     /// Nobody can tell which record it is that cannot be read: nothing is handed out, bound, evicted, ended or deleted.
@@ -172,7 +172,7 @@ impl Frozen {
 
     /// Whether a node is there cannot be told: it is not lost.
     pub fn has_report(&self, node: NodeId) -> bool {
-        !self.records.is_empty() && (self.is_all() || self.records.contains_key(&Subject::NodeReport(node)))
+        !self.records.is_empty() && (self.is_all() || self.records.contains_key(&RecordKey::NodeReport(node)))
     }
 
     /// A unit is not placed further, and its running units stay: its record or its rows cannot be read, or room that is
@@ -182,10 +182,10 @@ impl Frozen {
             return None;
         }
         self.records
-            .get(&Subject::Unit(unit))
-            .or_else(|| self.records.get(&Subject::Rows(unit)))
+            .get(&RecordKey::Unit(unit))
+            .or_else(|| self.records.get(&RecordKey::Rows(unit)))
             .or_else(|| self.records.values().find(|one| one.unit == Some(unit)))
-            .or_else(|| self.records.get(&Subject::Unknown))
+            .or_else(|| self.records.get(&RecordKey::Unknown))
     }
 
     /// A priority class cannot be read.
@@ -193,24 +193,24 @@ impl Frozen {
         if self.records.is_empty() || name.is_empty() {
             return None;
         }
-        self.records.get(&Subject::PriorityClass(name.to_owned()))
+        self.records.get(&RecordKey::PriorityClass(name.to_owned()))
     }
 
     /// A reservation cannot be read: its slots stay as they are.
     pub fn has_reservation(&self, name: &str) -> bool {
         !self.records.is_empty()
-            && (self.is_all() || self.records.contains_key(&Subject::Reservation(name.to_owned())))
+            && (self.is_all() || self.records.contains_key(&RecordKey::Reservation(name.to_owned())))
     }
 
     /// A hold cannot be read, or which record it is: it stays as it is.
     pub fn has_hold(&self, hold: HoldId) -> bool {
-        !self.records.is_empty() && (self.is_all() || self.records.contains_key(&Subject::Hold(hold)))
+        !self.records.is_empty() && (self.is_all() || self.records.contains_key(&RecordKey::Hold(hold)))
     }
 
     /// Some hold cannot be read: nobody knows whose turn it is to gather room.
     pub fn has_holds(&self) -> bool {
         !self.records.is_empty()
-            && self.records.keys().any(|one| matches!(one, Subject::Hold(_) | Subject::Unknown))
+            && self.records.keys().any(|one| matches!(one, RecordKey::Hold(_) | RecordKey::Unknown))
     }
 
     /// Nobody leaves for others: whether somebody may rests on the queues and classes, on all units that budgets count, on
@@ -226,8 +226,8 @@ impl Frozen {
 
     /// A unit of this namespace and name is there, whatever else it is.
     pub fn has_name(&self, namespace: &str, name: &str) -> Option<UnitId> {
-        self.records.values().find_map(|one| match (&one.subject, &one.name) {
-            (Subject::Unit(unit), Some((of, called))) if of == namespace && called == name => Some(*unit),
+        self.records.values().find_map(|one| match (&one.key, &one.name) {
+            (RecordKey::Unit(unit), Some((of, called))) if of == namespace && called == name => Some(*unit),
             _ => None,
         })
     }
@@ -235,8 +235,8 @@ impl Frozen {
     /// The pause that nothing of a queue is handed out by, as it is written: one that cannot be read is in force, of
     /// everything where its scope cannot be read either.
     pub fn pause(&self, is_in: impl Fn(&Scope) -> bool) -> Option<&Unreadable> {
-        self.records.values().find(|one| match &one.subject {
-            Subject::Pause(scope) => match Scope::parse(scope) {
+        self.records.values().find(|one| match &one.key {
+            RecordKey::Pause(scope) => match Scope::parse(scope) {
                 // Of sub-clusters the label that says them is in the record.
                 None | Some(Scope::All | Scope::SubCluster(_)) => true,
                 Some(Scope::Preemption) => false,
@@ -247,33 +247,19 @@ impl Frozen {
     }
 }
 
-fn keeps_all(subject: &Subject) -> bool {
-    match subject {
-        Subject::Unit(_)
-        | Subject::Rows(_)
-        | Subject::Queue(_)
-        | Subject::PriorityClass(_)
-        | Subject::Budget(_)
-        | Subject::Pause(_)
-        | Subject::Unknown => true,
-        Subject::NodeSpec(_)
-        | Subject::NodeReport(_)
-        | Subject::NodeAllocatable(_)
-        | Subject::NodeUsage(_)
-        | Subject::Reservation(_)
-        | Subject::TaskGroup(..)
-        | Subject::UnitHistory(_)
-        | Subject::Hold(_)
-        | Subject::Lease(_)
-        | Subject::Partition
-        | Subject::YarnKeys(_)
-        | Subject::YarnApplication(_)
-        | Subject::Movement(_)
-        | Subject::MoveRate(_)
-        | Subject::PartitionBlock(_) => false,
-    }
+fn keeps_all(key: &RecordKey) -> bool {
+    matches!(
+        key,
+        RecordKey::Unit(_)
+            | RecordKey::Rows(_)
+            | RecordKey::Queue(_)
+            | RecordKey::PriorityClass(_)
+            | RecordKey::Budget(_)
+            | RecordKey::Pause(_)
+            | RecordKey::Unknown
+    )
 }
 
-fn keeps_budgets(subject: &Subject) -> bool {
-    matches!(subject, Subject::Unit(_) | Subject::Rows(_) | Subject::Budget(_) | Subject::Unknown)
+fn keeps_budgets(key: &RecordKey) -> bool {
+    matches!(key, RecordKey::Unit(_) | RecordKey::Rows(_) | RecordKey::Budget(_) | RecordKey::Unknown)
 }

@@ -24,6 +24,7 @@
 //! - `priority_classes`: priority classes by name, with those that are built in.
 //! - `queue_spec`: queues and priority classes as people write them.
 //! - `record_change`: changes of records that people write, and what is found wrong with them.
+//! - `records`: the records of the store, one table of their kinds and keys.
 //! - `refusals`: why a unit waits, as reports and queues carry it.
 //! - `requested_move`: moves of running units as somebody asks for them.
 //! - `reservation_spec`: reservations as people write them.
@@ -65,6 +66,7 @@ pub mod pause;
 pub mod priority_classes;
 pub mod queue_spec;
 pub mod record_change;
+pub mod records;
 pub mod refusals;
 pub mod requested_move;
 pub mod reservation_spec;

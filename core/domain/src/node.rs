@@ -185,6 +185,15 @@ impl Default for NodeReport {
     }
 }
 
+/// What is in force on a node of what it allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeAllocatable {
+    /// The node.
+    pub id: NodeId,
+    /// Maximum of what bindings of guaranteed running units may take together.
+    pub amounts: Resources,
+}
+
 /// What is used of a node, and what best-effort running units may not have for the use of guaranteed ones. Written by state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUsage {

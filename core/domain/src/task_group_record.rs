@@ -12,13 +12,23 @@ use std::{
 
 use crate::{
     change::Change,
+    records::{Record, RecordKey},
     unit::{TaskGroup, UnitRecord},
-    unreadable::{Subject, Unreadable},
+    unreadable::Unreadable,
 };
 use godel_base::ids::{IdMap, UnitId};
 
 /// Task groups of a unit, those of its submission and those added together.
 pub const TASK_GROUPS_MAX: usize = 1_024;
+
+/// Which task group that was added to a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskGroupKey {
+    /// Its unit.
+    pub unit: UnitId,
+    /// Its position among all task groups of the unit.
+    pub idx: u16,
+}
 
 /// A task group that was added to a unit, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,33 +97,35 @@ impl UnitJoin {
     /// Follows one change. Returns the unit that takes its place.
     fn note(&mut self, change: &Change) -> Option<UnitId> {
         match change {
-            Change::Unit(record) if record.status.own_groups > 0 || self.units.contains_key(&record.id) => {
+            Change::Put(Record::Unit(record))
+                if record.status.own_groups > 0 || self.units.contains_key(&record.id) =>
+            {
                 let known = self.units.entry(record.id).or_default();
                 known.own = Some(Stored::Read(Arc::clone(record)));
                 Some(record.id)
             }
-            Change::TaskGroup(record) => {
+            Change::Put(Record::TaskGroup(record)) => {
                 let known = self.units.entry(record.unit).or_default();
                 known.added.insert(record.idx, Stored::Read(Arc::clone(record)));
                 Some(record.unit)
             }
-            Change::TaskGroupDeleted(unit, idx) => {
+            Change::Gone(RecordKey::TaskGroup(TaskGroupKey { unit, idx })) => {
                 self.units.get_mut(unit)?.added.remove(idx);
                 Some(*unit)
             }
-            Change::Unreadable(unreadable) => match unreadable.subject {
-                Subject::Unit(unit) => {
+            Change::Unreadable(unreadable) => match unreadable.key {
+                RecordKey::Unit(unit) => {
                     self.units.get_mut(&unit)?.own = Some(Stored::Unreadable(unreadable.clone()));
                     Some(unit)
                 }
-                Subject::TaskGroup(unit, idx) => {
+                RecordKey::TaskGroup(TaskGroupKey { unit, idx }) => {
                     let known = self.units.entry(unit).or_default();
                     known.added.insert(idx, Stored::Unreadable(unreadable.clone()));
                     Some(unit)
                 }
                 _ => None,
             },
-            Change::UnitDeleted(unit) => {
+            Change::Gone(RecordKey::Unit(unit)) => {
                 self.units.remove(unit);
                 None
             }
@@ -125,9 +137,9 @@ impl UnitJoin {
 /// Whether a change concerns a unit with added groups, of which none was seen before.
 fn begins(change: &Change) -> bool {
     match change {
-        Change::Unit(record) => record.status.own_groups > 0,
-        Change::TaskGroup(_) => true,
-        Change::Unreadable(unreadable) => matches!(unreadable.subject, Subject::TaskGroup(..)),
+        Change::Put(Record::Unit(record)) => record.status.own_groups > 0,
+        Change::Put(Record::TaskGroup(_)) => true,
+        Change::Unreadable(unreadable) => matches!(unreadable.key, RecordKey::TaskGroup(_)),
         _ => false,
     }
 }
@@ -140,13 +152,13 @@ impl JoinedUnit {
             Stored::Unreadable(unreadable) => return Some(Change::Unreadable(unreadable.clone())),
         };
         if self.added.is_empty() {
-            return Some(Change::Unit(Arc::clone(own)));
+            return Some(Change::Put(Record::Unit(Arc::clone(own))));
         }
         let broken = |idx: u16, field: &str, problem: &str| {
             let field = format!("task_groups[{idx}]{}{field}", if field.is_empty() { "" } else { "." });
             let unreadable = Unreadable {
                 name: Some((own.spec.namespace.clone(), own.spec.name.clone())),
-                ..Unreadable::new(Subject::Unit(unit), field, problem)
+                ..Unreadable::new(RecordKey::Unit(unit), field, problem)
             };
             Some(Change::Unreadable(Box::new(unreadable)))
         };
@@ -162,7 +174,7 @@ impl JoinedUnit {
                 }
             }
         }
-        Some(Change::Unit(Arc::new(whole)))
+        Some(Change::Put(Record::Unit(Arc::new(whole))))
     }
 }
 

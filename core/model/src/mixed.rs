@@ -22,6 +22,7 @@ use godel_domain::{
     change::{Change, Commit, Lease},
     decision::{Decision, Outcome},
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     running_units::{Phase, RunChange, Statuses},
     unit::WorkloadClass,
 };
@@ -118,13 +119,16 @@ impl MixedWorld {
         let mut changes = Vec::new();
         for id in 1..=n_nodes {
             let node = godel_testkit::node(id).cpu(N_OF_NODE * CPU_MILLI).memory(1 << 40);
-            changes.extend([Change::NodeSpec(node.spec), Change::NodeReport(node.report)]);
+            changes.extend([
+                Change::Put(Record::NodeSpec(node.spec)),
+                Change::Put(Record::NodeReport(node.report)),
+            ]);
         }
         let queues =
             queues.iter().map(|(name, weight)| QueueSpec { weight: *weight, ..QueueSpec::new(*name) });
-        changes.extend(queues.map(|queue| Change::Queue(Arc::new(queue))));
+        changes.extend(queues.map(|queue| Change::Put(Record::Queue(Arc::new(queue)))));
         let (name, holder) = ("scheduler/s".to_owned(), "s".to_owned());
-        changes.push(Change::Lease(Lease { name, holder, epoch: Epoch(1), ..Lease::default() }));
+        changes.push(Change::Put(Record::Lease(Lease { name, holder, epoch: Epoch(1), ..Lease::default() })));
         world.commit(changes);
         world.scheduler.on_attach();
         world.granted = world.scheduler.credits();
@@ -176,7 +180,7 @@ impl MixedWorld {
             .min_member(stream.n_members);
         self.of.insert(UnitId(id), (at, size));
         self.n_waiting[at] += 1;
-        self.commit(vec![Change::Unit(Arc::new(unit))]);
+        self.commit(vec![Change::Put(Record::Unit(Arc::new(unit)))]);
         UnitId(id)
     }
 
@@ -268,7 +272,7 @@ impl MixedWorld {
                     self.write(&accepted);
                 }
                 HoldWork::Drop { holds, .. } => {
-                    self.commit(holds.iter().map(|(id, _)| Change::HoldDeleted(*id)).collect());
+                    self.commit(holds.iter().map(|(id, _)| Change::Gone(RecordKey::Hold(*id))).collect());
                 }
                 HoldWork::Reserve { .. } => panic!("nobody reserves"),
             }
@@ -278,9 +282,10 @@ impl MixedWorld {
     fn write(&mut self, accepted: &Accepted) -> Revision {
         let unit = accepted.unit;
         let binds = accepted.binds.iter().map(|bind| Change::Rows(unit, RunChange::Bind(bind.clone())));
-        let holds = accepted.holds.iter().map(|hold| Change::Hold(Arc::clone(hold)));
+        let holds = accepted.holds.iter().map(|hold| Change::Put(Record::Hold(Arc::clone(hold))));
         let ends = accepted.ends.iter().map(|(id, _)| *id);
-        let ends = ends.chain(accepted.gone.iter().map(|(id, _)| *id)).map(Change::HoldDeleted);
+        let ends =
+            ends.chain(accepted.gone.iter().map(|(id, _)| *id)).map(|it| Change::Gone(RecordKey::Hold(it)));
         let revision = self.commit(binds.chain(holds).chain(ends).collect());
         self.binder.commit(accepted.ticket, revision);
         for bind in &accepted.binds {

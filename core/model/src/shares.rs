@@ -20,6 +20,7 @@ use godel_domain::{
     decision::{Decision, Outcome, Rejection, RejectionReason},
     demand::Demand,
     queue_spec::QueueSpec,
+    records::Record,
     running_units::{Bind, Phase, RunChange, Statuses},
     unit::{TaskGroup, Template, UnitRecord},
     unit_report::{RoomReport, UnitReport},
@@ -109,12 +110,19 @@ impl ShareWorld {
             let n = N_OF_NODE.min(n_slots - (id - 1) * N_OF_NODE);
             let node = godel_testkit::node(u32::try_from(id).unwrap());
             let node = node.cpu(n * CPU_MILLI).memory(n * MEMORY_BYTES);
-            changes.extend([Change::NodeSpec(node.spec), Change::NodeReport(node.report)]);
+            changes.extend([
+                Change::Put(Record::NodeSpec(node.spec)),
+                Change::Put(Record::NodeReport(node.report)),
+            ]);
         }
         for (name, percent) in QUEUES {
             let of = |all: i64| n_slots * all * i64::from(percent) / 100;
             let min = [(CPU.to_owned(), of(CPU_MILLI)), (MEMORY.to_owned(), of(MEMORY_BYTES))].into();
-            changes.push(Change::Queue(Arc::new(QueueSpec { weight: percent, min, ..QueueSpec::new(name) })));
+            changes.push(Change::Put(Record::Queue(Arc::new(QueueSpec {
+                weight: percent,
+                min,
+                ..QueueSpec::new(name)
+            }))));
         }
         world.commit(changes);
         world.attach();
@@ -128,7 +136,7 @@ impl ShareWorld {
             epoch: Epoch(1),
             ..Lease::default()
         };
-        self.commit(vec![Change::Lease(lease)]);
+        self.commit(vec![Change::Put(Record::Lease(lease))]);
         while let Some(message) = self.messages.pop_first() {
             self.take(message.1);
         }
@@ -157,7 +165,7 @@ impl ShareWorld {
                     .uid(format!("0190163d-8694-739b-aea5-{id:012x}"))
                     .queue(queue)
                     .task_groups(groups(u32::try_from(n).unwrap()));
-                self.commit(vec![Change::Unit(Arc::new(unit.clone()))]);
+                self.commit(vec![Change::Put(Record::Unit(Arc::new(unit.clone())))]);
                 self.records.insert(UnitId(id), Arc::new(unit));
             }
         }
@@ -220,7 +228,7 @@ impl ShareWorld {
             ShareMessage::Release(unit, ordinal) => {
                 // The unit's record says so, and before long its node has stopped it.
                 let record = Arc::clone(&self.records[&unit]);
-                self.commit(vec![Change::Unit(record)]);
+                self.commit(vec![Change::Put(Record::Unit(record))]);
                 self.n_sent += 1;
                 self.messages.insert((self.now + STOP_MS, self.n_sent), ShareMessage::End(unit, ordinal));
             }
@@ -307,7 +315,7 @@ impl ShareWorld {
         self.revision += 1;
         let revision = Revision(self.revision);
         for change in &changes {
-            if let Change::Unit(record) = change {
+            if let Change::Put(Record::Unit(record)) = change {
                 self.spec_revisions.insert(record.id, revision);
             }
         }

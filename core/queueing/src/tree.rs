@@ -10,7 +10,8 @@ use godel_base::ids::UnitId;
 use godel_domain::{
     frozen::Frozen,
     queue_spec::{DEFAULT_QUEUE, QueuePolicy, QueueSpec, WEIGHT_DEFAULT, WEIGHT_MAX, parent},
-    unreadable::{Subject, Unreadable},
+    records::RecordKey,
+    unreadable::Unreadable,
     unwelcome::NotAdmitted,
 };
 use smallvec::SmallVec;
@@ -230,11 +231,11 @@ impl QueueTree {
             Some(other) => self.upwards(other).any(|level| limited.contains(&level)),
             None => !limited.is_empty(),
         };
-        frozen.iter().find(|one| match &one.subject {
-            Subject::Unknown => true,
-            Subject::Queue(path) => above.iter().any(|level| self.path(*level) == path),
-            Subject::Rows(unit) => shares(queue_of(*unit)),
-            Subject::Hold(_) => shares(one.queue.as_deref().and_then(|path| self.find(path))),
+        frozen.iter().find(|one| match &one.key {
+            RecordKey::Unknown => true,
+            RecordKey::Queue(path) => above.iter().any(|level| self.path(*level) == path),
+            RecordKey::Rows(unit) => shares(queue_of(*unit)),
+            RecordKey::Hold(_) => shares(one.queue.as_deref().and_then(|path| self.find(path))),
             _ => false,
         })
     }

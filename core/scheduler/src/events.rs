@@ -9,10 +9,11 @@ use godel_base::{
 use godel_domain::{
     change::{Block, Change, Commit, NodeScope, Partition},
     decision::{Outcome, RejectionReason},
+    node::NodeAllocatable,
     pause,
+    records::{BlockNumber, Record, RecordKey},
     running_units::{RunChange, RunningUnits},
     unit::UnitRecord,
-    unreadable::Subject,
     work_kind::WorkKind,
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
@@ -50,7 +51,10 @@ impl Scheduler {
         if is_of_nodes(change) {
             picture.seen = picture.seen.max(revision);
         }
-        if matches!(change, Change::Rows(..) | Change::Hold(_) | Change::HoldDeleted(_)) {
+        if matches!(
+            change,
+            Change::Put(Record::Hold(_)) | Change::Gone(RecordKey::Hold(_)) | Change::Rows(..)
+        ) {
             picture.used_as_of = picture.used_as_of.max(revision);
         }
         if !self.note_unreadable(change) {
@@ -69,13 +73,13 @@ impl Scheduler {
     fn load_readable(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         let Self { picture, units, search, .. } = self;
         match change {
-            Change::NodeSpec(spec) => picture.cluster.put_spec(spec.clone(), revision),
-            Change::NodeReport(report) => picture.cluster.put_report(report.clone(), revision),
-            Change::NodeAllocatable(node, allocatable) => {
+            Change::Put(Record::NodeSpec(spec)) => picture.cluster.put_spec(spec.clone(), revision),
+            Change::Put(Record::NodeReport(report)) => picture.cluster.put_report(report.clone(), revision),
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
                 picture.cluster.put_allocatable(*node, allocatable.clone(), revision);
             }
-            Change::NodeUsage(usage) => picture.cluster.put_usage(usage.clone(), revision),
-            Change::NodeDeleted(node) => {
+            Change::Put(Record::NodeUsage(usage)) => picture.cluster.put_usage(usage.clone(), revision),
+            Change::Gone(RecordKey::NodeSpec(node)) => {
                 picture.cluster.remove_node(*node);
                 if units.has_volumes() {
                     // What waited for its volumes may go to any node now.
@@ -93,59 +97,63 @@ impl Scheduler {
                 picture.load_running_units(*unit, rows.clone());
                 units.remove_bound(*unit, None, picture);
             }
-            Change::UnitDeleted(unit) => {
+            Change::Gone(RecordKey::Unit(unit)) => {
                 picture.remove_unit(*unit);
                 units.revoke(*unit, &mut picture.placer.templates);
             }
-            Change::Hold(hold) => {
+            Change::Put(Record::Hold(hold)) => {
                 picture.cluster.put_hold(Arc::clone(hold));
                 picture.shares.count_hold(hold, &mut picture.cluster);
                 units.try_unit_with_hold(hold.unit, &mut picture.placer.templates);
                 search.on_hold(hold, picture, &units.parked, now);
             }
-            Change::HoldDeleted(id) => {
+            Change::Gone(RecordKey::Hold(id)) => {
                 let hold = picture.remove_hold(*id, revision);
                 if let Some(hold) = hold {
                     units.requeue_after_hold(&hold, picture);
                 }
             }
-            Change::Partition(partition) => self.on_partition(partition),
-            Change::PartitionBlock(block) => picture.put_block(block.clone()),
-            Change::PriorityClass(class) => {
+            Change::Put(Record::Partition(partition)) => self.on_partition(partition),
+            Change::Put(Record::PartitionBlock(block)) => picture.put_block(block.clone()),
+            Change::Put(Record::PriorityClass(class)) => {
                 picture.classes.put(class.clone());
                 self.update_priorities(&class.name);
             }
-            Change::PriorityClassDeleted(name) => {
+            Change::Gone(RecordKey::PriorityClass(name)) => {
                 picture.classes.remove(name);
                 self.update_priorities(name);
             }
-            Change::Pause(pause) => {
+            Change::Put(Record::Pause(pause)) => {
                 picture.pauses.put(pause.clone());
                 search.set_paused(&pause.scope, true);
             }
-            Change::PauseDeleted(scope) => {
-                picture.pauses.remove(scope);
-                search.set_paused(scope, false);
+            Change::Gone(RecordKey::Pause(scope)) => {
+                if let Some(scope) = pause::Scope::parse(scope) {
+                    picture.pauses.remove(&scope);
+                    search.set_paused(&scope, false);
+                }
             }
-            Change::Queue(record) => {
-                if picture.shares.put_queue(record, &mut picture.cluster) {
+            Change::Put(Record::Queue(record)) => {
+                let may_outrank = picture.shares.put_queue(record, &mut picture.cluster);
+                if may_outrank {
                     self.ask_all();
                 }
             }
-            Change::QueueDeleted(path) => {
-                if picture.shares.remove_queue(path, &mut picture.cluster) {
+            Change::Gone(RecordKey::Queue(path)) => {
+                let may_outrank = picture.shares.remove_queue(path, &mut picture.cluster);
+                if may_outrank {
                     self.ask_all();
                 }
             }
-            Change::Budget(spec) => picture.put_budget(spec, revision),
-            Change::BudgetDeleted(name) => picture.cluster.remove_budget(name),
-            Change::Reservation(spec) => {
+            Change::Put(Record::Budget(spec)) => picture.put_budget(spec, revision),
+            Change::Gone(RecordKey::Budget(name)) => picture.cluster.remove_budget(name),
+            Change::Put(Record::Reservation(spec)) => {
                 picture.cluster.put_reservation(Arc::clone(spec));
                 // Others may own it now.
                 self.ask_all();
             }
-            Change::ReservationDeleted(name) => picture.cluster.remove_reservation(name),
-            Change::Unit(record) => {
+            Change::Gone(RecordKey::Reservation(name)) => picture.cluster.remove_reservation(name),
+            Change::Put(Record::Unit(record)) => {
                 picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
                 if record.spec.has_terms() {
                     picture.put_terms(record);
@@ -154,20 +162,8 @@ impl Scheduler {
                     picture.cluster.put_work(record.id, WorkKind::of(&record.spec));
                 }
             }
-            Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.subject),
-            Change::Lease(_)
-            | Change::TaskGroup(_)
-            | Change::TaskGroupDeleted(..)
-            | Change::UnitHistory(_)
-            | Change::UnitHistoryDeleted(_)
-            | Change::YarnKeys(_)
-            | Change::YarnApplication(_)
-            | Change::YarnApplicationDeleted(_)
-            | Change::Movement(_)
-            | Change::MovementDeleted(_)
-            | Change::MoveRate(_)
-            | Change::MoveRateDeleted(_)
-            | Change::UnreadableGone(_) => {}
+            Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.key),
+            _ => {}
         }
     }
 
@@ -230,11 +226,11 @@ impl Scheduler {
     }
 
     /// What cannot be read is taken as if there were no such record.
-    fn treat_as_absent(&mut self, subject: &Subject) {
+    fn treat_as_absent(&mut self, subject: &RecordKey) {
         match subject {
-            Subject::Reservation(name) => self.picture.cluster.remove_reservation(name),
-            Subject::Partition => self.on_partition(&Partition::default()),
-            Subject::PartitionBlock(number) => {
+            RecordKey::Reservation(name) => self.picture.cluster.remove_reservation(name),
+            RecordKey::Partition => self.on_partition(&Partition::default()),
+            RecordKey::PartitionBlock(BlockNumber(number)) => {
                 self.picture.put_block(Block { number: *number, slots: Vec::new() });
             }
             _ => {}
@@ -245,7 +241,7 @@ impl Scheduler {
     /// the binder's business: their records are followed here now and then only.
     fn note_unreadable(&mut self, change: &Change) -> bool {
         if let Change::Unreadable(unreadable) = change
-            && matches!(unreadable.subject, Subject::Unit(_))
+            && matches!(unreadable.key, RecordKey::Unit(_))
         {
             return false;
         }
@@ -430,56 +426,36 @@ impl Scheduler {
 
 /// Whether the binder follows it too: to wait until it has read any other revision would be to wait for its next bookmark.
 fn is_of_nodes(change: &Change) -> bool {
-    match change {
-        Change::NodeSpec(_)
-        | Change::NodeReport(_)
-        | Change::NodeAllocatable(..)
-        | Change::NodeUsage(_)
-        | Change::NodeDeleted(_)
-        | Change::Rows(..)
-        | Change::RowsLoaded(..)
-        | Change::UnitDeleted(_)
-        | Change::Hold(_)
-        | Change::HoldDeleted(_)
-        | Change::Queue(_)
-        | Change::QueueDeleted(_)
-        | Change::Budget(_)
-        | Change::BudgetDeleted(_)
-        | Change::Reservation(_)
-        | Change::ReservationDeleted(_) => true,
-        Change::Lease(_)
-        | Change::Partition(_)
-        | Change::PartitionBlock(_)
-        | Change::Unit(_)
-        | Change::PriorityClass(_)
-        | Change::PriorityClassDeleted(_)
-        | Change::Pause(_)
-        | Change::PauseDeleted(_)
-        | Change::TaskGroup(_)
-        | Change::TaskGroupDeleted(..)
-        | Change::UnitHistory(_)
-        | Change::UnitHistoryDeleted(_)
-        | Change::YarnKeys(_)
-        | Change::YarnApplication(_)
-        | Change::YarnApplicationDeleted(_)
-        | Change::Movement(_)
-        | Change::MovementDeleted(_)
-        | Change::MoveRate(_)
-        | Change::MoveRateDeleted(_)
-        | Change::Unreadable(_)
-        | Change::UnreadableGone(_) => false,
-    }
+    matches!(
+        change,
+        Change::Put(
+            Record::NodeSpec(_)
+                | Record::NodeReport(_)
+                | Record::NodeAllocatable(_)
+                | Record::NodeUsage(_)
+                | Record::Hold(_)
+                | Record::Queue(_)
+                | Record::Budget(_)
+                | Record::Reservation(_)
+        ) | Change::Gone(
+            RecordKey::NodeSpec(_)
+                | RecordKey::Unit(_)
+                | RecordKey::Hold(_)
+                | RecordKey::Queue(_)
+                | RecordKey::Budget(_)
+                | RecordKey::Reservation(_)
+        ) | Change::Rows(..)
+            | Change::RowsLoaded(..)
+    )
 }
 
 /// Whether a change may let somebody have others leave without anybody coming or going.
 fn changes_nodes(change: &Change) -> bool {
     matches!(
         change,
-        Change::NodeSpec(_)
-            | Change::NodeReport(_)
-            | Change::NodeAllocatable(..)
-            | Change::NodeUsage(_)
-            | Change::HoldDeleted(_)
+        Change::Put(
+            Record::NodeSpec(_) | Record::NodeReport(_) | Record::NodeAllocatable(_) | Record::NodeUsage(_)
+        ) | Change::Gone(RecordKey::Hold(_))
             | Change::RowsLoaded(..)
     )
 }

@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Duration};
 
 use godel_base::ids::{Revision, StoreId};
 use godel_domain::{
-    unreadable::Subject,
+    records::RecordKey,
     unwelcome::{NotAdmitted, Unwelcome},
 };
 use godel_wire::BadField;
@@ -272,8 +272,8 @@ pub fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
             Unwelcome::Queue(_) => ("queue", "UNIT"),
             Unwelcome::UnknownClass(_) => ("priority_class", ABSENT),
             Unwelcome::SubClusters(_) => ("task_groups", "UNIT"),
-            Unwelcome::Unreadable(why) => match why.subject {
-                Subject::PriorityClass(_) => ("priority_class", "UNIT"),
+            Unwelcome::Unreadable(why) => match why.key {
+                RecordKey::PriorityClass(_) => ("priority_class", "UNIT"),
                 _ => ("queue", "UNIT"),
             },
         };

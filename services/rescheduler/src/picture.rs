@@ -19,12 +19,13 @@ use godel_domain::{
     change::{Change, Commit},
     demand::Pool,
     lifecycle::Counts,
+    node::NodeAllocatable,
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     requested_move::evicted_by,
     running_units::{EvictionReason, RunningUnit, RunningUnits},
     surge::Surge,
     unit::UnitRecord,
-    unreadable::Subject,
 };
 use godel_proto::v1::Kind;
 use godel_rules::{
@@ -100,38 +101,38 @@ impl Picture {
 
     /// Takes one record of a list, or one change.
     pub(crate) fn load(&mut self, change: &Change, revision: Revision, time_ms: i64) {
-        if !matches!(change, Change::Unreadable(unreadable) if matches!(unreadable.subject, Subject::Unit(_)))
+        if !matches!(change, Change::Unreadable(unreadable) if matches!(unreadable.key, RecordKey::Unit(_)))
             && self.cluster.note_unreadable(change).is_void
         {
             return;
         }
         match change {
-            Change::NodeSpec(spec) => self.cluster.put_spec(spec.clone(), revision),
-            Change::NodeReport(report) => self.cluster.put_report(report.clone(), revision),
-            Change::NodeAllocatable(node, allocatable) => {
+            Change::Put(Record::NodeSpec(spec)) => self.cluster.put_spec(spec.clone(), revision),
+            Change::Put(Record::NodeReport(report)) => self.cluster.put_report(report.clone(), revision),
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
                 self.cluster.put_allocatable(*node, allocatable.clone(), revision);
             }
-            Change::NodeUsage(usage) => self.cluster.put_usage(usage.clone(), revision),
-            Change::NodeDeleted(node) => self.cluster.remove_node(*node),
-            Change::Queue(spec) => {
+            Change::Put(Record::NodeUsage(usage)) => self.cluster.put_usage(usage.clone(), revision),
+            Change::Gone(RecordKey::NodeSpec(node)) => self.cluster.remove_node(*node),
+            Change::Put(Record::Queue(spec)) => {
                 self.queues.insert(spec.name.clone(), Arc::clone(spec));
             }
-            Change::QueueDeleted(path) => {
+            Change::Gone(RecordKey::Queue(path)) => {
                 self.queues.remove(path);
             }
-            Change::Budget(spec) => {
+            Change::Put(Record::Budget(spec)) => {
                 let counts_others = self.cluster.put_budget(Arc::clone(spec), revision);
                 if counts_others {
                     self.offer_all();
                 }
             }
-            Change::BudgetDeleted(name) => self.cluster.remove_budget(name),
-            Change::Reservation(spec) => self.cluster.put_reservation(Arc::clone(spec)),
-            Change::ReservationDeleted(name) => self.cluster.remove_reservation(name),
-            Change::Unit(record) => self.put_unit(record),
-            Change::UnitDeleted(unit) => self.remove_unit(*unit),
-            Change::Hold(hold) => self.cluster.put_hold(Arc::clone(hold)),
-            Change::HoldDeleted(id) => {
+            Change::Gone(RecordKey::Budget(name)) => self.cluster.remove_budget(name),
+            Change::Put(Record::Reservation(spec)) => self.cluster.put_reservation(Arc::clone(spec)),
+            Change::Gone(RecordKey::Reservation(name)) => self.cluster.remove_reservation(name),
+            Change::Put(Record::Unit(record)) => self.put_unit(record),
+            Change::Gone(RecordKey::Unit(unit)) => self.remove_unit(*unit),
+            Change::Put(Record::Hold(hold)) => self.cluster.put_hold(Arc::clone(hold)),
+            Change::Gone(RecordKey::Hold(id)) => {
                 self.cluster.remove_hold(*id);
             }
             Change::Rows(unit, change) => {

@@ -19,8 +19,10 @@ use godel_core_yarn::{
 };
 use godel_domain::{
     change::Change,
+    node::NodeAllocatable,
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     run_end::{RunEnd, RunEndReason},
     running_units::{EvictionReason, Phase, RunChange, RunningUnit, RunningUnits},
     unit::{UnitRecord, WorkloadClass},
@@ -211,31 +213,31 @@ impl Picture {
         time_ms: i64,
     ) -> Option<(YarnApplicationId, Vec<UnitEvent>)> {
         match change {
-            Change::NodeSpec(spec) => {
+            Change::Put(Record::NodeSpec(spec)) => {
                 self.nodes.entry(spec.id).or_default().spec = Some(spec.clone());
                 self.note_node(spec.id);
             }
-            Change::NodeReport(report) => {
+            Change::Put(Record::NodeReport(report)) => {
                 let entry = self.nodes.entry(report.id).or_default();
                 entry.heard_ms = time_ms;
                 entry.report = Some(report.clone());
                 self.note_node(report.id);
             }
-            Change::NodeAllocatable(id, allocatable) => {
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id, amounts: allocatable })) => {
                 self.nodes.entry(*id).or_default().allocatable = Some(allocatable.clone());
             }
-            Change::NodeDeleted(id) => {
+            Change::Gone(RecordKey::NodeSpec(id)) => {
                 self.nodes.remove(id);
                 self.places.is_stale = true;
             }
-            Change::Queue(spec) => {
+            Change::Put(Record::Queue(spec)) => {
                 self.queues.insert(spec.name.clone(), Arc::clone(spec));
             }
-            Change::QueueDeleted(name) => {
+            Change::Gone(RecordKey::Queue(name)) => {
                 self.queues.remove(name);
             }
-            Change::Unit(record) => return self.on_unit(record),
-            Change::UnitDeleted(id) => {
+            Change::Put(Record::Unit(record)) => return self.on_unit(record),
+            Change::Gone(RecordKey::Unit(id)) => {
                 self.others.remove(*id);
                 let (application, has_master) = self.remove(*id)?;
                 return has_master.then(|| (application, vec![UnitEvent::Gone]));

@@ -7,18 +7,17 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use godel_base::{
-    ids::{NodeId, UnitId},
-    resources::Resources,
-};
+use godel_base::{ids::NodeId, resources::Resources};
 use godel_domain::{
     change::Change,
     demand::Demand,
     names::{self, NAME_LEN_MAX},
+    node::NodeAllocatable,
+    records::{ForeignKey, Record, StoredKey},
     unit::TaskGroup,
 };
 use godel_proto::{
-    kinds::{self, RecordKind},
+    kinds::{self, KINDS, KindInfo},
     raw, v1,
 };
 
@@ -119,41 +118,50 @@ pub fn check_value(kind: v1::Kind, value: &Bytes) -> Result<()> {
 
 /// The field of `Record` that a kind has.
 fn kind_name(kind: v1::Kind) -> &'static str {
-    RecordKind::of(kind).map_or("record", |entry| entry.name)
+    KindInfo::of(kind).map_or("record", |entry| entry.name)
 }
 
 /// Names of what a change writes. What is deleted may be called anything: it has to go.
 fn check_change(change: &Change) -> Result<()> {
     match change {
-        Change::NodeSpec(spec) => {
+        Change::Put(record) => check_names(record),
+        Change::Gone(_) | Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) => Ok(()),
+    }
+}
+
+fn check_names(record: &Record) -> Result<()> {
+    match record {
+        Record::NodeSpec(spec) => {
             each([("meta.name", &*spec.name), ("meta.uid", &spec.uid)])?;
             pairs("meta.labels", &spec.labels)?;
             spec.taints.iter().try_for_each(|taint| each([("taints", &*taint.key), ("taints", &taint.value)]))
         }
-        Change::NodeReport(report) => {
+        Record::NodeReport(report) => {
             amounts("capacity.amounts", &report.capacity)?;
             let texts = report.devices.iter().flat_map(|device| [&device.kind, &device.model]);
             texts.into_iter().try_for_each(|one| text("devices", one))?;
             pairs("attributes", &report.attributes)
         }
-        Change::NodeAllocatable(NodeId(_), allocatable) => amounts("allocatable.amounts", allocatable),
-        Change::NodeUsage(usage) => amounts("reserved.amounts", &usage.reserved),
-        Change::Unit(record) => unit(&record.spec).map_err(|bad| bad.under("spec")),
-        Change::TaskGroup(record) => task_group(&record.group).map_err(|bad| bad.under("group")),
-        Change::UnitHistory(kept) => each([
+        Record::NodeAllocatable(NodeAllocatable { id: NodeId(_), amounts: allocatable }) => {
+            amounts("allocatable.amounts", allocatable)
+        }
+        Record::NodeUsage(usage) => amounts("reserved.amounts", &usage.reserved),
+        Record::Unit(record) => unit(&record.spec).map_err(|bad| bad.under("spec")),
+        Record::TaskGroup(record) => task_group(&record.group).map_err(|bad| bad.under("group")),
+        Record::UnitHistory(kept) => each([
             ("namespace", &*kept.namespace),
             ("name", &kept.name),
             ("uid", &kept.uid),
             ("owner", &kept.owner),
             ("queue", &kept.queue),
         ]),
-        Change::Lease(lease) => {
+        Record::Lease(lease) => {
             each([("lease", &*lease.name), ("holder", &lease.holder), ("address", &lease.address)])
         }
-        Change::Partition(partition) => {
+        Record::Partition(partition) => {
             partition.schedulers.iter().try_for_each(|name| text("schedulers", name))
         }
-        Change::Queue(spec) => {
+        Record::Queue(spec) => {
             each([("meta.name", &*spec.name), ("meta.uid", &spec.uid), ("meta.owner", &spec.owner)])?;
             pairs("meta.labels", &spec.labels)?;
             spec.min.keys().try_for_each(|name| text("min.amounts", name))?;
@@ -161,18 +169,18 @@ fn check_change(change: &Change) -> Result<()> {
             spec.owner_weights.keys().try_for_each(|owner| text("owner_weights", owner))?;
             spec.submit_owners.iter().try_for_each(|owner| text("submit_owners", owner))
         }
-        Change::PriorityClass(class) => text("name", &class.name),
-        Change::Budget(spec) => {
+        Record::PriorityClass(class) => text("name", &class.name),
+        Record::Budget(spec) => {
             each([("name", &*spec.name), ("namespace", &spec.namespace), ("unit", &spec.unit)])?;
             pairs("selector", &spec.selector)
         }
-        Change::Reservation(spec) => {
+        Record::Reservation(spec) => {
             each([("name", &*spec.name), ("namespace", &spec.namespace)])?;
             pairs("selector", &spec.selector)?;
             pairs("node_selector", &spec.node_selector)?;
             demand(&spec.demand)
         }
-        Change::Hold(hold) => {
+        Record::Hold(hold) => {
             text("queue", hold.queue.as_deref().unwrap_or_default())?;
             let slot = hold.slot.as_ref().map(|slot| &*slot.reservation);
             text("slot.reservation", slot.unwrap_or_default())?;
@@ -182,32 +190,16 @@ fn check_change(change: &Change) -> Result<()> {
             text("movement.movement", movement.unwrap_or_default())?;
             demand(&hold.demand)
         }
-        Change::YarnKeys(keys) => text("name", &keys.name),
-        Change::YarnApplication(id) => text("application", id),
-        Change::Movement(name) => text("name", name),
-        Change::Pause(pause) => {
+        Record::YarnKeys(keys) => text("name", &keys.name),
+        Record::Pause(pause) => {
             text("scope", &pause.scope.to_string())?;
             text("sub_cluster_key", &pause.sub_cluster_key)
         }
-        Change::PartitionBlock(_)
-        | Change::PauseDeleted(_)
-        | Change::YarnApplicationDeleted(_)
-        | Change::MovementDeleted(_)
-        | Change::MoveRate(UnitId(_))
-        | Change::MoveRateDeleted(UnitId(_))
-        | Change::HoldDeleted(_)
-        | Change::NodeDeleted(_)
-        | Change::UnitDeleted(UnitId(_))
-        | Change::TaskGroupDeleted(UnitId(_), _)
-        | Change::UnitHistoryDeleted(UnitId(_))
-        | Change::QueueDeleted(_)
-        | Change::PriorityClassDeleted(_)
-        | Change::BudgetDeleted(_)
-        | Change::ReservationDeleted(_)
-        | Change::Rows(..)
-        | Change::RowsLoaded(..)
-        | Change::Unreadable(_)
-        | Change::UnreadableGone(_) => Ok(()),
+        Record::PartitionBlock(_) | Record::Foreign(ForeignKey { key: StoredKey::Id(_), .. }) => Ok(()),
+        Record::Foreign(ForeignKey { kind, key: StoredKey::Name(key) }) => {
+            let info = KINDS.iter().find(|info| info.kind as i32 == *kind as i32);
+            text(info.map_or("key", |info| info.key_field), key)
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Records of nodes: those of administrators and agents, allocatable and usage, taints and tolerations.
 
-use godel_base::{ids::NodeId, resources::Resources};
+use godel_base::ids::NodeId;
 use godel_domain::{
     allocation::N_ZONES_MAX,
     demand::N_DEVICES_MAX,
     node::{
-        Device, Drain, MAX_RUNNING_UNITS, NodeReport, NodeRuntime, NodeSpec, NodeUsage, Notice, Quarantine,
-        Taint, TaintEffect, Toleration,
+        Device, Drain, MAX_RUNNING_UNITS, NodeAllocatable, NodeReport, NodeRuntime, NodeSpec, NodeUsage,
+        Notice, Quarantine, Taint, TaintEffect, Toleration,
     },
     node_load::{LoadAmounts, NodeLoad, ZoneLoad},
 };
@@ -94,10 +94,9 @@ pub fn device(pb: v1::Device) -> Device {
 ///
 /// # Errors
 /// The id is 0 or an amount is negative.
-pub fn node_allocatable(pb: v1::NodeAllocatable) -> Result<(NodeId, Resources)> {
-    let allocatable =
-        resources(pb.allocatable.unwrap_or_default()).map_err(|bad| bad.under("allocatable"))?;
-    Ok((node_id(pb.node_id, "node_id")?, allocatable))
+pub fn node_allocatable(pb: v1::NodeAllocatable) -> Result<NodeAllocatable> {
+    let amounts = resources(pb.allocatable.unwrap_or_default()).map_err(|bad| bad.under("allocatable"))?;
+    Ok(NodeAllocatable { id: node_id(pb.node_id, "node_id")?, amounts })
 }
 
 /// The usage of guaranteed running units that is withheld from best-effort ones on a node.

@@ -2,15 +2,15 @@
 //! all the same. The facts of a record are looked for only once it turned out to be unreadable.
 
 use bytes::Bytes;
-use godel_base::ids::{HoldId, NodeId, Revision, UnitId};
+use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
     change::Change,
     queue_spec::DEFAULT_QUEUE,
-    unreadable::{AffectedNodes, Subject, Unreadable},
+    records::{RecordKey, RecordKind, StoredKey},
+    unreadable::{AffectedNodes, Unreadable},
 };
-use godel_proto::kinds::Key;
 use godel_proto::{
-    kinds::{self, KeyForm, RecordKind},
+    kinds::{self, Key, KeyForm, KindInfo},
     raw, v1,
 };
 use prost::Message as _;
@@ -58,9 +58,9 @@ pub fn read_rows(pb: v1::Record) -> LoadedRecord {
         Some(_) | None => (0, Vec::new()),
     };
     super::record(pb).unwrap_or_else(|bad| {
-        let subject = if facts.0 == 0 { Subject::Unknown } else { Subject::Rows(UnitId(facts.0)) };
+        let key = if facts.0 == 0 { RecordKey::Unknown } else { RecordKey::Rows(UnitId(facts.0)) };
         let nodes = AffectedNodes::Of(facts.1);
-        let unreadable = Unreadable { nodes, ..Unreadable::new(subject, bad.path, bad.description) };
+        let unreadable = Unreadable { nodes, ..Unreadable::new(key, bad.path, bad.description) };
         loaded(created, revision, time_ms, unreadable)
     })
 }
@@ -82,7 +82,7 @@ fn nodes_of(rows: &v1::UnitRows) -> Vec<NodeId> {
 
 fn unreadable_record(record: Option<v1::record::Record>, bad: BadField) -> Unreadable {
     use v1::record::Record;
-    let unknown = |bad: BadField| Unreadable::new(Subject::Unknown, bad.path, bad.description);
+    let unknown = |bad: BadField| Unreadable::new(RecordKey::Unknown, bad.path, bad.description);
     match record {
         None => unknown(bad),
         Some(Record::Rows(rows)) if rows.unit_id == 0 => unknown(bad),
@@ -94,14 +94,14 @@ fn unreadable_record(record: Option<v1::record::Record>, bad: BadField) -> Unrea
 fn undecodable_record(encoded: &Bytes, bad: BadField) -> LoadedRecord {
     let record = raw::record(encoded).unwrap_or_default();
     let unreadable = match record.value {
-        None => Unreadable::new(Subject::Unknown, bad.path, bad.description),
+        None => Unreadable::new(RecordKey::Unknown, bad.path, bad.description),
         Some((kind, value)) => about(kind, &value, bad),
     };
     loaded(record.create_revision, record.revision, record.create_time_ms, unreadable)
 }
 
 fn unreadable_op(encoded: &Bytes, bad: BadField) -> Change {
-    let unknown = |bad: BadField| Unreadable::new(Subject::Unknown, bad.path, bad.description);
+    let unknown = |bad: BadField| Unreadable::new(RecordKey::Unknown, bad.path, bad.description);
     let unreadable = match raw::op_payload(encoded) {
         None => unknown(bad),
         Some((field @ BIND..=REQUEUE, payload)) => match unit_of(&payload) {
@@ -114,7 +114,7 @@ fn unreadable_op(encoded: &Bytes, bad: BadField) -> Change {
                     }),
                     _ => AffectedNodes::default(),
                 };
-                Unreadable { nodes, ..Unreadable::new(Subject::Rows(unit), bad.path, bad.description) }
+                Unreadable { nodes, ..Unreadable::new(RecordKey::Rows(unit), bad.path, bad.description) }
             }
         },
         Some((field, payload)) => {
@@ -143,10 +143,10 @@ fn unit_of(payload: &Bytes) -> Option<UnitId> {
 
 /// What can be said of an encoded record of a kind that cannot be read.
 fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
-    let subject = subject(kind, value).unwrap_or(Subject::Unknown);
-    let mut unreadable = Unreadable::new(subject, bad.path, bad.description);
-    match &unreadable.subject {
-        Subject::Hold(_) => {
+    let key = key_of_value(kind, value).unwrap_or(RecordKey::Unknown);
+    let mut unreadable = Unreadable::new(key, bad.path, bad.description);
+    match &unreadable.key {
+        RecordKey::Hold(_) => {
             if let Ok(hold) = v1::Hold::decode(value.clone()) {
                 unreadable.queue = Some(hold.queue).filter(|queue| !queue.is_empty());
                 unreadable.queue.get_or_insert_with(|| DEFAULT_QUEUE.to_owned());
@@ -158,87 +158,37 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
                 }
             }
         }
-        Subject::Unit(_) => {
+        RecordKey::Unit(_) => {
             let record = v1::UnitRecord::decode(value.clone()).ok();
             let meta = record.and_then(|record| record.spec?.meta);
             unreadable.name = meta.map(|meta| (meta.namespace, meta.name));
         }
-        Subject::Rows(_) => {
+        RecordKey::Rows(_) => {
             if let Ok(rows) = v1::UnitRows::decode(value.clone()) {
                 unreadable.nodes = AffectedNodes::Of(nodes_of(&rows));
             }
         }
-        Subject::NodeSpec(_)
-        | Subject::NodeReport(_)
-        | Subject::NodeAllocatable(_)
-        | Subject::NodeUsage(_)
-        | Subject::Queue(_)
-        | Subject::PriorityClass(_)
-        | Subject::Budget(_)
-        | Subject::Reservation(_)
-        | Subject::TaskGroup(..)
-        | Subject::UnitHistory(_)
-        | Subject::Pause(_)
-        | Subject::Lease(_)
-        | Subject::Partition
-        | Subject::PartitionBlock(_)
-        | Subject::YarnKeys(_)
-        | Subject::YarnApplication(_)
-        | Subject::Movement(_)
-        | Subject::MoveRate(_)
-        | Subject::Unknown => {}
+        _ => {}
     }
     unreadable
 }
 
-/// The unit and the position that the key of a task group's record names.
-pub(super) fn task_group_key(key: &str) -> Option<(UnitId, u16)> {
-    let (unit, idx) = key.split_once('/')?;
-    Some((UnitId(unit.parse().ok().filter(|unit| *unit != 0)?), idx.parse().ok()?))
-}
-
 /// Which record it is, by the key that the store files it under.
-fn subject(kind: v1::Kind, value: &Bytes) -> Option<Subject> {
+fn key_of_value(kind: v1::Kind, value: &Bytes) -> Option<RecordKey> {
     if kind == v1::Kind::Rows {
-        return unit_of(value).map(Subject::Rows);
+        return unit_of(value).map(RecordKey::Rows);
     }
-    let has_first = || RecordKind::of(kind).is_some_and(|entry| entry.key != KeyForm::Name);
+    let has_first = || KindInfo::of(kind).is_some_and(|entry| entry.key != KeyForm::Name);
     // The key of these is their first field: the others need not decode.
     let first = || unit_of(value).filter(|_| has_first()).map(|id| Key::Id(id.0));
-    let key = record_key(kind, value).ok().or_else(first);
-    subject_of_key(kind, key?)
+    key_of(kind, record_key(kind, value).ok().or_else(first)?)
 }
 
 /// Which record a key names.
-pub(super) fn subject_of_key(kind: v1::Kind, key: Key) -> Option<Subject> {
-    let node = |id: u64| u32::try_from(id).ok().map(NodeId);
-    Some(match (kind, key) {
-        (v1::Kind::NodeSpec, Key::Id(id)) => Subject::NodeSpec(node(id)?),
-        (v1::Kind::NodeReport, Key::Id(id)) => Subject::NodeReport(node(id)?),
-        (v1::Kind::NodeAllocatable, Key::Id(id)) => Subject::NodeAllocatable(node(id)?),
-        (v1::Kind::NodeUsage, Key::Id(id)) => Subject::NodeUsage(node(id)?),
-        (v1::Kind::Unit, Key::Id(id)) => Subject::Unit(UnitId(id)),
-        (v1::Kind::TaskGroup, Key::Name(key)) => {
-            let (unit, idx) = task_group_key(&key)?;
-            Subject::TaskGroup(unit, idx)
-        }
-        (v1::Kind::UnitHistory, Key::Id(id)) => Subject::UnitHistory(UnitId(id)),
-        (v1::Kind::Rows, Key::Id(id)) => Subject::Rows(UnitId(id)),
-        (v1::Kind::Hold, Key::Id(id)) => Subject::Hold(HoldId(id)),
-        (v1::Kind::Lease, Key::Name(name)) => Subject::Lease(name),
-        (v1::Kind::Partition, Key::Name(_)) => Subject::Partition,
-        (v1::Kind::PartitionBlock, Key::Id(id)) => {
-            Subject::PartitionBlock(u32::try_from(id.checked_sub(1)?).ok()?)
-        }
-        (v1::Kind::Queue, Key::Name(name)) => Subject::Queue(name),
-        (v1::Kind::PriorityClass, Key::Name(name)) => Subject::PriorityClass(name),
-        (v1::Kind::DisruptionBudget, Key::Name(name)) => Subject::Budget(name),
-        (v1::Kind::Reservation, Key::Name(name)) => Subject::Reservation(name),
-        (v1::Kind::YarnKeys, Key::Name(name)) => Subject::YarnKeys(name),
-        (v1::Kind::YarnApplication, Key::Name(name)) => Subject::YarnApplication(name),
-        (v1::Kind::Movement, Key::Name(name)) => Subject::Movement(name),
-        (v1::Kind::MoveRate, Key::Id(id)) => Subject::MoveRate(UnitId(id)),
-        (v1::Kind::Pause, Key::Name(scope)) => Subject::Pause(scope),
-        (_, Key::Id(_) | Key::Name(_)) => return None,
-    })
+pub(super) fn key_of(kind: v1::Kind, key: Key) -> Option<RecordKey> {
+    let stored = match key {
+        Key::Id(id) => StoredKey::Id(id),
+        Key::Name(name) => StoredKey::Name(name),
+    };
+    RecordKey::read(RecordKind::of_number(kind as i32)?, stored)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use godel_base::ids::NodeId;
 use godel_domain::{
     demand::DeviceRequest,
+    records::{Record, RecordKey},
     running_units::{Bind, Phase, Statuses},
 };
 use godel_testkit::BuildUnit as _;
@@ -13,9 +14,9 @@ use super::*;
 use crate::{Commit, Invariant};
 
 fn unit(id: u64, queue: &str) -> Change {
-    Change::Unit(Arc::new(
+    Change::Put(Record::Unit(Arc::new(
         godel_testkit::unit(format!("unit-{id}")).id(UnitId(id)).task_groups(Vec::new()).queue(queue),
-    ))
+    )))
 }
 
 fn bind(id: u64, ordinals: std::ops::Range<u32>) -> Change {
@@ -45,7 +46,7 @@ fn ended(id: u64, ordinal: u32) -> Change {
 
 fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {
     let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
-    Change::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) }))
+    Change::Put(Record::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) })))
 }
 
 fn violations(changes: Vec<Change>) -> Vec<String> {
@@ -73,7 +74,7 @@ fn every_level_keeps_its_maximum_at_every_commit() {
         (before(queue("a", &[("gpu", 1_499)], 0)), &["queue a: gpu 1500 of 1499 (revision 3)"]),
         (before(queue("a", &[], 2)), &["queue a: running units 3 of 2 (revision 3)"]),
         (before(queue("a", &[("gpu", 0), ("memory", 0)], 0)), &["queue a: gpu 1500 of 0 (revision 3)"]),
-        (before(Change::QueueDeleted("a".to_owned())), &[]),
+        (before(Change::Gone(RecordKey::Queue("a".to_owned()))), &[]),
         // Above a maximum since before, of what the binding does not ask for.
         (vec![unit(1, "a"), bind(1, 0..3), queue("a", &[("gpu", 0)], 0), unit(2, "a"), bind_cpu(2)], &[]),
         // Lowered later: stands, but nothing more may come.
@@ -118,7 +119,7 @@ fn hold(id: u64, ordinals: std::ops::Range<u32>, at_maximum: bool) -> Change {
         host_ports: Vec::new(),
         zones: None,
     };
-    Change::Hold(Arc::new(Hold {
+    Change::Put(Record::Hold(Arc::new(Hold {
         id: godel_base::ids::HoldId(id),
         node: NodeId(2),
         unit: UnitId(2),
@@ -127,7 +128,7 @@ fn hold(id: u64, ordinals: std::ops::Range<u32>, at_maximum: bool) -> Change {
         at_maximum,
         queue_victims: vec![godel_base::ids::RunningUnitId::new(UnitId(1), 0, 0)],
         ..Hold::default()
-    }))
+    })))
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn what_a_victim_takes_counts_for_what_it_backs_and_once() {
         changes.extend(more);
         violations(changes)
     };
-    let gone = || Change::HoldDeleted(godel_base::ids::HoldId(1));
+    let gone = || Change::Gone(RecordKey::Hold(godel_base::ids::HoldId(1)));
     assert_eq!(then(full("a.y"), vec![hold(1, 0..1, true), ended(1, 0)]), [""; 0]);
     let above = ["queue a: cpu 20 of 10 (revision 5)"];
     assert_eq!(then(full("a.y"), vec![hold(1, 0..1, false)]), above, "it counts beside its victim");
@@ -159,8 +160,14 @@ fn what_a_victim_takes_counts_for_what_it_backs_and_once() {
 fn what_ended_or_was_deleted_makes_room() {
     let max = || queue("a", &[("cpu", 20)], 0);
     assert_eq!(violations(vec![max(), unit(1, "a"), bind(1, 0..2), ended(1, 0), bind(1, 2..3)]), [""; 0]);
-    let deleted =
-        vec![max(), unit(1, "a"), bind(1, 0..2), Change::UnitDeleted(UnitId(1)), unit(2, "a"), bind(2, 0..2)];
+    let deleted = vec![
+        max(),
+        unit(1, "a"),
+        bind(1, 0..2),
+        Change::Gone(RecordKey::Unit(UnitId(1))),
+        unit(2, "a"),
+        bind(2, 0..2),
+    ];
     assert_eq!(violations(deleted), [""; 0]);
 }
 
@@ -199,7 +206,7 @@ fn what_is_bound_takes_no_place_of_a_replica_that_moves() {
     let cpus = || Demand { requests: Resources::new([("cpu", 10)]).unwrap(), ..Demand::default() };
     let target = |ordinal: u32, incarnation: u32| {
         let from = RunningUnitId::new(UnitId(1), 0, 0);
-        Change::Hold(Arc::new(Hold {
+        Change::Put(Record::Hold(Arc::new(Hold {
             id: HoldId(1),
             node: NodeId(2),
             unit: UnitId(1),
@@ -208,7 +215,7 @@ fn what_is_bound_takes_no_place_of_a_replica_that_moves() {
             incarnations: vec![incarnation],
             movement: Some(MovementTarget { movement: Arc::from("m"), from }),
             ..Hold::default()
-        }))
+        })))
     };
     let rows = |change: RunChange| Change::Rows(UnitId(1), change);
     let leaves = || {
@@ -236,7 +243,7 @@ fn what_is_bound_takes_no_place_of_a_replica_that_moves() {
             incarnations: vec![1],
             ..Bind::default()
         };
-        vec![rows(RunChange::Bind(bind)), Change::HoldDeleted(HoldId(1))]
+        vec![rows(RunChange::Bind(bind)), Change::Gone(RecordKey::Hold(HoldId(1)))]
     };
     let max = |cpu| vec![queue("a", &[("cpu", cpu)], 0)];
     let others = || vec![unit(2, "a.y")];
@@ -252,7 +259,7 @@ fn what_is_bound_takes_no_place_of_a_replica_that_moves() {
     assert_eq!(then(10, vec![moves(), of_other()]), taken(6, ""), "while it leaves");
     assert_eq!(then(10, vec![moves(), vec![stopped()], of_other()]), taken(7, kept));
     assert_eq!(then(10, vec![moves(), vec![stopped()], vec![again()], of_other()]), taken(8, kept));
-    let given_up = || vec![Change::HoldDeleted(HoldId(1))];
+    let given_up = || vec![Change::Gone(RecordKey::Hold(HoldId(1)))];
     assert_eq!(then(10, vec![moves(), vec![stopped()], given_up(), of_other()]), none, "its hold is gone");
     let lowered = vec![moves(), vec![stopped()], vec![again()], max(5), placed()];
     assert_eq!(then(10, lowered), none, "a maximum that is lowered keeps out nobody who is there");

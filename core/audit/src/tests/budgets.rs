@@ -4,6 +4,7 @@ use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     hold::{Hold, Slot},
     node::Drain,
+    records::Record,
 };
 use godel_testkit::{BuildUnit as _, web_budget};
 
@@ -16,7 +17,7 @@ use super::{
 const N_LATER: usize = 10_000;
 
 fn most(n: u32) -> Change {
-    Change::Budget(Arc::new(web_budget(n)))
+    Change::Put(Record::Budget(Arc::new(web_budget(n))))
 }
 
 fn web(record: UnitRecord) -> UnitRecord {
@@ -27,19 +28,19 @@ fn web(record: UnitRecord) -> UnitRecord {
 /// made, then nothing happened for so many commits; `evicts` is the last one.
 fn drained(n_later: usize, evicts: Vec<Change>) -> Evidence {
     let unit_spec = web(spec(1, 2, 1, demand(1000, None)));
-    let [Change::NodeSpec(record), report] = node(1, 4000, &[]) else { unreachable!() };
+    let [Change::Put(Record::NodeSpec(record)), report] = node(1, 4000, &[]) else { unreachable!() };
     let drain = Drain { since_ms: 1, deadline_ms: None, running_units: 2 };
     let mut commits = vec![
-        vec![Change::NodeSpec(record.clone()), report],
+        vec![Change::Put(Record::NodeSpec(record.clone())), report],
         vec![most(1)],
         vec![unit(&unit_spec)],
         vec![bind(&unit_spec, &[(0, 1, 0), (1, 1, 0)], 0)],
         vec![status(&unit_spec, 0, 0, Phase::Running)],
-        vec![Change::Hold(Arc::new(slot(None)))],
+        vec![Change::Put(Record::Hold(Arc::new(slot(None))))],
         vec![status(&unit_spec, 1, 0, Phase::Running)],
     ];
     commits.resize(commits.len() + n_later, Vec::new());
-    commits.push(vec![Change::NodeSpec(NodeSpec { drain: Some(drain), ..record })]);
+    commits.push(vec![Change::Put(Record::NodeSpec(NodeSpec { drain: Some(drain), ..record }))]);
     commits.push(evicts);
     Story(commits).evidence()
 }
@@ -103,5 +104,5 @@ fn i6_keeps_a_budget_from_a_drain() {
 #[test]
 fn i6_judges_a_drain_by_no_slot_that_is_entered_beside_it() {
     let occupant = RunningUnitId::new(UnitId(9), 0, 0);
-    holds(&drained(0, vec![leave(0), Change::Hold(Arc::new(slot(Some(occupant))))]));
+    holds(&drained(0, vec![leave(0), Change::Put(Record::Hold(Arc::new(slot(Some(occupant)))))]));
 }

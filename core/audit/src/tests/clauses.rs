@@ -9,6 +9,7 @@ use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     hold::{GangTurn, Hold, MovementTarget, Slot},
     queue_spec::PriorityClass,
+    records::{Record, RecordKey},
     reservation_spec::ReservationSpec,
     running_units::PreemptionTerms,
 };
@@ -65,7 +66,7 @@ fn hold(id: u64, of: UnitId, cpu: i64) -> Hold {
 
 fn slot(id: u64, number: u32, occupant: Option<RunningUnitId>) -> Change {
     let slot = Some(Slot { reservation: Arc::from("r"), occupant });
-    Change::Hold(Arc::new(Hold { ordinals: vec![number], slot, ..hold(id, UnitId(0), 10) }))
+    Change::Put(Record::Hold(Arc::new(Hold { ordinals: vec![number], slot, ..hold(id, UnitId(0), 10) })))
 }
 
 fn i1() -> Vec<Clause> {
@@ -110,7 +111,7 @@ fn i1() -> Vec<Clause> {
         commit(I1, "running units on node 9, which does not exist", nowhere),
         commit(I1, "node n1: guaranteed cpu 5000 of 4000 (revision 10)", beside_leaving),
         commit(I1, "node n1: guaranteed cpu 4500 of 4000", {
-            healthy().then(vec![Change::Hold(Arc::new(hold(1, UnitId(1), 2500)))])
+            healthy().then(vec![Change::Put(Record::Hold(Arc::new(hold(1, UnitId(1), 2500))))])
         }),
         commit(I1, "node n1: best-effort cpu 2500 of 2000 (revision 8)", squeezed),
         seen(I1, "node n1: best-effort cpu 2500 of 2000 for", unsqueezed),
@@ -162,7 +163,7 @@ fn i3() -> Vec<Clause> {
             healthy().then(vec![bind(&gang(), &[(1, 2, 0b01)], 1)])
         }),
         commit(I3, "ran when its unit was deleted at revision 7", {
-            healthy().then(vec![Change::UnitDeleted(UnitId(1))])
+            healthy().then(vec![Change::Gone(RecordKey::Unit(UnitId(1)))])
         }),
         seen(I3, "incarnation 0: was never placed", agents(&|all| all[0].running.push(run(7, 0)))),
         seen(
@@ -189,7 +190,7 @@ fn i4() -> Vec<Clause> {
     let three = spec(2, 3, 3, demand(10, None));
     let turn = |id, unit: u64, expires_ms| {
         let turn = Some(GangTurn { since_ms: 0, priority: 0, sub_cluster: None });
-        Change::Hold(Arc::new(Hold { turn, expires_ms, ..hold(id, UnitId(unit), 10) }))
+        Change::Put(Record::Hold(Arc::new(Hold { turn, expires_ms, ..hold(id, UnitId(unit), 10) })))
     };
     let four = spec(4, 1, 1, demand(10, None));
     // The first of two groups needs one, and one of the second is bound.
@@ -211,7 +212,7 @@ fn i4() -> Vec<Clause> {
         }),
         commit(I4, "hold 1 of unit 1: gathers", healthy().then(vec![turn(1, 1, -90_000)])),
         commit(I4, "ms after its expiry", {
-            healthy().then(vec![turn(1, 1, -90_000)]).then(vec![Change::HoldDeleted(HoldId(1))])
+            healthy().then(vec![turn(1, 1, -90_000)]).then(vec![Change::Gone(RecordKey::Hold(HoldId(1)))])
         }),
     ]
 }
@@ -232,19 +233,19 @@ fn i5() -> Vec<Clause> {
         let mut story = healthy();
         story.0.truncate(5);
         story.0[3] = vec![unit(&gang().queue("a.b"))];
-        story.0.insert(4, vec![Change::Queue(Arc::new(spec))]);
+        story.0.insert(4, vec![Change::Put(Record::Queue(Arc::new(spec)))]);
         story
     };
     let mut orphan = healthy();
-    orphan.0[3] = vec![Change::Partition(godel_domain::change::Partition::default())];
+    orphan.0[3] = vec![Change::Put(Record::Partition(godel_domain::change::Partition::default()))];
     let mut unpaid = healthy().evidence();
     unpaid.listed.units.get_mut(&UnitId(1)).unwrap().demands.clear();
     let for_held = {
         let mut story = story("a", &[(CPU, 4000)], 0);
-        story.0.push(vec![Change::Hold(Arc::new(Hold {
+        story.0.push(vec![Change::Put(Record::Hold(Arc::new(Hold {
             queue: Some("a.b".into()),
             ..hold(1, UnitId(1), 100)
-        }))]);
+        })))]);
         story
     };
     let moved = {
@@ -294,14 +295,14 @@ fn target(id: u64, of: &UnitRecord, ordinal: u32, expires_ms: i64) -> Change {
     let movement =
         Some(MovementTarget { movement: Arc::from("m"), from: RunningUnitId::new(of.id, ordinal, 0) });
     let (ordinals, incarnations, spec_revision) = (vec![ordinal], vec![1], Revision(9));
-    Change::Hold(Arc::new(Hold {
+    Change::Put(Record::Hold(Arc::new(Hold {
         ordinals,
         incarnations,
         spec_revision,
         movement,
         expires_ms,
         ..hold(id, of.id, 10)
-    }))
+    })))
 }
 
 fn movements() -> Vec<Clause> {
@@ -329,19 +330,23 @@ fn movements() -> Vec<Clause> {
             healthy().then([vec![evict(&gang(), 0, Rescheduled)], twice].concat())
         }),
         commit(I6, "hold 1 of unit 1: kept", moving(-90_000)),
-        commit(I6, "ms after its expiry", moving(-90_000).then(vec![Change::HoldDeleted(HoldId(1))])),
+        commit(
+            I6,
+            "ms after its expiry",
+            moving(-90_000).then(vec![Change::Gone(RecordKey::Hold(HoldId(1)))]),
+        ),
         commit(I6, "hold 1 is there after unit 1, 0 has moved", back(moving(i64::MAX))),
         commit(
             I6,
             "hold 1: given up though unit 1, 0 moves to it, and nothing changed",
-            moving(i64::MAX).then(vec![Change::HoldDeleted(HoldId(1))]),
+            moving(i64::MAX).then(vec![Change::Gone(RecordKey::Hold(HoldId(1)))]),
         ),
     ]
 }
 
 fn gold(value: i32) -> Vec<Change> {
     let (name, description) = ("gold".to_owned(), String::new());
-    vec![Change::PriorityClass(PriorityClass { name, value, preemptible: true, description })]
+    vec![Change::Put(Record::PriorityClass(PriorityClass { name, value, preemptible: true, description }))]
 }
 
 /// As [`preempted`], the story changed before it is told.
@@ -363,7 +368,7 @@ fn victims() -> Vec<Clause> {
     let web = |record: UnitRecord| record.labels([("app".to_owned(), "web".to_owned())].into());
     let seeker = |change: &dyn Fn(&mut UnitRecord)| {
         preempted_but(lone(1, 1), 1, |story| {
-            let Change::Unit(record) = &mut story.0[6][0] else { unreachable!() };
+            let Change::Put(Record::Unit(record)) = &mut story.0[6][0] else { unreachable!() };
             change(Arc::make_mut(record));
         })
     };
@@ -380,7 +385,7 @@ fn victims() -> Vec<Clause> {
     let borrows = |story: &mut Story| {
         let queue = |name: &str, min: i64| {
             let min = [(CPU.to_owned(), min)].into();
-            Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(name) }))
+            Change::Put(Record::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(name) })))
         };
         story.0[2] = vec![queue("a", 1000), queue("b", 3000)];
         // Not by rank.
@@ -406,7 +411,7 @@ fn victims() -> Vec<Clause> {
         }),
         commit(I6, "queue b: more than it borrows is preempted for unit 2", preempted_but(lower, 3, borrows)),
         commit(I6, "disruption budget web: 2 were made to leave, 1 might", {
-            let budget = Change::Budget(Arc::new(web_budget(1)));
+            let budget = Change::Put(Record::Budget(Arc::new(web_budget(1))));
             preempted_but(web(lone(4, 1)), 2, |story| story.0[7].push(budget))
         }),
     ]
@@ -416,17 +421,17 @@ fn i7_and_i9() -> Vec<Clause> {
     use Invariant::{I7, I9};
     let told = || {
         let all = vec![
-            Change::Queue(Arc::new(QueueSpec::new("q"))),
-            Change::Budget(Arc::new(web_budget(1))),
-            Change::Reservation(Arc::new(reservation())),
-            Change::Pause(Pause {
+            Change::Put(Record::Queue(Arc::new(QueueSpec::new("q")))),
+            Change::Put(Record::Budget(Arc::new(web_budget(1)))),
+            Change::Put(Record::Reservation(Arc::new(reservation()))),
+            Change::Put(Record::Pause(Pause {
                 scope: Scope::All,
                 since_ms: 0,
                 reason: String::new(),
                 sub_cluster_key: String::new(),
-            }),
-            Change::Hold(Arc::new(hold(1, UnitId(1), 10))),
-            Change::Partition(godel_domain::change::Partition::default()),
+            })),
+            Change::Put(Record::Hold(Arc::new(hold(1, UnitId(1), 10)))),
+            Change::Put(Record::Partition(godel_domain::change::Partition::default())),
         ];
         healthy().then(gold(1)).then(all).evidence()
     };
@@ -538,9 +543,10 @@ fn every_clause_has_evidence_that_breaks_it() {
 
 #[test]
 fn what_the_evidence_is_made_of_holds() {
-    for story in
-        [healthy(), healthy().then(gold(1)).then(vec![Change::Hold(Arc::new(hold(1, UnitId(1), 10)))])]
-    {
+    for story in [
+        healthy(),
+        healthy().then(gold(1)).then(vec![Change::Put(Record::Hold(Arc::new(hold(1, UnitId(1), 10))))]),
+    ] {
         for report in check_all(&story.evidence()) {
             assert!(report.holds(), "{report}");
         }

@@ -1,6 +1,8 @@
 //! Histories that do not begin at the beginning: judged from the state on which they rest, and not judged without it.
 
 use super::*;
+use godel_domain::node::NodeAllocatable;
+use godel_domain::records::{Record, RecordKey};
 
 /// The same evidence, its history from `floor` on, with the state there.
 pub(super) fn cut(evidence: &Evidence, floor: u64) -> Evidence {
@@ -61,7 +63,7 @@ fn busy_story() -> Story {
         .then(vec![bind(&gang, &[(1, 1, 0b10)], 1)])
         .then(vec![bind(&other, &[(0, 2, 0)], 0)])
         .then(vec![status(&other, 0, 0, Phase::Succeeded)])
-        .then(vec![Change::UnitDeleted(other.id)])
+        .then(vec![Change::Gone(RecordKey::Unit(other.id))])
         .then(vec![status(&gang, 1, 1, Phase::Running)])
 }
 
@@ -137,11 +139,11 @@ fn a_ledger_knows_before_the_history_only_its_first_records() {
 fn a_drain_before_the_history_explains_evictions_for_a_minute() {
     use godel_domain::node::Drain;
     let (story, gang) = Story::healthy();
-    let [Change::NodeSpec(record), _] = node(1, 4000, &[]) else { unreachable!() };
+    let [Change::Put(Record::NodeSpec(record)), _] = node(1, 4000, &[]) else { unreachable!() };
     let drain = Drain { since_ms: 1, deadline_ms: None, running_units: 2 };
     let mut drained = story
-        .then(vec![Change::NodeSpec(NodeSpec { drain: Some(drain), ..record.clone() })])
-        .then(vec![Change::NodeSpec(record)])
+        .then(vec![Change::Put(Record::NodeSpec(NodeSpec { drain: Some(drain), ..record.clone() }))])
+        .then(vec![Change::Put(Record::NodeSpec(record))])
         .then(vec![])
         .then(vec![evict(&gang, 0, EvictionReason::Drained)])
         .evidence();
@@ -155,17 +157,23 @@ fn a_drain_before_the_history_explains_evictions_for_a_minute() {
 #[test]
 fn an_excess_older_than_the_history_dates_from_its_beginning() {
     let offline = spec(2, 1, 1, demand(1500, None)).pool(Pool::BestEffort);
-    let usage = Change::NodeUsage(godel_domain::node::NodeUsage {
+    let usage = Change::Put(Record::NodeUsage(godel_domain::node::NodeUsage {
         id: NodeId(1),
         reserved: Resources::new([(CPU, 2000)]).unwrap(),
         as_of_ms: 90,
         ..godel_domain::node::NodeUsage::default()
-    });
+    }));
     let (story, gang) = Story::healthy();
     let story = story
         .then(vec![unit(&offline)])
         .then(vec![bind(&offline, &[(0, 1, 0)], 0)])
-        .then(vec![Change::NodeAllocatable(NodeId(1), Resources::new([(CPU, 3000)]).unwrap()), usage])
+        .then(vec![
+            Change::Put(Record::NodeAllocatable(NodeAllocatable {
+                id: NodeId(1),
+                amounts: Resources::new([(CPU, 3000)]).unwrap(),
+            })),
+            usage,
+        ])
         .then(vec![status(&gang, 1, 0, Phase::Succeeded)])
         .then(vec![]);
     let mut late = cut(&story.evidence(), 10);

@@ -1,5 +1,6 @@
 //! I10: histories in which places of a full node come free one by one.
 
+use godel_domain::records::Record;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
@@ -11,7 +12,9 @@ const N_ROUNDS: u32 = 150;
 
 /// A node that two queues fill, of which `b` weighs so much; `next` says who gets a place, by round and what each has.
 pub(super) fn served(weight_b: u32, next: impl Fn(u32, [usize; 2]) -> &'static str) -> Evidence {
-    let queue = |name: &str, weight| Change::Queue(Arc::new(QueueSpec { weight, ..QueueSpec::new(name) }));
+    let queue = |name: &str, weight| {
+        Change::Put(Record::Queue(Arc::new(QueueSpec { weight, ..QueueSpec::new(name) })))
+    };
     let of = |id: u64, queue: &str| {
         let spec = spec(id, N_ROUNDS + N_PLACES, 1, demand(1_000, None));
         spec.queue(queue)
@@ -115,7 +118,7 @@ fn maxima_gangs_pauses_and_other_nodes_end_an_entitlement() {
         assert!(report.holds() && report.checked.starts_with("0 bindings"), "{report}");
     };
     let of_b = |change: &mut Change, edit: &dyn Fn(&mut UnitRecord)| match change {
-        Change::Unit(record) if record.spec.queue == "b" => edit(Arc::make_mut(record)),
+        Change::Put(Record::Unit(record)) if record.spec.queue == "b" => edit(Arc::make_mut(record)),
         _ => {}
     };
     changed(&|change| of_b(change, &|record| record.spec.min_member = 2));
@@ -126,7 +129,7 @@ fn maxima_gangs_pauses_and_other_nodes_end_an_entitlement() {
         });
     });
     changed(&|change| match change {
-        Change::Queue(queue) if queue.name == "b" => {
+        Change::Put(Record::Queue(queue)) if queue.name == "b" => {
             Arc::make_mut(queue).max.insert(CPU.to_owned(), 100_000);
         }
         _ => {}
@@ -135,7 +138,7 @@ fn maxima_gangs_pauses_and_other_nodes_end_an_entitlement() {
         served(1, |_, _| "a"),
         Pause { scope: Scope::All, since_ms: 0, reason: String::new(), sub_cluster_key: String::new() },
     );
-    evidence.history.commits[1].changes.push(Change::Pause(pause));
+    evidence.history.commits[1].changes.push(Change::Put(Record::Pause(pause)));
     assert!(i10(&evidence).checked.starts_with("0 bindings"));
 }
 

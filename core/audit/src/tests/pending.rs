@@ -1,13 +1,14 @@
 //! I8: who waits and fits, and who waits for a reason.
 
 use super::*;
+use godel_domain::records::Record;
 
 #[test]
 fn i8_knows_who_has_no_room_in_its_queue() {
     let single = spec(2, 2, 1, demand(500, None));
     let max = |cpu| {
         let max = [(CPU.to_owned(), cpu)].into();
-        vec![Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("default") }))]
+        vec![Change::Put(Record::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("default") })))]
     };
     let story = |cpu| Story::healthy().0.then(max(cpu)).then(vec![unit(&single)]);
     let full = story(4_499).evidence();
@@ -22,7 +23,7 @@ fn i8_knows_who_has_no_room_in_its_queue() {
 fn i8_allows_waiting_behind_a_unit_under_the_same_maximum() {
     let queue = |path: &str, max: &[i64]| {
         let max = max.iter().map(|cpu| (CPU.to_owned(), *cpu)).collect();
-        Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))
+        Change::Put(Record::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) })))
     };
     let of = |id, path: &str, cpu| unit(&spec(id, 1, 1, demand(cpu, None)).queue(path));
     let story = |path: &str| {
@@ -104,7 +105,7 @@ fn i8_lets_paused_units_wait() {
     let queue = |path: &str| Scope::Queue(path.to_owned());
     let holds = |story: &Story, scope, key: &str| {
         let pause = Pause { scope, since_ms: 1, reason: String::new(), sub_cluster_key: key.to_owned() };
-        let paused = Story(story.0.clone()).then(vec![Change::Pause(pause)]);
+        let paused = Story(story.0.clone()).then(vec![Change::Put(Record::Pause(pause))]);
         check_all(&paused.evidence()).iter().all(InvariantReport::holds)
     };
     for (scope, expected) in
@@ -117,9 +118,13 @@ fn i8_lets_paused_units_wait() {
     let mut located = idle;
     located.spec.task_groups[0].template.node_selector.insert("zone".to_owned(), "z".to_owned());
     let labels = BTreeMap::from([("zone".to_owned(), "z".to_owned())]);
-    let [Change::NodeSpec(first), _] = node(1, 4000, &[]) else { panic!("a spec, then a report") };
+    let [Change::Put(Record::NodeSpec(first)), _] = node(1, 4000, &[]) else {
+        panic!("a spec, then a report")
+    };
     let (story, _) = Story::healthy();
-    let story = story.then(vec![Change::NodeSpec(NodeSpec { labels, ..first })]).then(vec![unit(&located)]);
+    let story = story
+        .then(vec![Change::Put(Record::NodeSpec(NodeSpec { labels, ..first }))])
+        .then(vec![unit(&located)]);
     only(&story.evidence(), Invariant::I8, "unit unit-2");
     assert!(holds(&story, sub_cluster("z"), "zone"));
     assert!(!holds(&story, sub_cluster("y"), "zone") && !holds(&story, sub_cluster("z"), "rack"));
@@ -141,13 +146,15 @@ fn i8_knows_which_nodes_are_not_for_a_unit() {
     let waits = |change: &dyn Fn(&mut NodeSpec, &mut NodeReport), with: &dyn Fn(&mut Template)| {
         let (story, _) = Story::healthy();
         // The one node that is large enough.
-        let [Change::NodeSpec(mut of), Change::NodeReport(mut report)] = node(3, 9_000, &[]) else {
+        let [Change::Put(Record::NodeSpec(mut of)), Change::Put(Record::NodeReport(mut report))] =
+            node(3, 9_000, &[])
+        else {
             panic!("a spec, then a report")
         };
         change(&mut of, &mut report);
         let mut record = spec(2, 1, 1, demand(5_000, None));
         with(&mut record.spec.task_groups[0].template);
-        let nodes = vec![Change::NodeSpec(of), Change::NodeReport(report)];
+        let nodes = vec![Change::Put(Record::NodeSpec(of)), Change::Put(Record::NodeReport(report))];
         let evidence = story.then(nodes).then(vec![unit(&record)]).evidence();
         check_all(&evidence).iter().all(InvariantReport::holds)
     };
@@ -182,7 +189,7 @@ fn i8_accepts_what_really_does_not_fit() {
     let (mut story, _) = Story::healthy();
     for changes in &mut story.0 {
         for change in changes {
-            if let Change::NodeSpec(spec) = change {
+            if let Change::Put(Record::NodeSpec(spec)) = change {
                 let effect = TaintEffect::NoSchedule;
                 spec.taints.push(Taint { key: "k".to_owned(), value: String::new(), effect, added_ms: 0 });
             }

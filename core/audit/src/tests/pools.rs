@@ -1,6 +1,7 @@
 //! I1 of the best-effort pool: what guaranteed running units leave, at every binding, and not for long above it.
 
 use godel_domain::node::NodeUsage;
+use godel_domain::records::Record;
 
 use super::*;
 
@@ -10,12 +11,12 @@ fn offline() -> UnitRecord {
 
 /// Of node 1, which a gang of 2,000 of 4,000 was bound to at 50 ms.
 fn usage(cpu: i64, as_of_ms: i64) -> Change {
-    Change::NodeUsage(NodeUsage {
+    Change::Put(Record::NodeUsage(NodeUsage {
         id: NodeId(1),
         reserved: Resources::new([(CPU, cpu)]).unwrap(),
         as_of_ms,
         ..NodeUsage::default()
-    })
+    }))
 }
 
 fn story(before: Vec<Change>) -> Story {

@@ -1,18 +1,23 @@
 //! I6 for preemptions: rank as it was when the binder judged, whole gangs, guarantees.
 
 use godel_base::ids::{HoldId, RunningUnitId};
-use godel_domain::{hold::Hold, queue_spec::PriorityClass, running_units::PreemptionTerms};
+use godel_domain::{
+    hold::Hold,
+    queue_spec::PriorityClass,
+    records::{Record, RecordKey},
+    running_units::PreemptionTerms,
+};
 
 use super::*;
 
 fn gold(value: i32) -> Change {
     let (name, description) = ("gold".to_owned(), String::new());
-    Change::PriorityClass(PriorityClass { name, value, preemptible: true, description })
+    Change::Put(Record::PriorityClass(PriorityClass { name, value, preemptible: true, description }))
 }
 
 fn queue(name: &str, min: i64) -> Change {
     let min = [(CPU.to_owned(), min)].into();
-    Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(name) }))
+    Change::Put(Record::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(name) })))
 }
 
 /// A unit of priority 5 fills a node of 4 CPUs; another one of class `gold` has so many of its running units leave, which
@@ -58,7 +63,7 @@ pub(super) fn preemption(victim: UnitRecord, n_victims: u32, meanwhile: Vec<Chan
         Change::Rows(unit, RunChange::Evict(Evict { preemptor: seeker.id, ..evict }))
     };
     let running = (0..replicas).map(|ordinal| status(&victim, ordinal, 0, Phase::Running)).collect();
-    let claim = (0..n_victims).map(leave).chain([Change::Hold(Arc::new(hold))]).collect();
+    let claim = (0..n_victims).map(leave).chain([Change::Put(Record::Hold(Arc::new(hold)))]).collect();
     Story(vec![
         node(1, 4000, &[]).into(),
         vec![gold(9)],
@@ -93,7 +98,7 @@ fn i6_ranks_by_priority_classes_as_they_were_judged() {
     holds(&preempted(lone(1, 1), 1, vec![gold(1)], 7));
     fails(&preempted(lone(1, 1), 1, vec![gold(1)], 8), Invariant::I6, "whose rank is not higher");
     fails(&preempted(lone(1, 1), 1, vec![gold(5)], 8), Invariant::I6, "whose rank is not higher");
-    let gone = vec![Change::PriorityClassDeleted("gold".to_owned())];
+    let gone = vec![Change::Gone(RecordKey::PriorityClass("gold".to_owned()))];
     holds(&preempted(lone(1, 1), 1, gone.clone(), 7));
     fails(&preempted(lone(1, 1), 1, gone, 8), Invariant::I6, "whose rank is not higher");
 }
@@ -118,7 +123,7 @@ fn i6_keeps_what_a_queue_is_guaranteed() {
 fn taken_over(priority: i32, taken_from: Vec<UnitId>) -> Evidence {
     let mut story = preemption(lone(1, 1), 1, vec![gold(9)], 7);
     let claim = story.0.last_mut().unwrap();
-    let Some(Change::Hold(first)) = claim.last() else { unreachable!() };
+    let Some(Change::Put(Record::Hold(first))) = claim.last() else { unreachable!() };
     let first = Hold { taken_from, ..(**first).clone() };
     let third = spec(3, 1, 1, demand(1000, None)).priority(priority).queue("a");
     let taken = Hold {
@@ -130,9 +135,9 @@ fn taken_over(priority: i32, taken_from: Vec<UnitId>) -> Evidence {
         taken_from: vec![first.unit],
         ..first.clone()
     };
-    *claim.last_mut().unwrap() = Change::Hold(Arc::new(first));
+    *claim.last_mut().unwrap() = Change::Put(Record::Hold(Arc::new(first)));
     story.0.push(vec![unit(&third)]);
-    story.0.push(vec![Change::Hold(Arc::new(taken)), Change::HoldDeleted(HoldId(1))]);
+    story.0.push(vec![Change::Put(Record::Hold(Arc::new(taken))), Change::Gone(RecordKey::Hold(HoldId(1)))]);
     story.evidence()
 }
 

@@ -1,6 +1,7 @@
 //! What really runs, against what the records say.
 
 use godel_base::ids::ReplicaId;
+use godel_domain::records::Record;
 
 use super::*;
 
@@ -11,8 +12,8 @@ fn real() -> (Story, UnitRecord) {
     for changes in &mut story.0 {
         for change in changes {
             match change {
-                Change::NodeReport(report) => report.runtime = NodeRuntime::Processes,
-                Change::Unit(record) => *record = Arc::new(gang.clone()),
+                Change::Put(Record::NodeReport(report)) => report.runtime = NodeRuntime::Processes,
+                Change::Put(Record::Unit(record)) => *record = Arc::new(gang.clone()),
                 _ => {}
             }
         }

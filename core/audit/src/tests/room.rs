@@ -1,6 +1,8 @@
 //! I1: rooms and devices of nodes, and nodes that have come to have less.
 
 use super::*;
+use godel_domain::node::NodeAllocatable;
+use godel_domain::records::Record;
 
 #[test]
 fn i1_names_the_node_with_too_much_cpu_also_in_the_past() {
@@ -23,18 +25,23 @@ fn i1_counts_what_is_evicting_against_a_new_binding_only() {
         .then(vec![unit(&big), bind(&big, &[(0, 1, 0)], 0)]);
     only(&story.evidence(), Invariant::I1, "node n1: guaranteed cpu 5000 of 4000 (revision 9)");
     let (story, gang) = Story::healthy();
-    let shrunk = story
-        .then(vec![unit(&scaled), evict(&gang, 0, EvictionReason::Cancelled)])
-        .then(vec![Change::NodeAllocatable(NodeId(1), Resources::new([(CPU, 1000)]).unwrap())]);
+    let shrunk =
+        story.then(vec![unit(&scaled), evict(&gang, 0, EvictionReason::Cancelled)]).then(vec![Change::Put(
+            Record::NodeAllocatable(NodeAllocatable {
+                id: NodeId(1),
+                amounts: Resources::new([(CPU, 1000)]).unwrap(),
+            }),
+        )]);
     assert!(check_all(&shrunk.evidence()).iter().all(InvariantReport::holds));
 }
 
 #[test]
 fn i1_counts_the_running_units_of_a_node() {
     let [spec_of, report_of] = node(1, 4000, &[]);
-    let Change::NodeReport(report_of) = report_of else { panic!("{report_of:?}") };
+    let Change::Put(Record::NodeReport(report_of)) = report_of else { panic!("{report_of:?}") };
     for (most, wrong) in [(2, false), (1, true)] {
-        let few = Change::NodeReport(NodeReport { max_running_units: most, ..report_of.clone() });
+        let few =
+            Change::Put(Record::NodeReport(NodeReport { max_running_units: most, ..report_of.clone() }));
         let pair = spec(1, 2, 1, Demand::default());
         let story = Story(Vec::new()).then(vec![spec_of.clone(), few]).then(vec![unit(&pair)]);
         let story = story.then(vec![bind(&pair, &[(0, 1, 0), (1, 1, 0)], 0)]);
@@ -84,7 +91,12 @@ fn i1_judges_a_shrunk_node_again_once_its_rest_fits() {
     let small = spec(2, 1, 1, demand(100, None));
     let [_, less] = node(1, 1000, &["A10", "A10"]);
     let shrunk = story.then(vec![unit(&small)]).then(vec![bind(&small, &[(0, 1, 0)], 0)]).then(vec![less]);
-    let granted = |cpu| vec![Change::NodeAllocatable(NodeId(1), Resources::new([(CPU, cpu)]).unwrap())];
+    let granted = |cpu| {
+        vec![Change::Put(Record::NodeAllocatable(NodeAllocatable {
+            id: NodeId(1),
+            amounts: Resources::new([(CPU, cpu)]).unwrap(),
+        }))]
+    };
     let still = Story(shrunk.0.clone()).then(granted(50));
     assert!(check_all(&still.evidence()).iter().all(InvariantReport::holds));
     let fits = shrunk.then(vec![status(&gang, 0, 0, Phase::Succeeded)]);
@@ -112,8 +124,8 @@ fn i1_allows_a_node_with_fewer_devices_to_keep_what_it_has() {
     };
     let report = |devices: Vec<Device>| {
         let [_, report] = node(1, 4000, &[]);
-        let Change::NodeReport(report) = report else { unreachable!() };
-        vec![Change::NodeReport(NodeReport { devices, ..report })]
+        let Change::Put(Record::NodeReport(report)) = report else { unreachable!() };
+        vec![Change::Put(Record::NodeReport(NodeReport { devices, ..report }))]
     };
     let (gpu, npu) = (|| device("gpu", "A10"), || device("npu", "X"));
     let held = spec(1, 1, 1, demand(10, Some((1, 1000, "A10"))));

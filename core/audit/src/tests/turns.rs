@@ -2,6 +2,7 @@
 
 use godel_base::ids::HoldId;
 use godel_domain::hold::{GangTurn, Hold};
+use godel_domain::records::{Record, RecordKey};
 
 use super::*;
 
@@ -10,7 +11,7 @@ fn hold(id: u64, of: &UnitRecord, node: u32, expires_ms: i64) -> Change {
 }
 
 fn hold_in(sub_cluster: Option<&str>, id: u64, of: &UnitRecord, node: u32, expires_ms: i64) -> Change {
-    Change::Hold(Arc::new(Hold {
+    Change::Put(Record::Hold(Arc::new(Hold {
         id: HoldId(id),
         node: NodeId(node),
         unit: of.id,
@@ -20,11 +21,11 @@ fn hold_in(sub_cluster: Option<&str>, id: u64, of: &UnitRecord, node: u32, expir
         expires_ms,
         turn: Some(GangTurn { since_ms: 0, priority: 0, sub_cluster: sub_cluster.map(Arc::from) }),
         ..Hold::default()
-    }))
+    })))
 }
 
 fn gone(id: u64) -> Change {
-    Change::HoldDeleted(HoldId(id))
+    Change::Gone(RecordKey::Hold(HoldId(id)))
 }
 
 const LATER_MS: i64 = 1_000_000_000;
@@ -101,7 +102,9 @@ fn what_others_gather_is_no_room_for_a_pending_unit() {
 fn units_gather_room_for_one_replica_each_side_by_side_on_nodes_of_their_own() {
     let (story, first, second) = story();
     let of_one = |id, of: &UnitRecord, node| match hold(id, of, node, LATER_MS) {
-        Change::Hold(hold) => Change::Hold(Arc::new(Hold { ordinals: vec![0], ..Hold::clone(&hold) })),
+        Change::Put(Record::Hold(hold)) => {
+            Change::Put(Record::Hold(Arc::new(Hold { ordinals: vec![0], ..Hold::clone(&hold) })))
+        }
         other => other,
     };
     let beside = |change| Story(story.0.clone()).then(vec![of_one(1, &first, 1)]).then(vec![change]);

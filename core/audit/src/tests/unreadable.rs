@@ -1,6 +1,7 @@
 //! What cannot be read is left out, named, and of no consequence for what is judged.
 
 use super::*;
+use godel_domain::records::Record;
 
 fn of(kind: RecordSubject, what: &str) -> UnreadableRecord {
     UnreadableRecord {
@@ -42,11 +43,11 @@ fn missing_records_make_clauses_not_judged_instead_of_failed() {
     let node_1 = unread(
         &story,
         vec![of(RecordSubject::Node(NodeId(1)), "report of node 1")],
-        |change| !matches!(change, Change::NodeReport(report) if report.id == NodeId(1)),
+        |change| !matches!(change, Change::Put(Record::NodeReport(report)) if report.id == NodeId(1)),
     );
     assert_eq!(concerned(&node_1), [I1, I6, I7, I8, I9, I10]);
     let unit_1 = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
-        !matches!(change, Change::Unit(_))
+        !matches!(change, Change::Put(Record::Unit(_)))
     });
     assert_eq!(concerned(&unit_1), Invariant::ALL);
     let rows_1 = unread(&story, vec![of(RecordSubject::Rows(UnitId(1)), "rows of unit 1")], |change| {
@@ -54,12 +55,12 @@ fn missing_records_make_clauses_not_judged_instead_of_failed() {
     });
     assert_eq!(concerned(&rows_1), [I1, I3, I4, I5, I6, I7, I8, I9, I10]);
     let lease = unread(&story, vec![of(RecordSubject::Lease, "lease binder")], |change| {
-        !matches!(change, Change::Lease(_))
+        !matches!(change, Change::Put(Record::Lease(_)))
     });
     assert_eq!(concerned(&lease), [I7, I9]);
     let unknown =
         unread(&story, vec![of(RecordSubject::Unknown, "an operation of no known kind")], |change| {
-            !matches!(change, Change::Unit(_) | Change::NodeReport(_))
+            !matches!(change, Change::Put(Record::Unit(_) | Record::NodeReport(_)))
         });
     assert_eq!(concerned(&unknown), Invariant::ALL);
 }
@@ -72,7 +73,7 @@ fn what_can_be_read_is_judged_all_the_same() {
     let evidence = unread(
         &story,
         vec![of(RecordSubject::Node(NodeId(1)), "report of node 1")],
-        |change| !matches!(change, Change::NodeReport(report) if report.id == NodeId(1)),
+        |change| !matches!(change, Change::Put(Record::NodeReport(report)) if report.id == NodeId(1)),
     );
     fails(&evidence, Invariant::I1, "node n2: guaranteed cpu 11000 of 4000");
     let report = &check_all(&evidence)[0];
@@ -83,7 +84,7 @@ fn what_can_be_read_is_judged_all_the_same() {
 fn a_missing_acknowledged_unit_may_be_an_unreadable_one() {
     let (story, _) = Story::healthy();
     let mut evidence = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
-        !matches!(change, Change::Unit(_))
+        !matches!(change, Change::Put(Record::Unit(_)))
     });
     let (uid, name) = ("uid-1".to_owned(), "unit-1".to_owned());
     evidence.ledger = Some(vec![Acknowledged { uid, name, revision: Revision(4) }]);

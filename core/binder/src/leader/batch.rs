@@ -6,6 +6,7 @@ use godel_base::ids::{HoldId, IdSet, Revision, UnitId};
 use godel_domain::{
     change::Change,
     hold::{GangTurn, Hold},
+    records::{Record, RecordKey},
     running_units::RunChange,
     txn::{RecordRef, TxnBuilder},
 };
@@ -141,23 +142,23 @@ impl Batch {
                     self.op(&Change::Rows(*unit, RunChange::Evict(evict.clone())), txn);
                 }
                 for hold in accepted.holds.iter().chain(&accepted.slots) {
-                    self.op(&Change::Hold(Arc::clone(hold)), txn);
+                    self.op(&Change::Put(Record::Hold(Arc::clone(hold))), txn);
                 }
                 let gone = accepted.gone.iter().map(|(hold, _)| *hold);
                 for hold in accepted.ends.iter().map(|(hold, _)| *hold).chain(gone) {
-                    self.op(&Change::HoldDeleted(hold), txn);
+                    self.op(&Change::Gone(RecordKey::Hold(hold)), txn);
                 }
             }
             Item::Reserve { reservation: (name, revision), holds } => {
                 let needed = Needed::Reservation(self.items.len());
                 self.need(needed, RecordRef::Reservation(name), *revision, txn);
                 for hold in holds {
-                    self.op(&Change::Hold(Arc::clone(hold)), txn);
+                    self.op(&Change::Put(Record::Hold(Arc::clone(hold))), txn);
                 }
             }
             Item::Drop { holds, .. } => {
                 for (hold, _) in holds {
-                    self.op(&Change::HoldDeleted(*hold), txn);
+                    self.op(&Change::Gone(RecordKey::Hold(*hold)), txn);
                 }
             }
             Item::Requeue(work) => {
@@ -174,7 +175,7 @@ impl Batch {
                 if let Some(evict) = evict {
                     self.op(&Change::Rows(*unit, RunChange::Evict(evict.clone())), txn);
                 }
-                self.op(&Change::Hold(Arc::clone(hold)), txn);
+                self.op(&Change::Put(Record::Hold(Arc::clone(hold))), txn);
             }
         }
         self.items.push(item);

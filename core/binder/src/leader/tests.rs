@@ -8,6 +8,7 @@ use godel_domain::{
     demand::Demand,
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
+    records::Record,
     running_units::{EvictionReason, Phase, RunChange, Statuses},
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
     unit::UnitRecord,
@@ -128,10 +129,10 @@ impl Bench {
         bench.leader.reset();
         bench.leader.on_synced(Revision(0), &mut bench.sent);
         for id in [1, 2] {
-            bench.change(Change::NodeSpec(node(id)));
+            bench.change(Change::Put(Record::NodeSpec(node(id))));
             let capacity = Resources::new([("cpu", 1_000)]).unwrap();
             let report = NodeReport { id: NodeId(id), capacity, ready: true, ..NodeReport::default() };
-            bench.change(Change::NodeReport(report));
+            bench.change(Change::Put(Record::NodeReport(report)));
         }
         bench.leader.open(STREAM, "s1", Epoch(1), Epoch(7), &mut bench.sent);
         assert_eq!(bench.sent.welcomed, [STREAM]);
@@ -146,7 +147,7 @@ impl Bench {
     }
 
     fn unit(&mut self, id: u64, priority: i32) -> u64 {
-        self.change(Change::Unit(Arc::new(unit(id).priority(priority))))
+        self.change(Change::Put(Record::Unit(Arc::new(unit(id).priority(priority)))))
     }
 
     fn decide(&mut self, id: u64, spec_revision: u64, places: &[(u32, u32)]) {
@@ -211,7 +212,7 @@ impl Bench {
                 Item::Move { accepted, .. } => {
                     let evict = accepted.evict.clone();
                     changes.extend(evict.map(|evict| Change::Rows(accepted.unit, RunChange::Evict(evict))));
-                    changes.push(Change::Hold(Arc::clone(&accepted.hold)));
+                    changes.push(Change::Put(Record::Hold(Arc::clone(&accepted.hold))));
                 }
             }
         }
@@ -315,7 +316,7 @@ fn only_the_conflicting_decision_waits_for_the_other() {
 }
 
 fn queue(path: &str, max_running_units: u32) -> Change {
-    Change::Queue(Arc::new(QueueSpec { max_running_units, ..QueueSpec::new(path) }))
+    Change::Put(Record::Queue(Arc::new(QueueSpec { max_running_units, ..QueueSpec::new(path) })))
 }
 
 #[test]
@@ -324,7 +325,7 @@ fn a_refusal_for_a_queue_finds_all_that_rest_on_it() {
     let b = bench.change(queue("a.b", 0));
     for (id, path) in [(1, "a.b"), (2, "a.c"), (3, "a.b")] {
         let spec = unit(id).queue(path);
-        let revision = bench.change(Change::Unit(Arc::new(spec)));
+        let revision = bench.change(Change::Put(Record::Unit(Arc::new(spec))));
         bench.decide(id, revision, &[(0, 1)]);
     }
     let batch = bench.batch();
@@ -366,7 +367,7 @@ fn a_node_that_changed_is_looked_at_again() {
     let cordoned = bench.revision + 1;
     bench.refuse(batch, TxnRefusalReason::NodeChanged, 0, cordoned);
     assert!(bench.next_batch().is_none());
-    bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
+    bench.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(1) })));
     let batch = bench.batch();
     bench.commit(batch);
     let outcome = bench.outcomes().remove(0);
@@ -386,7 +387,7 @@ fn what_the_store_never_takes_is_given_up() {
         let outcomes = bench.outcomes();
         let stale = outcomes.iter().filter(|one| one.rejections[0].reason == RejectionReason::Stale);
         assert_eq!(stale.count(), usize::from(attempt == N_ATTEMPTS_MAX));
-        bench.change(Change::NodeSpec(node(9)));
+        bench.change(Change::Put(Record::NodeSpec(node(9))));
     }
     assert_eq!((bench.leader.n_queued(), bench.leader.n_placements_open), (0, 0));
 
@@ -438,7 +439,7 @@ fn a_decision_on_a_record_that_never_comes_is_rejected_in_time() {
 fn ahead_of_its_reading() -> (Bench, u64) {
     let mut bench = Bench::new();
     let (one, two) = (bench.unit(1, 0), bench.unit(2, 0));
-    bench.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
+    bench.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(1) })));
     let as_of = Revision(bench.revision + 1);
     bench.decide_as_of(1, one, as_of, &[(0, 1)]);
     assert!(bench.next_batch().is_none() && bench.leader.has_waits());
@@ -451,7 +452,7 @@ fn a_decision_ahead_of_what_is_read_holds_nobody_up() {
     bench.decide(2, two, &[(0, 2)]);
     let other = bench.batch();
     assert_eq!(units(&other), [2]);
-    bench.change(Change::NodeSpec(node(1)));
+    bench.change(Change::Put(Record::NodeSpec(node(1))));
     let batch = bench.batch();
     assert_eq!(units(&batch), [1]);
     bench.commit(other);

@@ -1,6 +1,7 @@
 //! Decisions of schedulers that have read more than the binder.
 
 use super::*;
+use godel_domain::records::Record;
 
 /// A full node, and a decision that rests on what its scheduler has read to leave next.
 fn full() -> (World, Decision, Revision) {
@@ -44,10 +45,10 @@ fn a_decision_that_fits_in_part_takes_nothing_while_it_waits() {
     let before = world.binder.cluster().node_state(NodeId(2));
     assert_eq!(world.binder.check(&half), Verdict::Wait(Wait::Revision(ahead)));
     assert_eq!((world.binder.cluster().node_state(NodeId(2)), world.binder.n_open()), (before, 0));
-    world.change(Change::NodeUsage(godel_domain::node::NodeUsage {
+    world.change(Change::Put(Record::NodeUsage(godel_domain::node::NodeUsage {
         id: NodeId(2),
         ..godel_domain::node::NodeUsage::default()
-    }));
+    })));
     let accepted = world.accept(&half);
     assert_eq!(accepted.binds[0].ordinals, [1], "nothing had left after all");
     assert_eq!(short(&accepted.rejections), [(RejectionReason::InsufficientResources, vec![0])]);
@@ -56,11 +57,11 @@ fn a_decision_that_fits_in_part_takes_nothing_while_it_waits() {
 #[test]
 fn a_decision_waits_for_a_node_that_its_scheduler_saw_come_back() {
     let (mut world, decision, ahead) = full();
-    world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(2) }));
+    world.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(2) })));
     let ahead = Revision(ahead.0 + 1);
     let there = Decision { nodes_as_of: ahead, groups: place(2, 0, &[(0, 2)]).groups, ..decision };
     assert_eq!(world.binder.check(&there), Verdict::Wait(Wait::Revision(ahead)));
-    world.change(Change::NodeSpec(node(2)));
+    world.change(Change::Put(Record::NodeSpec(node(2))));
     assert_eq!(world.accept(&there).binds[0].nodes, [NodeId(2)]);
 }
 

@@ -1,6 +1,10 @@
 //! Disruption budgets: claims and drains of several parties under one of them.
 
-use godel_domain::{budget_spec::BudgetSpec, node::Drain};
+use godel_domain::{
+    budget_spec::BudgetSpec,
+    node::Drain,
+    records::{Record, RecordKey},
+};
 use godel_testkit::{BuildUnit as _, web_budget};
 
 use super::{
@@ -16,7 +20,7 @@ fn web(id: u64, replicas: u32) -> UnitRecord {
 /// Two units of two replicas each under one budget, on a node each, all running; and who wants their room.
 pub(super) fn filled(allowed: u32) -> (World, Vec<(UnitRecord, u64)>) {
     let mut world = World::new(4);
-    world.change(Change::Budget(Arc::new(web_budget(allowed))));
+    world.change(Change::Put(Record::Budget(Arc::new(web_budget(allowed)))));
     for (id, nodes) in [(1, [(0, 1), (1, 2)]), (2, [(0, 3), (1, 4)])] {
         let revision = world.unit(web(id, 2));
         let accepted = world.accept(&place(id, revision, &nodes));
@@ -95,7 +99,10 @@ fn a_claimed_victim_is_evicted_earlier_only_by_node_loss() {
         let (unit, ordinal) = (claim.victims[0].unit, claim.victims[0].replica.ordinal);
         let accepted = world.accept(&decision);
         assert!(drained(&mut world, unit.0, &[ordinal]).is_none());
-        world.change(Change::NodeReport(NodeReport { ready: false, ..report(claim.node.0, 1000, 2) }));
+        world.change(Change::Put(Record::NodeReport(NodeReport {
+            ready: false,
+            ..report(claim.node.0, 1000, 2)
+        })));
         let lost = world.binder.depart(unit, eviction(&[ordinal], EvictionReason::NodeLost)).unwrap();
         // Neither is the other's end.
         for claim_ends in [claim_is_first, !claim_is_first] {
@@ -199,7 +206,7 @@ fn a_deadline_and_what_a_unit_wants_of_itself_are_not_held_back() {
         world.binder.departure_refused(departure.unit, &departure.evict);
     }
     let drain = Some(Drain { since_ms: 1, deadline_ms: Some(5_000), running_units: 1 });
-    world.change(Change::NodeSpec(NodeSpec { drain, ..node(1) }));
+    world.change(Change::Put(Record::NodeSpec(NodeSpec { drain, ..node(1) })));
     assert_eq!(drained(&mut world, 1, &[0, 1]), None);
     world.binder.on_wall(5_000);
     assert_eq!(drained(&mut world, 1, &[0, 1]).unwrap().evict.ordinals, [0], "of the node past its deadline");
@@ -215,7 +222,7 @@ fn a_gang_is_drained_whole_or_not_at_all() {
         world.commit(&accepted);
         world.statuses(1, &[0, 1, 2], Phase::Running);
         // A budget that comes last finds its units.
-        world.change(Change::Budget(Arc::new(web_budget(allowed))));
+        world.change(Change::Put(Record::Budget(Arc::new(web_budget(allowed)))));
         let departure = drained(&mut world, 1, &[0, 1]);
         assert_eq!(departure.map(|departure| departure.evict.ordinals), expected);
     }
@@ -225,10 +232,10 @@ fn a_gang_is_drained_whole_or_not_at_all() {
 fn changed_budgets_count_at_once() {
     let (mut world, seekers) = filled(0);
     assert_eq!(decide(&world, &seekers[0]), None);
-    world.change(Change::Budget(Arc::new(web_budget(2))));
+    world.change(Change::Put(Record::Budget(Arc::new(web_budget(2)))));
     assert_eq!(allowed(&world), 2);
     let other = BudgetSpec { selector: [("id".to_owned(), "2".to_owned())].into(), ..web_budget(0) };
-    world.change(Change::Budget(Arc::new(other)));
+    world.change(Change::Put(Record::Budget(Arc::new(other))));
     let budget = world.binder.cluster().budgets().get("web").unwrap();
     assert_eq!((budget.n_units, budget.used.expected, budget.allowed()), (1, 2, 0));
     let decision = decide(&world, &seekers[0]).unwrap();
@@ -237,9 +244,9 @@ fn changed_budgets_count_at_once() {
     world.unit(web(2, 1));
     let budget = world.binder.cluster().budgets().get("web").unwrap();
     assert_eq!((budget.used.expected, budget.used.available), (1, 1));
-    world.change(Change::UnitDeleted(UnitId(2)));
+    world.change(Change::Gone(RecordKey::Unit(UnitId(2))));
     let budget = world.binder.cluster().budgets().get("web").unwrap();
     assert_eq!((budget.n_units, budget.used.expected), (0, 0));
-    world.change(Change::BudgetDeleted("web".to_owned()));
+    world.change(Change::Gone(RecordKey::Budget("web".to_owned())));
     assert!(world.binder.cluster().budgets().is_empty());
 }

@@ -1,8 +1,10 @@
 //! Records that cannot be read: what they are about is neither bound nor given away, and thaws.
 
 use godel_domain::{
+    node::NodeAllocatable,
     queue_spec::PriorityClass,
-    unreadable::{AffectedNodes, Subject, Unreadable},
+    records::{Record, RecordKey},
+    unreadable::{AffectedNodes, Unreadable},
 };
 use godel_testkit::BuildUnit as _;
 
@@ -15,7 +17,7 @@ use super::{
 };
 
 impl World {
-    fn unreadable(&mut self, subject: Subject) {
+    fn unreadable(&mut self, subject: RecordKey) {
         self.change(Change::Unreadable(Box::new(Unreadable::new(subject, "field", "problem"))));
     }
 
@@ -42,16 +44,16 @@ fn frozen_queue(what: &str) -> Vec<(RejectionReason, String)> {
 fn a_node_with_an_unreadable_record_keeps_what_runs_there() {
     let node = NodeId(1);
     for subject in [
-        Subject::NodeReport(node),
-        Subject::NodeSpec(node),
-        Subject::NodeAllocatable(node),
-        Subject::NodeUsage(node),
+        RecordKey::NodeReport(node),
+        RecordKey::NodeSpec(node),
+        RecordKey::NodeAllocatable(node),
+        RecordKey::NodeUsage(node),
     ] {
         let mut world = World::new(2);
         let revision = world.unit(unit(1, 3, 1, demand(400, 0)));
         let accepted = world.accept(&place(1, revision, &[(0, 1)]));
         world.commit(&accepted);
-        let is_report = matches!(subject, Subject::NodeReport(_));
+        let is_report = matches!(subject, RecordKey::NodeReport(_));
         world.unreadable(subject.clone());
         let refused = [(RejectionReason::NodeNotReady, "a record of the node cannot be read".to_owned())];
         assert_eq!(world.why(&place(1, revision, &[(1, 1)])), refused, "{subject}");
@@ -64,12 +66,15 @@ fn a_node_with_an_unreadable_record_keeps_what_runs_there() {
             assert!(!world.evictable(1, EvictionReason::NodeLost), "whether it is there nobody knows");
         }
         match subject {
-            Subject::NodeReport(_) => world.change(Change::NodeReport(report(1, 1000, 1))),
-            Subject::NodeSpec(_) => world.change(Change::NodeSpec(super::node(1))),
-            Subject::NodeAllocatable(_) => {
-                world.change(Change::NodeAllocatable(node, Resources::new([(CPU, 900)]).unwrap()))
+            RecordKey::NodeReport(_) => world.change(Change::Put(Record::NodeReport(report(1, 1000, 1)))),
+            RecordKey::NodeSpec(_) => world.change(Change::Put(Record::NodeSpec(super::node(1)))),
+            RecordKey::NodeAllocatable(_) => {
+                world.change(Change::Put(Record::NodeAllocatable(NodeAllocatable {
+                    id: node,
+                    amounts: Resources::new([(CPU, 900)]).unwrap(),
+                })))
             }
-            _ => world.change(Change::UnreadableGone(subject)),
+            _ => world.change(Change::Gone(subject)),
         };
         let _ = world.accept(&place(1, revision, &[(1, 1)]));
     }
@@ -90,14 +95,14 @@ fn an_unreadable_unit_keeps_what_runs_and_places_no_more() {
             let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
             world.binder.reset();
             for id in 1..=3 {
-                world.change(Change::NodeSpec(node(id)));
-                world.change(Change::NodeReport(report(id, 1000, 1)));
+                world.change(Change::Put(Record::NodeSpec(node(id))));
+                world.change(Change::Put(Record::NodeReport(report(id, 1000, 1))));
             }
             world.change(queue("a", &[(CPU, 1_000)], 0));
-            world.unreadable(Subject::Unit(UnitId(1)));
+            world.unreadable(RecordKey::Unit(UnitId(1)));
             world.change(Change::RowsLoaded(UnitId(1), rows));
         } else {
-            world.unreadable(Subject::Unit(UnitId(1)));
+            world.unreadable(RecordKey::Unit(UnitId(1)));
         }
         assert_eq!(world.why(&place(1, revision, &[(1, 2)])), frozen_queue("unit 1"));
         for reason in [EvictionReason::Drained, EvictionReason::Squeezed, EvictionReason::ScaledIn] {
@@ -120,17 +125,17 @@ fn unreadable_queues_and_classes_bind_and_preempt_nothing() {
     let (name, description) = ("gold".to_owned(), String::new());
     let gold = PriorityClass { name, value: 9, preemptible: true, description };
     for (subject, thaw, what) in [
-        (Subject::Queue("a".to_owned()), queue("a", &[], 0), "queue a"),
+        (RecordKey::Queue("a".to_owned()), queue("a", &[], 0), "queue a"),
         (
-            Subject::PriorityClass("gold".to_owned()),
-            Change::PriorityClass(gold.clone()),
+            RecordKey::PriorityClass("gold".to_owned()),
+            Change::Put(Record::PriorityClass(gold.clone())),
             "priority class gold",
         ),
     ] {
         let (mut world, high, seeks) = filled();
         let claim = super::holds::claims(&world.binder, &high, seeks, &[(0, 0)]).expect("there are victims");
-        world.change(Change::NodeSpec(node(2)));
-        world.change(Change::NodeReport(report(2, 1000, 1)));
+        world.change(Change::Put(Record::NodeSpec(node(2))));
+        world.change(Change::Put(Record::NodeReport(report(2, 1000, 1))));
         let concerned = unit(3, 1, 1, demand(10, 0)).priority_class("gold");
         let concerned = world.unit(in_queue("a.b", concerned));
         let other = world.unit(unit(4, 1, 1, demand(10, 0)));
@@ -150,14 +155,14 @@ fn while_a_budget_cannot_be_read_nobody_is_preempted_or_drained() {
     let (mut world, seekers) = budgets::filled(1);
     let decision = budgets::decide(&world, &seekers[0]).unwrap();
     let budget = world.binder.cluster().budgets().get("web").unwrap().spec.clone();
-    world.unreadable(Subject::Budget("web".to_owned()));
+    world.unreadable(RecordKey::Budget("web".to_owned()));
     let kept =
         (RejectionReason::VictimGone, "disruption budget web cannot be read: field: problem".to_owned());
     assert_eq!(world.why(&decision), [kept]);
     assert!(budgets::drained(&mut world, 2, &[0]).is_none());
     // Other reasons are no business of budgets.
     assert!(world.evictable(2, EvictionReason::ScaledIn));
-    world.change(Change::Budget(budget));
+    world.change(Change::Put(Record::Budget(budget)));
     let _ = world.accept(&decision);
     assert!(budgets::drained(&mut world, 2, &[0]).is_none(), "one of two may leave");
 }
@@ -168,17 +173,17 @@ fn slots_of_an_unreadable_reservation_stay_and_stay_closed() {
     world.reserve(reservation(1, demand(600, 0)));
     assert_eq!(world.slots(), [(1, None)]);
     let revision = world.unit(owner(1, 1, demand(600, 0)));
-    world.unreadable(Subject::Reservation("kept".to_owned()));
+    world.unreadable(RecordKey::Reservation("kept".to_owned()));
     assert_eq!((world.work(), world.slots()), (vec![], vec![(1, None)]));
     let short = [(RejectionReason::InsufficientResources, vec![0])];
     assert_eq!(world.refuse(&place(1, revision, &[(0, 1)])), short);
-    world.change(Change::Reservation(Arc::new(reservation(1, demand(600, 0)))));
+    world.change(Change::Put(Record::Reservation(Arc::new(reservation(1, demand(600, 0))))));
     assert_eq!((world.work(), world.slots()), (vec![], vec![(1, None)]));
     let accepted = world.accept(&place(1, revision, &[(0, 1)]));
     world.binder.take_back(accepted.ticket);
     // Gone it gives its slots back, as ever.
-    world.unreadable(Subject::Reservation("kept".to_owned()));
-    world.change(Change::ReservationDeleted("kept".to_owned()));
+    world.unreadable(RecordKey::Reservation("kept".to_owned()));
+    world.change(Change::Gone(RecordKey::Reservation("kept".to_owned())));
     assert_eq!((world.work(), world.slots()), (vec!["changed"], vec![]));
 }
 
@@ -193,12 +198,12 @@ fn an_unreadable_hold_closes_its_node_unit_and_queue() {
         nodes: AffectedNodes::Of(vec![hold.node]),
         unit: Some(hold.unit),
         queue: Some("default".to_owned()),
-        ..Unreadable::new(Subject::Hold(hold.id), "pool", "9")
+        ..Unreadable::new(RecordKey::Hold(hold.id), "pool", "9")
     };
     world.change(Change::Unreadable(Box::new(unreadable)));
     assert!(world.binder.take_hold_work().is_empty(), "its victims have left, and still it is not bound");
-    world.change(Change::NodeSpec(node(2)));
-    world.change(Change::NodeReport(report(2, 1000, 1)));
+    world.change(Change::Put(Record::NodeSpec(node(2))));
+    world.change(Change::Put(Record::NodeReport(report(2, 1000, 1))));
     let third = world.unit(unit(3, 2, 1, demand(10, 0)));
     let refused = [(RejectionReason::NodeNotReady, vec![0])];
     assert_eq!(world.refuse(&place(3, third, &[(0, 1)])), refused);
@@ -208,7 +213,7 @@ fn an_unreadable_hold_closes_its_node_unit_and_queue() {
     // Under a maximum what is held counts, and nobody knows how much that is.
     world.change(queue("default", &[(CPU, 5_000)], 0));
     assert_eq!(world.refuse(&place(3, third, &[(1, 2)])), [(RejectionReason::QueueFull, vec![1])]);
-    world.change(Change::Hold(hold));
+    world.change(Change::Put(Record::Hold(hold)));
     assert!(matches!(world.binder.take_hold_work().as_slice(), [HoldWork::Bind(_)]));
 }
 
@@ -219,7 +224,7 @@ fn an_unreadable_binding_closes_its_nodes_and_its_unit() {
     let other = world.unit(unit(2, 4, 1, demand(100, 0)));
     let missed = Unreadable {
         nodes: AffectedNodes::Of(vec![NodeId(2)]),
-        ..Unreadable::new(Subject::Rows(UnitId(1)), "pool", "9")
+        ..Unreadable::new(RecordKey::Rows(UnitId(1)), "pool", "9")
     };
     world.change(Change::Unreadable(Box::new(missed)));
     assert_eq!(world.refuse(&place(1, revision, &[(0, 1)])), [(RejectionReason::QueueFull, vec![0])]);
@@ -241,7 +246,7 @@ fn a_change_without_a_key_stops_decisions_until_the_next_list() {
     let revision = world.unit(unit(1, 2, 1, demand(100, 0)));
     let accepted = world.accept(&place(1, revision, &[(0, 1)]));
     world.commit(&accepted);
-    world.unreadable(Subject::Unknown);
+    world.unreadable(RecordKey::Unknown);
     assert_eq!(world.why(&place(1, revision, &[(1, 2)])), frozen_queue("unknown record"));
     for reason in [EvictionReason::Drained, EvictionReason::NodeLost, EvictionReason::ScaledIn] {
         assert!(!world.evictable(1, reason));

@@ -1,6 +1,7 @@
 //! GroupDeltas of gangs: one per pool, bound whole, over in time; and nobody starves for good.
 
 use super::*;
+use godel_domain::records::{Record, RecordKey};
 
 /// Room is to be gathered for (ordinal, node) pairs.
 fn gather(unit: u64, revision: u64, places: &[(u32, u32)]) -> Decision {
@@ -62,7 +63,7 @@ fn freed_room_is_gathered_until_the_gang_is_bound_whole() {
     let bound = bound.clone();
     world.commit(&bound);
     for (id, _) in &bound.ends {
-        world.change(Change::HoldDeleted(*id));
+        world.change(Change::Gone(RecordKey::Hold(*id)));
     }
     assert!(world.binder.gathering().is_empty() && world.binder.n_holds() == 0);
 }
@@ -106,7 +107,7 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
     for work in work {
         let HoldWork::Drop { holds, .. } = work else { continue };
         holds.into_iter().for_each(|(id, _)| {
-            world.change(Change::HoldDeleted(id));
+            world.change(Change::Gone(RecordKey::Hold(id)));
         });
     }
     assert_eq!(world.binder.turn_of(id), None, "it is gone");
@@ -142,7 +143,7 @@ fn of_each_sub_cluster_one_gang_gathers_and_one_of_none_alone() {
     for (node, sub_cluster) in [(1, "a"), (2, "b")] {
         let labels = [(key.to_owned(), sub_cluster.to_owned())].into();
         let spec = NodeSpec { labels, ..world.binder.cluster().spec(NodeId(node)).unwrap().clone() };
-        world.change(Change::NodeSpec(spec));
+        world.change(Change::Put(Record::NodeSpec(spec)));
     }
     let gather = |world: &World, unit, revision, places: [(u32, u32); 2]| Decision {
         nodes_as_of: world.binder.revision(),
@@ -173,7 +174,7 @@ fn turns_are_for_whole_first_bindings_that_could_fit() {
     assert_eq!(world.refuse(&gather(3, revision, &[(0, 1)]))[0].0, RejectionReason::MinMember);
     let both_on_one = gather(3, revision, &[(0, 1), (1, 1)]);
     assert_eq!(world.refuse(&both_on_one)[0].0, RejectionReason::InsufficientResources);
-    world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(2) }));
+    world.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(2) })));
     let cordoned = gather(3, revision, &[(0, 1), (1, 2)]);
     assert_eq!(world.refuse(&cordoned)[0].0, RejectionReason::NodeCordoned);
     assert_eq!(world.binder.n_holds(), 0);
@@ -222,11 +223,11 @@ fn a_new_binder_goes_on_with_a_turn() {
     let mut other = World::new(2);
     other.revision = world.revision;
     for hold in world.binder.cluster().holds() {
-        other.binder.on_change(Change::Hold(Arc::clone(hold)), Revision(world.revision), 1);
+        other.binder.on_change(Change::Put(Record::Hold(Arc::clone(hold))), Revision(world.revision), 1);
     }
     let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
     other.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
-    other.binder.on_change(Change::Unit(Arc::new(spec)), Revision(revision), 1);
+    other.binder.on_change(Change::Put(Record::Unit(Arc::new(spec))), Revision(revision), 1);
     other.binder.on_revision(Revision(world.revision));
     assert!(other.binder.take_hold_work().is_empty(), "the nodes are full");
     assert_eq!(other.binder.gathering(), world.binder.gathering());
@@ -252,11 +253,11 @@ fn a_turn_that_was_bound_before_a_list_is_over() {
     world.binder.reset();
     let mut put = |change, at| world.binder.on_change(change, at, 1);
     for id in 1..=2 {
-        put(Change::NodeSpec(node(id)), landed);
-        put(Change::NodeReport(report(id, 1000, 1)), landed);
+        put(Change::Put(Record::NodeSpec(node(id))), landed);
+        put(Change::Put(Record::NodeReport(report(id, 1000, 1))), landed);
     }
-    put(Change::Unit(Arc::new(spec)), Revision(first));
-    put(Change::Unit(Arc::new(other)), Revision(second));
+    put(Change::Put(Record::Unit(Arc::new(spec))), Revision(first));
+    put(Change::Put(Record::Unit(Arc::new(other))), Revision(second));
     let mut rows = RunningUnits::default();
     rows.apply(&RunChange::Bind(bound.binds[0].clone()), landed, 1, |_, _, _| {});
     put(Change::RowsLoaded(UnitId(2), rows), landed);
@@ -385,14 +386,14 @@ mod endless {
                             self.bound.push(accepted.unit.0);
                             self.waiting.retain(|gang| gang.0 != accepted.unit.0);
                             accepted.ends.iter().for_each(|(id, _)| {
-                                self.world.change(Change::HoldDeleted(*id));
+                                self.world.change(Change::Gone(RecordKey::Hold(*id)));
                             });
                             // It has done its work at once.
                             let ordinals: Vec<u32> = accepted.binds[0].ordinals.clone();
                             self.world.statuses(accepted.unit.0, &ordinals, Phase::Succeeded);
                         }
                         HoldWork::Drop { holds, .. } => holds.iter().for_each(|(id, _)| {
-                            self.world.change(Change::HoldDeleted(*id));
+                            self.world.change(Change::Gone(RecordKey::Hold(*id)));
                         }),
                         HoldWork::Reserve { .. } => panic!("nobody reserves"),
                     }

@@ -4,6 +4,7 @@ use godel_base::ids::RunningUnitId;
 use godel_domain::{
     allocation::DeviceSet,
     decision::{NodeVictims, Preemption},
+    records::{Record, RecordKey},
 };
 use godel_framework::point::Seeker;
 use godel_placement::preempt::{self, Lent, N_VICTIMS_MAX, Preference, Rights, SoFar, VictimQuery};
@@ -102,10 +103,10 @@ impl World {
             self.binder.on_change(change, Revision(self.revision), 1);
         }
         for hold in &accepted.holds {
-            self.binder.on_change(Change::Hold(Arc::clone(hold)), Revision(self.revision), 1);
+            self.binder.on_change(Change::Put(Record::Hold(Arc::clone(hold))), Revision(self.revision), 1);
         }
         for (id, _) in &accepted.gone {
-            self.binder.on_change(Change::HoldDeleted(*id), Revision(self.revision), 1);
+            self.binder.on_change(Change::Gone(RecordKey::Hold(*id)), Revision(self.revision), 1);
         }
         self.binder.on_revision(Revision(self.revision));
     }
@@ -120,7 +121,7 @@ impl World {
         for work in work {
             if let HoldWork::Drop { holds, .. } = work {
                 for (hold, _) in holds {
-                    self.change(Change::HoldDeleted(hold));
+                    self.change(Change::Gone(RecordKey::Hold(hold)));
                 }
             }
         }
@@ -189,11 +190,11 @@ fn a_hold_without_room_takes_no_other_of_a_bound_gang_with_it() {
     let stays = on(&world, 3);
     // Both are ready when one node comes to have too little.
     world.statuses(1, &[0, 1], Phase::Stopped);
-    world.change(Change::NodeReport(report(2, 500, 1)));
+    world.change(Change::Put(Record::NodeReport(report(2, 500, 1))));
     let work = world.binder.take_hold_work();
     let [HoldWork::Drop { holds, why: "no-room", .. }] = work.as_slice() else { panic!("{work:?}") };
     assert_eq!(holds.len(), 1);
-    world.change(Change::HoldDeleted(holds[0].0));
+    world.change(Change::Gone(RecordKey::Hold(holds[0].0)));
     let work = world.binder.take_hold_work();
     let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
     assert_eq!((&bound.binds[0].ordinals[..], &bound.binds[0].nodes[..]), (&[stays][..], &[NodeId(3)][..]));
@@ -202,7 +203,7 @@ fn a_hold_without_room_takes_no_other_of_a_bound_gang_with_it() {
 /// A unit of queue `lender`, which guarantees so much.
 fn lender(world: &mut World, min: i64, record: UnitRecord) -> u64 {
     let queue = QueueSpec { min: [(CPU.to_owned(), min)].into(), ..QueueSpec::new("lender") };
-    world.change(Change::Queue(Arc::new(queue)));
+    world.change(Change::Put(Record::Queue(Arc::new(queue))));
     world.unit(record.queue("lender"))
 }
 
@@ -223,7 +224,10 @@ fn labels_count_where_a_node_has_changed_since_a_claim_was_made() {
     let claim = claims(&world.binder, &picky, revision, &[(0, 0)]).expect("there are victims");
     let accepted = world.accept(&claim);
     world.binder.take_back(accepted.ticket);
-    world.change(Change::NodeSpec(NodeSpec { labels: [("disk".into(), "hdd".into())].into(), ..node(1) }));
+    world.change(Change::Put(Record::NodeSpec(NodeSpec {
+        labels: [("disk".into(), "hdd".into())].into(),
+        ..node(1)
+    })));
     assert_eq!(world.refuse(&claim), [(RejectionReason::NodeSelector, vec![0])]);
 }
 
@@ -338,7 +342,7 @@ fn a_hold_turns_into_a_binding_after_its_last_victim() {
     let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
     let bound = bound.clone();
     world.commit(&bound);
-    world.change(Change::HoldDeleted(bound.ends[0].0));
+    world.change(Change::Gone(RecordKey::Hold(bound.ends[0].0)));
     assert_eq!(world.binder.n_holds(), 0);
     let (taken, _) = world.binder.cluster().node_state(NodeId(1)).unwrap();
     assert_eq!(taken.get(CPU), 600);
@@ -353,8 +357,8 @@ fn a_hold_waits_for_another_binding_of_its_unit_and_no_longer() {
     let revision = world.unit(spec.clone());
     let held = world.hold(&spec, revision, 1);
     world.commit_hold(&held);
-    world.change(Change::NodeSpec(node(2)));
-    world.change(Change::NodeReport(report(2, 1000, 0)));
+    world.change(Change::Put(Record::NodeSpec(node(2))));
+    world.change(Change::Put(Record::NodeReport(report(2, 1000, 0))));
     let other = world.accept(&place(2, revision, &[(1, 2)]));
     world.statuses(1, &[0, 1], Phase::Stopped);
     assert!(world.binder.take_hold_work().is_empty(), "it is under way");
@@ -410,7 +414,7 @@ fn who_was_preempted_does_not_preempt_back() {
     let [HoldWork::Bind(bound)] = work.as_slice() else { panic!("{work:?}") };
     let bound = bound.clone();
     world.commit(&bound);
-    world.change(Change::HoldDeleted(bound.ends[0].0));
+    world.change(Change::Gone(RecordKey::Hold(bound.ends[0].0)));
     let requeue = world.binder.take_requeues(10).remove(0).requeue;
     world.change(Change::Rows(UnitId(1), RunChange::Requeue(requeue)));
     // Its priority is raised above that of who preempted it.
@@ -443,9 +447,9 @@ fn a_gang_is_held_whole_and_bound_whole() {
     let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
     other.revision = world.revision;
     other.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
-    other.binder.on_change(Change::Unit(Arc::new(gang)), Revision(revision), 1);
+    other.binder.on_change(Change::Put(Record::Unit(Arc::new(gang))), Revision(revision), 1);
     for hold in world.binder.cluster().holds() {
-        other.binder.on_change(Change::Hold(Arc::clone(hold)), Revision(world.revision), 1);
+        other.binder.on_change(Change::Put(Record::Hold(Arc::clone(hold))), Revision(world.revision), 1);
     }
     other.binder.on_revision(Revision(world.revision));
     assert!(other.binder.take_hold_work().is_empty());

@@ -1,5 +1,6 @@
 //! First bindings of units whose task groups have minima of their own.
 
+use godel_domain::records::Record;
 use godel_domain::unit::{TaskGroup, Template};
 
 use super::*;
@@ -51,7 +52,7 @@ fn a_first_binding_has_the_minimum_of_each_group() {
 fn a_full_queue_gives_each_group_its_minimum_first() {
     let mut world = World::new(1);
     let max = [(CPU.to_owned(), 300)].into();
-    world.change(Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("q") })));
+    world.change(Change::Put(Record::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("q") }))));
     let revision = world.unit(two_groups(1).queue("q"));
     let accepted = world.accept(&place_both(1, revision, &[0, 1, 2], &[3, 4, 5]));
     let bound: Vec<&[u32]> = accepted.binds.iter().map(|bind| bind.ordinals.as_slice()).collect();

@@ -6,6 +6,7 @@ mod terms;
 
 use godel_base::ids::RunningUnitId;
 use godel_domain::{
+    records::{Record, RecordKey},
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
     unit::{OnBelowMin, OnEviction, WorkloadClass},
     unit_affinity::UnitTerm,
@@ -68,7 +69,8 @@ impl World {
     fn show(&mut self, accepted: &AcceptedMove) {
         self.revision += 1;
         let evict = accepted.evict.clone().map(|evict| Change::Rows(accepted.unit, RunChange::Evict(evict)));
-        let changes = evict.into_iter().chain([Change::Hold(Arc::clone(&accepted.hold))]).collect();
+        let changes =
+            evict.into_iter().chain([Change::Put(Record::Hold(Arc::clone(&accepted.hold)))]).collect();
         let (revision, time_ms) = (Revision(self.revision), self.time_ms);
         self.binder.apply(&Commit { revision, time_ms, changes });
     }
@@ -132,7 +134,7 @@ fn room_is_held_while_the_old_one_leaves() {
     let placed = world.accept(&next(1, revision, 0, 3));
     assert_eq!(placed.gone, [(hold.id, "placed")]);
     world.commit(&placed);
-    world.change(Change::HoldDeleted(hold.id));
+    world.change(Change::Gone(RecordKey::Hold(hold.id)));
     full(&mut world, 3);
     let row = world.binder.cluster().rows(UnitId(1)).unwrap().row(0);
     assert_eq!((row.node, row.incarnation, row.phase), (NodeId(3), 1, Phase::Bound));
@@ -152,7 +154,7 @@ fn who_moves_may_be_placed_elsewhere() {
     assert!(world.dropped().is_empty());
     let placed = world.accept(&next(1, revision, 0, 1));
     world.commit(&placed);
-    world.change(Change::HoldDeleted(accepted.hold.id));
+    world.change(Change::Gone(RecordKey::Hold(accepted.hold.id)));
     let other = world.unit(unit(2, 1, 1, demand(900, 0)));
     assert!(world.accept(&place(2, other, &[(0, 3)])).rejections.is_empty());
 }
@@ -178,8 +180,8 @@ fn a_move_that_cannot_be_made_changes_nothing() {
     };
     let tainted =
         Taint { key: "k".to_owned(), value: String::new(), effect: TaintEffect::NoSchedule, added_ms: 0 };
-    let cordoned = after(Change::NodeSpec(NodeSpec { cordoned: true, ..node(3) }));
-    let tainted = after(Change::NodeSpec(NodeSpec { taints: vec![tainted], ..node(3) }));
+    let cordoned = after(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(3) })));
+    let tainted = after(Change::Put(Record::NodeSpec(NodeSpec { taints: vec![tainted], ..node(3) })));
     let cancelled = unit(1, 2, 1, demand(600, 0)).cancelled(true);
     let whole = |record: UnitRecord| record.min_member(2).on_below_min(OnBelowMin::Stop);
     let evicting = || {
@@ -206,7 +208,7 @@ fn a_move_that_cannot_be_made_changes_nothing() {
         (cordoned, asked(1, 0, 0, 3), Reason::NodeCordoned, ""),
         (tainted, asked(1, 0, 0, 3), Reason::Taint, "k:NoSchedule"),
         (
-            after(Change::Unit(Arc::new(cancelled))),
+            after(Change::Put(Record::Unit(Arc::new(cancelled)))),
             asked(1, 0, 0, 3),
             Reason::UnitChanged,
             "its unit does not want it any more",
@@ -238,13 +240,13 @@ fn who_could_not_come_back_into_its_queue_does_not_move() {
     let mut world = World::new(4);
     let mut queue = QueueSpec::new("q");
     queue.max_running_units = 2;
-    world.change(Change::Queue(Arc::new(queue.clone())));
+    world.change(Change::Put(Record::Queue(Arc::new(queue.clone()))));
     world.running(unit(1, 2, 1, demand(10, 0)).queue("q"), &[(0, 1), (1, 2)]);
     // It is at its maximum: who leaves makes room for itself.
     let accepted = world.moves(asked(1, 0, 0, 3));
     move_refused(&mut world.binder, &accepted);
     queue.max_running_units = 1;
-    world.change(Change::Queue(Arc::new(queue)));
+    world.change(Change::Put(Record::Queue(Arc::new(queue))));
     let refusal = world.stays(asked(1, 0, 0, 3));
     assert_eq!((refusal.reason, refusal.later), (RejectionReason::QueueFull, true));
 }
@@ -288,7 +290,7 @@ fn the_same_move_is_made_once() {
     assert_eq!(world.ask(of), made(accepted.hold.id));
     let placed = world.accept(&next(1, revision, 0, 1));
     world.commit(&placed);
-    world.change(Change::HoldDeleted(accepted.hold.id));
+    world.change(Change::Gone(RecordKey::Hold(accepted.hold.id)));
     assert_eq!(world.ask(of), made(HoldId(0)), "by what its row remembers");
     assert_eq!(world.stays(asked(1, 1, 1, 3)).reason, RejectionReason::NotThere);
     // Another binder reads the same, and goes on.
@@ -302,7 +304,7 @@ fn the_same_move_is_made_once() {
 #[test]
 fn moves_count_for_disruption_budgets() {
     let mut world = World::new(4);
-    world.change(Change::Budget(Arc::new(web_budget(1))));
+    world.change(Change::Put(Record::Budget(Arc::new(web_budget(1)))));
     let record = unit(1, 2, 1, demand(600, 0)).labels([("app".to_owned(), "web".to_owned())].into());
     let revision = world.running(record, &[(0, 1), (1, 2)]);
     let first = world.moves(asked(1, 0, 0, 3));
@@ -321,7 +323,7 @@ fn moves_count_for_disruption_budgets() {
     kept(&mut world);
     let placed = world.accept(&next(1, revision, 0, 3));
     world.commit(&placed);
-    world.change(Change::HoldDeleted(first.hold.id));
+    world.change(Change::Gone(RecordKey::Hold(first.hold.id)));
     kept(&mut world);
     let runs = Statuses {
         ordinals: vec![0],
@@ -339,7 +341,7 @@ fn two_racks() -> World {
     for id in 1..=4 {
         let rack = if id <= 2 { "a" } else { "b" };
         let labels = [("rack".to_owned(), rack.to_owned())].into();
-        world.change(Change::NodeSpec(NodeSpec { labels, ..node(id) }));
+        world.change(Change::Put(Record::NodeSpec(NodeSpec { labels, ..node(id) })));
     }
     world
 }
@@ -398,7 +400,7 @@ fn who_moves_stays_in_the_domain_that_is_required() {
 #[test]
 fn devices_are_held_with_the_room() {
     let mut world = World::new(2);
-    world.change(Change::NodeReport(report(2, 1000, 2)));
+    world.change(Change::Put(Record::NodeReport(report(2, 1000, 2))));
     let mut first = place(1, world.unit(unit(1, 1, 1, demand(100, 1000))), &[(0, 1)]);
     first.groups[0].devices = vec![DeviceSet(0b01)];
     let accepted = world.accept(&first);
@@ -450,14 +452,14 @@ fn a_target_is_given_up_when_nobody_will_come() {
     larger.spec.task_groups[0].template.demand = demand(700, 0);
     for (mut world, expected) in [
         (expired, &["expired"][..]),
-        (after(Change::NodeDeleted(NodeId(3))), &["node-lost"]),
-        (after(Change::NodeSpec(NodeSpec { cordoned: true, ..node(3) })), &["node-lost"]),
-        (after(Change::Unit(Arc::new(record().cancelled(true)))), &["changed"]),
-        (after(Change::Unit(Arc::new(fewer))), &["changed"]),
-        (after(Change::Unit(Arc::new(larger))), &["changed"]),
-        (after(Change::UnitDeleted(UnitId(1))), &["changed"]),
+        (after(Change::Gone(RecordKey::NodeSpec(NodeId(3)))), &["node-lost"]),
+        (after(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(3) }))), &["node-lost"]),
+        (after(Change::Put(Record::Unit(Arc::new(record().cancelled(true))))), &["changed"]),
+        (after(Change::Put(Record::Unit(Arc::new(fewer)))), &["changed"]),
+        (after(Change::Put(Record::Unit(Arc::new(larger)))), &["changed"]),
+        (after(Change::Gone(RecordKey::Unit(UnitId(1)))), &["changed"]),
         // Other changes of the unit let it move on.
-        (after(Change::Unit(Arc::new(record().priority(7)))), &[]),
+        (after(Change::Put(Record::Unit(Arc::new(record().priority(7))))), &[]),
         (ended_by_itself, &["changed"]),
     ] {
         assert_eq!(world.dropped(), expected);
@@ -486,7 +488,7 @@ fn the_end_of_a_target_is_read_before_its_replica_is_bound() {
                 vec![(accepted.hold.id, "placed")]
             }
             false => {
-                world.change(Change::HoldDeleted(accepted.hold.id));
+                world.change(Change::Gone(RecordKey::Hold(accepted.hold.id)));
                 Vec::new()
             }
         };

@@ -1,5 +1,6 @@
 //! Random interleavings of several schedulers' decisions, commits, refusals, node and unit changes.
 
+use godel_domain::records::{Record, RecordKey};
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
@@ -139,19 +140,19 @@ impl Run {
     }
 
     fn put_node(&mut self, spec: NodeSpec) {
-        self.commit_change(Change::NodeSpec(spec.clone()));
+        self.commit_change(Change::Put(Record::NodeSpec(spec.clone())));
         self.model.changed.insert(spec.id, self.revision);
         self.model.specs.insert(spec.id, (spec, self.revision));
     }
 
     fn put_report(&mut self, report: NodeReport) {
-        self.commit_change(Change::NodeReport(report.clone()));
+        self.commit_change(Change::Put(Record::NodeReport(report.clone())));
         self.model.changed.insert(report.id, self.revision);
         self.model.reports.insert(report.id, report);
     }
 
     fn put_unit(&mut self, record: UnitRecord) {
-        self.commit_change(Change::Unit(Arc::new(record.clone())));
+        self.commit_change(Change::Put(Record::Unit(Arc::new(record.clone()))));
         self.model.units.insert(record.id.0, (record, self.revision));
     }
 
@@ -162,14 +163,14 @@ impl Run {
 
     fn put_queue(&mut self, path: &str, max: Option<Maxima>) {
         let Some((cpu, milli, n)) = max else {
-            self.commit_change(Change::QueueDeleted(path.to_owned()));
+            self.commit_change(Change::Gone(RecordKey::Queue(path.to_owned())));
             self.model.queues.remove(path);
             return;
         };
         let amounts = [(CPU, cpu), ("gpu", milli)].into_iter();
         let max = amounts.filter_map(|(name, amount)| Some((name.to_owned(), amount?))).collect();
         let spec = QueueSpec { max, max_running_units: n, ..QueueSpec::new(path) };
-        self.commit_change(Change::Queue(Arc::new(spec.clone())));
+        self.commit_change(Change::Put(Record::Queue(Arc::new(spec.clone()))));
         self.model.queues.insert(path.to_owned(), (spec, self.revision));
     }
 
@@ -185,16 +186,16 @@ impl Run {
             change(&mut self.binder, Change::RowsLoaded(UnitId(*unit), rows.clone()), self.revision);
         }
         for (spec, revision) in self.model.units.values() {
-            change(&mut self.binder, Change::Unit(Arc::new(spec.clone())), *revision);
+            change(&mut self.binder, Change::Put(Record::Unit(Arc::new(spec.clone()))), *revision);
         }
         for (spec, revision) in self.model.queues.values() {
-            change(&mut self.binder, Change::Queue(Arc::new(spec.clone())), *revision);
+            change(&mut self.binder, Change::Put(Record::Queue(Arc::new(spec.clone()))), *revision);
         }
         for (spec, revision) in self.model.specs.values() {
-            change(&mut self.binder, Change::NodeSpec(spec.clone()), *revision);
+            change(&mut self.binder, Change::Put(Record::NodeSpec(spec.clone())), *revision);
         }
         for (id, report) in &self.model.reports {
-            change(&mut self.binder, Change::NodeReport(report.clone()), self.model.changed[id]);
+            change(&mut self.binder, Change::Put(Record::NodeReport(report.clone())), self.model.changed[id]);
         }
         self.assert_same_usage();
         self.binder.on_revision(Revision(self.revision));

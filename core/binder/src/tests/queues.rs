@@ -4,6 +4,7 @@ use godel_domain::{
     allocation::DeviceSet,
     priority_classes::PriorityClasses,
     queue_spec::PriorityClass,
+    records::{Record, RecordKey},
     running_units::PreemptionTerms,
     unit::{Template, WorkloadClass},
 };
@@ -12,7 +13,7 @@ use super::*;
 
 pub(super) fn queue(path: &str, max: &[(&str, i64)], max_running_units: u32) -> Change {
     let max = max.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
-    Change::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) }))
+    Change::Put(Record::Queue(Arc::new(QueueSpec { max, max_running_units, ..QueueSpec::new(path) })))
 }
 
 pub(super) fn in_queue(path: &str, record: UnitRecord) -> UnitRecord {
@@ -49,12 +50,12 @@ fn a_maximum_holds_for_all_that_is_below_it() {
 fn shared_queue(path: &str, per_owner: i64, am_share_milli: u32) -> Change {
     let cpu = |amount| [(CPU.to_owned(), amount)].into();
     let max_per_owner = cpu(per_owner);
-    Change::Queue(Arc::new(QueueSpec {
+    Change::Put(Record::Queue(Arc::new(QueueSpec {
         max: cpu(1_000),
         max_per_owner,
         am_share_milli,
         ..QueueSpec::new(path)
-    }))
+    })))
 }
 
 #[test]
@@ -147,7 +148,7 @@ fn a_maximum_of_zero_stops_only_what_asks_for_the_resource() {
     assert_eq!(world.refuse(&decision), [(RejectionReason::QueueFull, vec![0])]);
     let cpu = world.unit(unit(2, 1, 1, demand(10, 0)));
     let _ = world.accept(&place(2, cpu, &[(0, 1)]));
-    world.change(Change::QueueDeleted("default".to_owned()));
+    world.change(Change::Gone(RecordKey::Queue("default".to_owned())));
     let _ = world.accept(&decision);
 }
 
@@ -163,7 +164,7 @@ fn a_binding_rests_on_the_records_of_its_queue_and_those_above() {
     };
     assert_eq!(records(&world), [("a.b".to_owned(), 0), ("a".to_owned(), a)]);
     let b = world.change(queue("a.b", &[(CPU, 5)], 0));
-    world.change(Change::QueueDeleted("a".to_owned()));
+    world.change(Change::Gone(RecordKey::Queue("a".to_owned())));
     assert_eq!(records(&world), [("a.b".to_owned(), b), ("a".to_owned(), 0)]);
     world.binder.reset();
     assert_eq!(records(&world), [("a.b".to_owned(), 0), ("a".to_owned(), 0)]);
@@ -181,7 +182,7 @@ fn a_unit_that_moves_takes_its_usage_along() {
         quota.tree().find(path).map_or(0, |queue| quota.usage().used(queue, CPU))
     };
     assert_eq!((used(&world, "a"), used(&world, "b")), (0, 20));
-    world.change(Change::UnitDeleted(UnitId(1)));
+    world.change(Change::Gone(RecordKey::Unit(UnitId(1))));
     assert_eq!(used(&world, "b"), 0);
 }
 
@@ -217,7 +218,7 @@ fn a_binding_that_came_and_went_before_a_list_counts_no_longer() {
     }
     // The answer to its transaction is still to come.
     world.binder.reset();
-    world.binder.on_change(Change::Unit(Arc::new(spec)), Revision(revision), 1);
+    world.binder.on_change(Change::Put(Record::Unit(Arc::new(spec))), Revision(revision), 1);
     world.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
     world.binder.on_revision(Revision(world.revision));
     let quota = world.binder.quota();
@@ -229,7 +230,7 @@ fn a_unit_without_a_priority_follows_its_class() {
     let mut world = World::new(1);
     let gold = |value| {
         let (name, description) = ("gold".to_owned(), String::new());
-        Change::PriorityClass(PriorityClass { name, value, preemptible: true, description })
+        Change::Put(Record::PriorityClass(PriorityClass { name, value, preemptible: true, description }))
     };
     let of =
         |id, priority, class: &str| unit(id, 1, 1, demand(10, 0)).priority(priority).priority_class(class);
@@ -240,7 +241,7 @@ fn a_unit_without_a_priority_follows_its_class() {
     assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
     world.change(gold(7));
     assert_eq!(priorities(&world), [7, 3, 1_000_000, 0]);
-    world.change(Change::PriorityClassDeleted("gold".to_owned()));
+    world.change(Change::Gone(RecordKey::PriorityClass("gold".to_owned())));
     assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
     // A list without it says the same.
     world.change(gold(7));
@@ -266,7 +267,7 @@ fn a_unit_that_moves_takes_what_it_has_along() {
     let moved = in_queue("b", runs);
     let terms = PreemptionTerms::of(&moved.spec, &PriorityClasses::default());
     let changes = vec![
-        Change::Unit(Arc::new(moved)),
+        Change::Put(Record::Unit(Arc::new(moved))),
         Change::Rows(UnitId(1), RunChange::Terms(Arc::new(terms.into()))),
     ];
     world.revision += 1;
@@ -283,7 +284,7 @@ fn what_is_bound_has_the_terms_that_its_record_says() {
     let mut classes = PriorityClasses::default();
     classes.put(gold.clone());
     let mut world = World::new(9);
-    world.change(Change::PriorityClass(gold));
+    world.change(Change::Put(Record::PriorityClass(gold)));
     let changes: [fn(&mut UnitRecord); 8] = [
         |_| {},
         |unit| unit.spec.queue = "a.b".to_owned(),

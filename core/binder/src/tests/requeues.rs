@@ -1,5 +1,6 @@
 //! What comes back, how much of it at a time, and after a list.
 
+use godel_domain::records::{Record, RecordKey};
 use godel_domain::unit::{OnBelowMin, OnEviction, UnitEnd};
 
 use super::*;
@@ -70,7 +71,7 @@ fn nothing_comes_back_of_a_unit_that_is_gone() {
     world.evict(1, &[0], EvictionReason::Drained);
     world.statuses(1, &[0], Phase::Stopped);
     assert!(world.binder.has_requeues());
-    world.change(Change::UnitDeleted(UnitId(1)));
+    world.change(Change::Gone(RecordKey::Unit(UnitId(1))));
     assert!(!world.binder.has_requeues());
 }
 
@@ -206,7 +207,7 @@ fn lost_running_units_return_elsewhere_unless_the_node_is_ready() {
     world.evict(1, &[1], EvictionReason::Drained);
     let asked = [(UnitId(1), eviction(&[0, 1, 2], EvictionReason::NodeLost))];
     assert_eq!(world.binder.evictions(&asked), [], "both nodes are ready");
-    world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) }));
+    world.change(Change::Put(Record::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) })));
     let left = world.binder.evictions(&asked);
     assert_eq!(left[0].1.ordinals, [0, 1], "those that are leaving as well");
     world.evict(1, &[0, 1], EvictionReason::NodeLost);

@@ -1,7 +1,12 @@
 //! Slots of reservations: where they are held, who takes them, and what becomes of them.
 
 use godel_base::ids::RunningUnitId;
-use godel_domain::{allocation::DeviceSet, hold, reservation_spec::ReservationSpec};
+use godel_domain::{
+    allocation::DeviceSet,
+    hold,
+    records::{Record, RecordKey},
+    reservation_spec::ReservationSpec,
+};
 
 use super::*;
 
@@ -22,7 +27,7 @@ pub(super) fn owner(id: u64, replicas: u32, demand: Demand) -> UnitRecord {
 
 impl World {
     pub(super) fn reserve(&mut self, spec: ReservationSpec) {
-        self.change(Change::Reservation(Arc::new(spec)));
+        self.change(Change::Put(Record::Reservation(Arc::new(spec))));
         self.work();
     }
 
@@ -34,13 +39,13 @@ impl World {
                 match work {
                     HoldWork::Reserve { holds, .. } => {
                         holds.into_iter().for_each(|hold| {
-                            self.change(Change::Hold(hold));
+                            self.change(Change::Put(Record::Hold(hold)));
                         });
                     }
                     HoldWork::Drop { holds, why } => {
                         given_up.push(why);
                         holds.into_iter().for_each(|(id, _)| {
-                            self.change(Change::HoldDeleted(id));
+                            self.change(Change::Gone(RecordKey::Hold(id)));
                         });
                     }
                     HoldWork::Bind(bound) => panic!("{bound:?}"),
@@ -53,7 +58,7 @@ impl World {
     fn commit_slots(&mut self, accepted: &Accepted) {
         self.commit(accepted);
         for slot in &accepted.slots {
-            self.change(Change::Hold(Arc::clone(slot)));
+            self.change(Change::Put(Record::Hold(Arc::clone(slot))));
         }
     }
 
@@ -138,14 +143,14 @@ fn slots_wait_for_room_and_move_with_nodes() {
     world.work();
     assert_eq!(world.slots(), [(2, None)]);
     // Its node is closed: it waits, and moves once there is room.
-    world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(2) }));
+    world.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(2) })));
     assert_eq!(world.work(), ["node-lost"]);
     assert_eq!(world.slots(), []);
     world.statuses(1, &[0], Phase::Succeeded);
     world.work();
     assert_eq!(world.slots(), [(1, None)]);
     // The node has come to have too little.
-    world.change(Change::NodeReport(report(1, 500, 1)));
+    world.change(Change::Put(Record::NodeReport(report(1, 500, 1))));
     assert_eq!(world.work(), ["no-room"]);
     assert_eq!(world.slots(), []);
 }
@@ -157,18 +162,18 @@ fn who_is_in_a_slot_stays_when_it_goes() {
     let own = world.unit(owner(1, 1, demand(300, 0)));
     let accepted = world.accept(&place(1, own, &[(0, 1)]));
     world.commit_slots(&accepted);
-    world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..node(1) }));
+    world.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node(1) })));
     assert_eq!(world.work(), ["node-lost"]);
     assert_eq!(world.slots(), [(1, Some(1))], "as long as it runs");
     world.reserve(ReservationSpec { slots: 0, ..reservation(0, demand(400, 0)) });
     assert_eq!((world.slots(), world.taken(1)), (vec![], 300));
-    world.change(Change::NodeSpec(node(1)));
+    world.change(Change::Put(Record::NodeSpec(node(1))));
     world.reserve(ReservationSpec { expires_ms: Some(50), ..reservation(1, demand(400, 0)) });
     assert_eq!((world.slots(), world.taken(1)), (vec![(1, None)], 700));
     world.binder.on_wall(50);
     assert_eq!((world.work(), world.taken(1)), (vec!["expired"], 300));
     world.reserve(reservation(1, demand(400, 0)));
-    world.change(Change::ReservationDeleted("kept".to_owned()));
+    world.change(Change::Gone(RecordKey::Reservation("kept".to_owned())));
     assert_eq!((world.work(), world.taken(1)), (vec!["changed"], 300));
 }
 
@@ -189,7 +194,7 @@ fn nobody_has_those_in_slots_leave() {
 #[test]
 fn a_slot_says_what_it_is_for() {
     let mut world = World::new(1);
-    world.change(Change::Reservation(Arc::new(reservation(1, demand(400, 500)))));
+    world.change(Change::Put(Record::Reservation(Arc::new(reservation(1, demand(400, 500))))));
     let judged = world.binder.revision();
     let work = world.binder.take_hold_work();
     let [HoldWork::Reserve { holds, .. }] = work.as_slice() else { panic!("{work:?}") };
@@ -212,9 +217,9 @@ fn slots_of_a_reservation_missing_in_a_list_are_dropped() {
     world.reserve(reservation(1, demand(400, 0)));
     let slot = Arc::clone(world.binder.cluster().holds()[0]);
     world.binder.reset();
-    world.change(Change::NodeSpec(node(1)));
-    world.change(Change::NodeReport(report(1, 1000, 1)));
-    world.change(Change::Hold(slot));
+    world.change(Change::Put(Record::NodeSpec(node(1))));
+    world.change(Change::Put(Record::NodeReport(report(1, 1000, 1))));
+    world.change(Change::Put(Record::Hold(slot)));
     assert_eq!(world.work(), ["changed"]);
     assert_eq!((world.slots(), world.taken(1)), (vec![], 0));
 }
@@ -222,7 +227,7 @@ fn slots_of_a_reservation_missing_in_a_list_are_dropped() {
 #[test]
 fn a_refused_transaction_holds_nothing() {
     let mut world = World::new(1);
-    world.change(Change::Reservation(Arc::new(reservation(1, demand(400, 0)))));
+    world.change(Change::Put(Record::Reservation(Arc::new(reservation(1, demand(400, 0))))));
     let work = world.binder.take_hold_work();
     let [HoldWork::Reserve { reservation, holds }] = work.as_slice() else { panic!("{work:?}") };
     assert_eq!((reservation.0.as_str(), world.taken(1)), ("kept", 400));

@@ -1,6 +1,6 @@
 //! Best-effort running units: what they get, and when they have to leave.
 
-use godel_domain::{allocation::DeviceSet, node::NodeUsage};
+use godel_domain::{allocation::DeviceSet, node::NodeUsage, records::Record};
 
 use super::*;
 
@@ -20,12 +20,12 @@ fn best_effort(id: u64, priority: i32, cpu: i64) -> UnitRecord {
 impl World {
     fn usage(&mut self, cpu: i64, as_of_ms: i64) {
         let reserved = Resources::new([(CPU, cpu)]).unwrap();
-        self.change(Change::NodeUsage(NodeUsage {
+        self.change(Change::Put(Record::NodeUsage(NodeUsage {
             id: NodeId(1),
             reserved,
             as_of_ms,
             ..NodeUsage::default()
-        }));
+        })));
     }
 
     /// Binds ordinals of a unit to node 1.
@@ -226,7 +226,7 @@ fn not_all_leave_in_one_go_and_the_rest_follows() {
     let mut world = World::new(2);
     world.binder.lead(Epoch(1), 60_000, 0);
     for (id, node, n) in [(1, 1, 4_096), (2, 2, 1)] {
-        world.change(Change::NodeReport(roomy(report(node, 5_000, 0))));
+        world.change(Change::Put(Record::NodeReport(roomy(report(node, 5_000, 0)))));
         let spec = unit(id, n, 1, demand(1, 0)).pool(Pool::BestEffort);
         let revision = world.unit(spec);
         let places: Vec<(u32, u32)> = (0..n).map(|ordinal| (ordinal, node)).collect();
@@ -234,7 +234,7 @@ fn not_all_leave_in_one_go_and_the_rest_follows() {
         world.commit(&accepted);
     }
     for node in [1, 2] {
-        world.change(Change::NodeReport(roomy(report(node, 0, 0))));
+        world.change(Change::Put(Record::NodeReport(roomy(report(node, 0, 0)))));
     }
     assert_eq!(world.squeezed(1), [(1, (0..4_096).collect(), BY_NODE.to_owned())]);
     assert!(world.binder.has_squeezes());

@@ -4,6 +4,7 @@ use godel_domain::{
     label_expression::parse,
     node::NodeUsage,
     node_load::{LoadAmounts, MaxLoad, NodeLoad},
+    records::Record,
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
 };
@@ -16,7 +17,7 @@ fn racks() -> World {
     for id in 1..=4 {
         let rack = if id <= 2 { "a" } else { "b" };
         let labels = [("rack".to_owned(), rack.to_owned())].into();
-        world.change(Change::NodeSpec(NodeSpec { labels, ..node(id) }));
+        world.change(Change::Put(Record::NodeSpec(NodeSpec { labels, ..node(id) })));
     }
     world
 }
@@ -86,7 +87,7 @@ fn what_running_units_say_is_checked_once_more() {
     let careful = world.unit(careful);
     let used = LoadAmounts { cpu: i64::MAX, ..LoadAmounts::default() };
     let load = Some(NodeLoad { p50: LoadAmounts::default(), p95: used });
-    world.change(Change::NodeUsage(NodeUsage { id: NodeId(1), load, ..NodeUsage::default() }));
+    world.change(Change::Put(Record::NodeUsage(NodeUsage { id: NodeId(1), load, ..NodeUsage::default() })));
     let accepted = world.accept(&place(7, careful, &[(0, 1), (1, 2)]));
     assert_eq!(short(&accepted.rejections), [(RejectionReason::LoadThreshold, vec![0])]);
 }
@@ -192,6 +193,6 @@ fn task_groups_are_bound_in_domains_of_their_own() {
     world.commit(&accepted);
     bound(&mut world, &in_group(2, &[(6, 2)]));
     // A node in no rack is of no domain.
-    world.change(Change::NodeSpec(node(5)));
+    world.change(Change::Put(Record::NodeSpec(node(5))));
     assert_eq!(world.refuse(&in_group(1, &[(3, 5)])), [(RejectionReason::UnitAffinity, vec![3])]);
 }

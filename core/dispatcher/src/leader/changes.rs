@@ -9,6 +9,7 @@ use godel_base::{
 use godel_domain::{
     change::Change,
     node_affinity::PreferredNodes,
+    records::{Record, RecordKey},
     running_units::{Compaction, RunChange, UnitTerms},
     submission::GroupChanges,
     txn::{RecordRef, TxnBuilder},
@@ -283,7 +284,7 @@ impl<O: DispatcherOutbox> Changes<O> {
         }
         for EnteredQueue { spec, revision } in beside.entered {
             txn.require(RecordRef::Queue(&spec.name), revision);
-            txn.push(&Change::Queue(spec));
+            txn.push(&Change::Put(Record::Queue(spec)));
         }
         if let Some(rows) = rows {
             txn.require(RecordRef::Rows(unit), rows);
@@ -319,9 +320,9 @@ impl<O: DispatcherOutbox> Changes<O> {
         out: &mut O,
     ) {
         let mut txn = out.begin();
-        txn.push(&Change::UnitDeleted(unit));
+        txn.push(&Change::Gone(RecordKey::Unit(unit)));
         if let Some(kept) = core.history_of(unit) {
-            txn.push(&Change::UnitHistory(Arc::new(kept)));
+            txn.push(&Change::Put(Record::UnitHistory(Arc::new(kept))));
         }
         txn.require(RecordRef::Unit(unit), revision);
         let UnitChange { namespace, name, expected_revision, kind, caller } = change;
@@ -429,10 +430,10 @@ fn put<O: DispatcherOutbox>(
     let mut txn = out.begin();
     let added = record.added_since(before).map(Arc::new).collect::<Vec<_>>();
     if added.is_empty() || record.own() != before.own() {
-        txn.push(&Change::Unit(Arc::clone(record)));
+        txn.push(&Change::Put(Record::Unit(Arc::clone(record))));
     }
     for group in added {
-        txn.push(&Change::TaskGroup(group));
+        txn.push(&Change::Put(Record::TaskGroup(group)));
     }
     txn.require(RecordRef::Unit(record.id), revision);
     txn

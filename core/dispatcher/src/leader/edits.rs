@@ -15,6 +15,7 @@ use godel_domain::{
     change::Change,
     queue_spec::{DEFAULT_QUEUE, QueueSpec},
     record_change::RecordChange,
+    records::{Record, RecordKey},
     txn::{Receipt, RecordRef, TxnBuilder},
     unit::UnitSpec,
 };
@@ -215,7 +216,7 @@ fn send<O: DispatcherOutbox>(
     let (mut txn, mut n_bytes) = (out.begin(), 0);
     for write in writes {
         let change = change(write, out);
-        if let Change::Queue(spec) = &change {
+        if let Change::Put(Record::Queue(spec)) = &change {
             edited.uid.clone_from(&spec.uid);
         }
         n_bytes += txn.push(&change);
@@ -245,17 +246,18 @@ fn send<O: DispatcherOutbox>(
 /// What a planned write changes; a queue that is new gets its uid.
 fn change<O: DispatcherOutbox>(write: Write, out: &mut O) -> Change {
     match write {
-        Write::Queue(spec) if spec.uid.is_empty() => {
-            Change::Queue(Arc::new(QueueSpec { uid: out.new_uid(), ..Arc::unwrap_or_clone(spec) }))
-        }
-        Write::Queue(spec) => Change::Queue(spec),
-        Write::Class(class) => Change::PriorityClass(class),
-        Write::Budget(spec) => Change::Budget(spec),
-        Write::Reservation(spec) => Change::Reservation(spec),
-        Write::Gone(RecordName::Queue(path)) => Change::QueueDeleted(path),
-        Write::Gone(RecordName::Class(name)) => Change::PriorityClassDeleted(name),
-        Write::Gone(RecordName::Budget(name)) => Change::BudgetDeleted(name),
-        Write::Gone(RecordName::Reservation(name)) => Change::ReservationDeleted(name),
+        Write::Queue(spec) if spec.uid.is_empty() => Change::Put(Record::Queue(Arc::new(QueueSpec {
+            uid: out.new_uid(),
+            ..Arc::unwrap_or_clone(spec)
+        }))),
+        Write::Queue(spec) => Change::Put(Record::Queue(spec)),
+        Write::Class(class) => Change::Put(Record::PriorityClass(class)),
+        Write::Budget(spec) => Change::Put(Record::Budget(spec)),
+        Write::Reservation(spec) => Change::Put(Record::Reservation(spec)),
+        Write::Gone(RecordName::Queue(path)) => Change::Gone(RecordKey::Queue(path)),
+        Write::Gone(RecordName::Class(name)) => Change::Gone(RecordKey::PriorityClass(name)),
+        Write::Gone(RecordName::Budget(name)) => Change::Gone(RecordKey::Budget(name)),
+        Write::Gone(RecordName::Reservation(name)) => Change::Gone(RecordKey::Reservation(name)),
     }
 }
 

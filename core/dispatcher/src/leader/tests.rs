@@ -5,6 +5,7 @@ use std::sync::Arc;
 use godel_domain::{
     queue_spec::QueueSpec,
     record_change::RecordChange,
+    records::Record,
     running_units::Bind,
     submission::{GroupChanges, GroupSubmission, Submission},
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
@@ -78,7 +79,7 @@ impl DispatcherOutbox for Sent {
         }
         let mut txn = Txn::default();
         for unit in &batch.units {
-            txn.push(&Change::Unit(Arc::clone(&unit.record)));
+            txn.push(&Change::Put(Record::Unit(Arc::clone(&unit.record))));
         }
         self.txns.push_back((txn, TxnTicket::Units(batch)));
         Ok(())
@@ -331,7 +332,7 @@ fn a_change_of_queues_is_answered_once_the_watch_shows_it() {
     rig.edit(1, vec![put("q")]);
     rig.step();
     let changes = rig.commit();
-    assert!(matches!(&changes[..], [Change::Queue(spec)] if spec.uid == "new"));
+    assert!(matches!(&changes[..], [Change::Put(Record::Queue(spec))] if spec.uid == "new"));
     rig.step();
     assert!(rig.sent.edited.is_empty());
     rig.show(changes);
@@ -383,7 +384,9 @@ fn a_retry_and_a_deletion_of_a_unit_exclude_each_other() {
     rig.settle();
     rig.change(8, "a", UnitChangeKind::Delete);
     rig.change(9, "a", UnitChangeKind::Retry(RetryScope::Failed));
-    let kept = |changes: &[Change]| changes.iter().any(|change| matches!(change, Change::UnitHistory(_)));
+    let kept = |changes: &[Change]| {
+        changes.iter().any(|change| matches!(change, Change::Put(Record::UnitHistory(_))))
+    };
     assert!(rig.sent.txns.len() == 1 && kept(&rig.sent.txns[0].0.changes), "what is kept goes with it");
     rig.refuse(TxnRefusalReason::StoreFull);
     rig.settle();
@@ -425,8 +428,8 @@ fn an_added_group_is_written_alone_under_the_units_revision() {
     rig.change(7, "a", grow("b"));
     let kinds = |rig: &Rig| -> Vec<String> {
         let kind = |change: &Change| match change {
-            Change::Unit(record) => format!("unit of {}", record.own().spec.task_groups.len()),
-            Change::TaskGroup(group) => format!("group {} {:?}", group.idx, group.ordinals),
+            Change::Put(Record::Unit(record)) => format!("unit of {}", record.own().spec.task_groups.len()),
+            Change::Put(Record::TaskGroup(group)) => format!("group {} {:?}", group.idx, group.ordinals),
             other => panic!("{other:?}"),
         };
         rig.sent.txns[0].0.changes.iter().map(kind).collect()
@@ -530,7 +533,10 @@ fn a_running_unit_moves_with_its_terms_where_there_is_room() {
     assert_eq!(txn.required, ["Unit(UnitId(1)) 5", "Queue(\"b\") 3"], "not on its rows");
     let is_terms = |change: &Change| matches!(change, Change::Rows(UnitId(1), RunChange::Terms(terms)) if terms.others.queue.as_deref() == Some("b"));
     assert!(is_terms(&txn.changes[1]), "{:?}", txn.changes);
-    assert!(matches!(&txn.changes[2], Change::Queue(spec) if spec.name == "b"), "bindings are judged again");
+    assert!(
+        matches!(&txn.changes[2], Change::Put(Record::Queue(spec)) if spec.name == "b"),
+        "bindings are judged again"
+    );
     rig.settle();
     let used = |rig: &Rig, path: &str| {
         let quota = rig.leader.core().quota();

@@ -2,7 +2,8 @@
 
 use godel_domain::{
     change::Change,
-    unreadable::{Subject, Unreadable},
+    records::{Record, RecordKey},
+    unreadable::Unreadable,
 };
 
 use super::*;
@@ -16,8 +17,8 @@ fn rows_that_follow_unreadable_rows_are_not_applied() {
         rig.core.on_revision(revision);
         unit
     };
-    assert_eq!(apply(11, &Change::Unit(Arc::new(spec(1, 2)))), Some(UnitId(1)));
-    let rows = Unreadable::new(Subject::Rows(UnitId(1)), "field", "problem");
+    assert_eq!(apply(11, &Change::Put(Record::Unit(Arc::new(spec(1, 2))))), Some(UnitId(1)));
+    let rows = Unreadable::new(RecordKey::Rows(UnitId(1)), "field", "problem");
     apply(12, &Change::Unreadable(Box::new(rows)));
     let bind = Bind { ordinals: vec![0], incarnations: vec![0], nodes: vec![NodeId(1)], ..Bind::default() };
     apply(13, &Change::Rows(UnitId(1), RunChange::Bind(bind)));

@@ -4,8 +4,9 @@ use godel_domain::{
     change::Change,
     node::Drain,
     queue_spec::{PriorityClass, QueueSpec},
+    records::{Record, RecordKey},
     refusals::WaitReason,
-    unreadable::{Subject, Unreadable},
+    unreadable::Unreadable,
 };
 use godel_rules::drain::DrainBlock;
 
@@ -13,7 +14,7 @@ use super::*;
 use crate::queues::Unwelcome;
 
 impl Rig {
-    fn unreadable(&mut self, subject: Subject) {
+    fn unreadable(&mut self, subject: RecordKey) {
         self.unreadable_with(Unreadable::new(subject, "field", "problem"));
     }
 
@@ -50,12 +51,12 @@ fn in_queue(id: u64, queue: &str) -> UnitRecord {
 fn nothing_of_what_cannot_be_read_is_handed_out_and_the_rest_is() {
     let (name, description) = ("gold".to_owned(), String::new());
     let gold = PriorityClass { name, value: 0, preemptible: true, description };
-    let queue = Change::Queue(Arc::new(QueueSpec::new("prod")));
+    let queue = Change::Put(Record::Queue(Arc::new(QueueSpec::new("prod"))));
     let scope = godel_domain::pause::Scope::Queue("prod".to_owned());
     for (subject, thaw) in [
-        (Subject::Queue("prod".to_owned()), queue),
-        (Subject::PriorityClass("gold".to_owned()), Change::PriorityClass(gold)),
-        (Subject::Pause("queue/prod".to_owned()), Change::PauseDeleted(scope)),
+        (RecordKey::Queue("prod".to_owned()), queue),
+        (RecordKey::PriorityClass("gold".to_owned()), Change::Put(Record::PriorityClass(gold))),
+        (RecordKey::Pause("queue/prod".to_owned()), Change::Gone(RecordKey::Pause(scope.to_string()))),
     ] {
         let mut rig = Rig::new();
         rig.attach("a", 1, 1, &[], 100);
@@ -89,12 +90,12 @@ fn an_unreadable_unit_keeps_its_name_and_says_nothing_else() {
     rig.put(spec(1, 2).cancelled(true));
     rig.status(2, &[0, 1], RowPhase::Succeeded);
     for unit in [1, 2] {
-        rig.unreadable(Subject::Unit(UnitId(unit)));
+        rig.unreadable(RecordKey::Unit(UnitId(unit)));
     }
     rig.now = rig.now.plus(1_000_000_000);
     let seen = rig.step();
     assert!(seen.iter().all(|action| action.starts_with("revoke")), "{seen:?}");
-    rig.thaws(Change::Unit(Arc::new(spec(1, 2))));
+    rig.thaws(Change::Put(Record::Unit(Arc::new(spec(1, 2)))));
     rig.put(spec(1, 2).cancelled(true));
     assert!(rig.step().contains(&"evict 1 Cancelled [0]".to_owned()));
 }
@@ -103,9 +104,12 @@ fn an_unreadable_unit_keeps_its_name_and_says_nothing_else() {
 fn the_name_of_a_unit_that_was_never_read_is_taken() {
     let mut rig = Rig::new();
     let name = Some(("default".to_owned(), "web".to_owned()));
-    rig.unreadable_with(Unreadable { name, ..Unreadable::new(Subject::Unit(UnitId(9)), "field", "problem") });
+    rig.unreadable_with(Unreadable {
+        name,
+        ..Unreadable::new(RecordKey::Unit(UnitId(9)), "field", "problem")
+    });
     assert_eq!(rig.core.reserve("default", "web", &uid(5)), NameClaim::NameTaken(UnitId(9)));
-    rig.thaws(Change::UnitDeleted(UnitId(9)));
+    rig.thaws(Change::Gone(RecordKey::Unit(UnitId(9))));
     assert!(matches!(rig.core.reserve("default", "web", &uid(5)), NameClaim::New(_)));
 }
 
@@ -116,24 +120,26 @@ fn a_node_whose_report_cannot_be_read_is_not_lost() {
     rig.submit([1]);
     rig.bind_on(1, &[(0, 7), (1, 8)]);
     rig.ready([7], false);
-    rig.unreadable(Subject::NodeReport(NodeId(7)));
+    rig.unreadable(RecordKey::NodeReport(NodeId(7)));
     assert_eq!(rig.run_for(600_000), [""; 0]);
     // Listed anew, it is still there, though nobody knows what it is.
     rig.core.on_reset();
     list_node(&mut rig.core, rig.now);
     rig.ready((2..=20).filter(|node| *node != 7), true);
     rig.core.on_unit(Arc::new(spec(1, 2)), Revision(11), (Revision(11), 5), rig.now);
-    rig.unreadable(Subject::NodeReport(NodeId(7)));
+    rig.unreadable(RecordKey::NodeReport(NodeId(7)));
     rig.core.on_synced(Revision(rig.revision), rig.now);
     assert_eq!(rig.run_for(600_000), [""; 0]);
-    rig.thaws(Change::UnreadableGone(Subject::NodeReport(NodeId(7))));
+    rig.thaws(Change::Gone(RecordKey::NodeReport(NodeId(7))));
     rig.ready([7], false);
     assert_eq!(rig.run_for(60_300), ["evict 1 NodeLost [0]"]);
 }
 
 #[test]
 fn unreadable_budgets_and_units_stop_drains_before_the_deadline() {
-    for subject in [Subject::Budget("web".to_owned()), Subject::Unit(UnitId(99)), Subject::Unit(UnitId(1))] {
+    for subject in
+        [RecordKey::Budget("web".to_owned()), RecordKey::Unit(UnitId(99)), RecordKey::Unit(UnitId(1))]
+    {
         let mut rig = Rig::new();
         rig.ready(1..=9, true);
         rig.submit([1]);
@@ -149,10 +155,10 @@ fn unreadable_budgets_and_units_stop_drains_before_the_deadline() {
         assert_eq!(rig.core.drain_view(NodeId(7), 9).blocked, [(UnitId(1), DrainBlock::Unreadable)]);
         rig.core.set_wall(1_000);
         rig.core.on_node_spec(&drain(Some(500)), rig.now);
-        let leaves = if subject == Subject::Unit(UnitId(1)) { 0 } else { 1 };
+        let leaves = if subject == RecordKey::Unit(UnitId(1)) { 0 } else { 1 };
         assert_eq!(rig.run_for(300).len(), leaves, "{subject}");
         // Whether it is to be left nobody knows.
-        rig.unreadable(Subject::NodeSpec(NodeId(7)));
+        rig.unreadable(RecordKey::NodeSpec(NodeId(7)));
         assert_eq!(rig.run_for(60_000), [""; 0], "{subject}");
     }
 }
@@ -165,7 +171,7 @@ fn a_change_without_a_key_stops_everything_at_no_cost() {
     assert_eq!(rig.step().len(), 2);
     rig.bind(1, &[0, 1]);
     rig.put(spec(1, 2).cancelled(true));
-    rig.unreadable(Subject::Unknown);
+    rig.unreadable(RecordKey::Unknown);
     rig.submit([3]);
     let seen = rig.run_for(30_000);
     assert_eq!(seen, ["revoke 2 from 1"]);

@@ -1,6 +1,7 @@
 //! The mode follows the load, unless it was set by hand; who owns which node follows the strategy.
 
 use godel_domain::change::Change;
+use godel_domain::records::Record;
 use godel_rules::partition;
 
 use super::*;
@@ -149,7 +150,7 @@ fn a_node_that_joins_many_costs_one_small_record() {
         let step = rig.core.step(rig.now);
         let [Action::WritePartition(split)] = step.as_slice() else { panic!("{step:?}") };
         let changes = commit(&mut rig, split.clone());
-        let [Change::PartitionBlock(block)] = changes.as_slice() else { panic!("{changes:?}") };
+        let [Change::Put(Record::PartitionBlock(block))] = changes.as_slice() else { panic!("{changes:?}") };
         assert_eq!((block.number, block.slots.len()), (20_001 / 64, 34));
         assert!(!rig.core.is_partition_writing());
     }

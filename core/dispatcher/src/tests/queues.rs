@@ -6,6 +6,7 @@ use godel_domain::{
     hold::{Hold, MovementTarget},
     queue_spec::{PriorityClass, QueuePolicy, QueueSpec},
     record_change::{Ground, RecordChange},
+    records::{Record, RecordKey},
     running_units::{End, PreemptionTerms},
     unit::TaskGroup,
 };
@@ -456,7 +457,11 @@ impl Rig {
         let movement = Some(MovementTarget { movement: Arc::from("m"), from });
         let (id, ordinals, incarnations) = (HoldId(7), vec![1], vec![1]);
         let hold = Hold { id, unit: UnitId(1), ordinals, incarnations, movement, ..Hold::default() };
-        let change = if is_there { Change::Hold(Arc::new(hold)) } else { Change::HoldDeleted(id) };
+        let change = if is_there {
+            Change::Put(Record::Hold(Arc::new(hold)))
+        } else {
+            Change::Gone(RecordKey::Hold(id))
+        };
         let revision = self.next();
         self.core.on_change(&change, revision, (revision, 5), self.now);
     }

@@ -5,6 +5,7 @@ use godel_domain::{
     change::Change,
     hold::{Hold, MovementTarget},
     queue_spec::QueueSpec,
+    records::Record,
     unit_report::RoomReport,
 };
 use godel_testkit::group;
@@ -183,7 +184,7 @@ fn comes_back(is_moved: bool) -> Rig {
         let hold =
             Hold { id: HoldId(7), unit: UnitId(2), ordinals, incarnations, movement, ..Hold::default() };
         let revision = rig.next();
-        rig.core.on_change(&Change::Hold(Arc::new(hold)), revision, (revision, 5), rig.now);
+        rig.core.on_change(&Change::Put(Record::Hold(Arc::new(hold))), revision, (revision, 5), rig.now);
     }
     let evict = Evict {
         ordinals: vec![1],

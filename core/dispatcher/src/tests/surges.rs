@@ -4,6 +4,7 @@ use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     change::Change,
     hold::{Hold, MovementTarget},
+    records::{Record, RecordKey},
     unit::WorkloadClass,
 };
 
@@ -16,7 +17,7 @@ impl Rig {
     fn service(&mut self) {
         self.core.set_wall(WALL_MS);
         let record = spec(1, 2).class(WorkloadClass::Service).max_surge(1);
-        self.change(Change::Unit(Arc::new(record)));
+        self.change(Change::Put(Record::Unit(Arc::new(record))));
         self.bind(1, &[0, 1]);
         self.status(1, &[0, 1], RowPhase::Running);
     }
@@ -45,7 +46,7 @@ impl Rig {
             expires_ms: WALL_MS + 1_000,
             ..Hold::default()
         };
-        self.change(Change::Hold(Arc::new(hold)));
+        self.change(Change::Put(Record::Hold(Arc::new(hold))));
     }
 
     /// Writes what the dispatcher makes of replacements. Returns the ordinals wanted from then on, and whether the write rests on
@@ -61,7 +62,7 @@ impl Rig {
         assert_eq!(revision, view.spec_revision);
         assert!(rows.is_none_or(|rows| rows == view.rows_revision));
         let wanted = record.iter_ordinals().collect();
-        self.change(Change::Unit(record));
+        self.change(Change::Put(Record::Unit(record)));
         Some((wanted, rows.is_some()))
     }
 
@@ -88,7 +89,7 @@ fn the_old_one_is_told_to_leave_once_the_new_one_runs() {
     assert_eq!((view.counts.replicas, view.counts.pending), (3, 1), "it is handed out as any other");
     let bind = Bind { ordinals: vec![2], nodes: vec![NodeId(1)], ..Bind::default() };
     rig.show_rows(RunChange::Bind(bind));
-    rig.change(Change::HoldDeleted(HoldId(7)));
+    rig.change(Change::Gone(RecordKey::Hold(HoldId(7))));
     assert_eq!((rig.surge(), rig.evictions()), (None, Vec::new()));
     let status = Statuses { ordinals: vec![2], phases: vec![RowPhase::Running], ..Statuses::default() };
     rig.show_rows(RunChange::Statuses(status));
@@ -104,7 +105,7 @@ fn what_finds_no_place_is_given_up() {
     rig.service();
     rig.hold();
     assert_eq!(rig.surge(), Some((vec![0, 1, 2], false)));
-    rig.change(Change::HoldDeleted(HoldId(7)));
+    rig.change(Change::Gone(RecordKey::Hold(HoldId(7))));
     assert_eq!(rig.surge(), Some((vec![0, 1], true)));
     assert_eq!((rig.surge(), rig.evictions()), (None, Vec::new()));
     assert_eq!(rig.counted(), (1, 1));
@@ -137,7 +138,7 @@ fn a_refused_write_is_asked_for_again() {
     rig.core.on_reset();
     list_node(&mut rig.core, rig.now);
     let record = spec(1, 2).class(WorkloadClass::Service).max_surge(1);
-    rig.change(Change::Unit(Arc::new(record)));
+    rig.change(Change::Put(Record::Unit(Arc::new(record))));
     let revision = rig.next();
     rig.core.on_synced(revision, rig.now);
     assert_eq!(asks(&mut rig, retry_ms), 0);
@@ -150,11 +151,11 @@ fn an_assignment_says_up_to_where_its_scheduler_must_have_read_of_moves() {
         rig.core.set_wall(WALL_MS);
         let names: Vec<String> = (0..n_schedulers).map(|idx| format!("s{idx}")).collect();
         for (session, name) in (1..).zip(&names) {
-            rig.change(Change::Lease(lease(name, session, "p")));
+            rig.change(Change::Put(Record::Lease(lease(name, session, "p"))));
             rig.attach(name, session, session, &[], 100);
         }
-        rig.change(Change::Unit(Arc::new(spec(1, 2))));
-        rig.change(Change::Unit(Arc::new(spec(2, 2))));
+        rig.change(Change::Put(Record::Unit(Arc::new(spec(1, 2)))));
+        rig.change(Change::Put(Record::Unit(Arc::new(spec(2, 2)))));
         let assigned = |rig: &mut Rig| -> Vec<(u64, Revision)> {
             let actions = rig.core.step(rig.now);
             let of = |action: Action| match action {
@@ -173,7 +174,7 @@ fn an_assignment_says_up_to_where_its_scheduler_must_have_read_of_moves() {
         let (ordinals, incarnations) = (vec![1], vec![1]);
         let hold =
             Hold { id: HoldId(7), unit: UnitId(1), ordinals, incarnations, movement, ..Hold::default() };
-        rig.change(Change::Hold(Arc::new(hold)));
+        rig.change(Change::Put(Record::Hold(Arc::new(hold))));
         let held = Revision(rig.revision);
         let evict = Evict {
             ordinals: vec![1],

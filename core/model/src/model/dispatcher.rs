@@ -18,6 +18,7 @@ use godel_core_dispatcher::{
 use godel_domain::{
     change::Change,
     pause::Scope,
+    records::Record,
     refusals::WaitReason,
     running_units::EvictionReason,
     txn::TxnBuilder,
@@ -438,7 +439,7 @@ impl DispatcherOutbox for DispatcherCallers {
     fn submit_units(&mut self, batch: UnitBatch<Self>) -> Result<(), (UnitBatch<Self>, NotSent)> {
         let mut txn = self.begin();
         for unit in &batch.units {
-            txn.push(&Change::Unit(Arc::clone(&unit.record)));
+            txn.push(&Change::Put(Record::Unit(Arc::clone(&unit.record))));
         }
         self.add(txn, TxnTicket::Units(batch));
         Ok(())

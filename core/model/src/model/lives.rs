@@ -8,6 +8,7 @@ use godel_domain::{
     hold::Hold,
     lifecycle,
     node::NodeReport,
+    records::Record,
     running_units::{EvictionReason, RunChange},
 };
 
@@ -67,7 +68,7 @@ impl Model {
         }
         let lease = self.store.grant(&name, "somebody");
         let epoch = lease.epoch;
-        self.write(vec![Change::Lease(lease)]);
+        self.write(vec![Change::Put(Record::Lease(lease))]);
         let since = self.store.revision();
         match part {
             Part::Dispatcher => self.dispatcher.lead(epoch, since),
@@ -79,7 +80,7 @@ impl Model {
     pub(super) fn expire(&mut self, part: Part) {
         let expired = self.store.expired(&self.lease(part));
         if let Some(lease) = expired.filter(|_| !self.leads(part)) {
-            self.write(vec![Change::Lease(lease)]);
+            self.write(vec![Change::Put(Record::Lease(lease))]);
         }
     }
 
@@ -190,7 +191,7 @@ impl Model {
         let report = self.store.world.nodes.get(&node).and_then(|node| node.report.as_ref());
         if let Some(report) = report.filter(|report| report.value.ready != ready) {
             let report = NodeReport { ready, ..report.value.clone() };
-            self.write(vec![Change::NodeReport(report)]);
+            self.write(vec![Change::Put(Record::NodeReport(report))]);
         }
     }
 }
@@ -285,9 +286,9 @@ fn mark(change: &Change, store: &Store, reach: &mut MarkCounts) {
             | EvictionReason::Failure
             | EvictionReason::Tainted => {}
         },
-        Change::Hold(hold) if hold.at_maximum => reach.mark(Mark::Relief),
-        Change::Hold(hold) if hold.movement.is_some() => mark_move(hold, store, reach),
-        Change::Partition(partition) if partition.mode == PartitionMode::Strict => {
+        Change::Put(Record::Hold(hold)) if hold.at_maximum => reach.mark(Mark::Relief),
+        Change::Put(Record::Hold(hold)) if hold.movement.is_some() => mark_move(hold, store, reach),
+        Change::Put(Record::Partition(partition)) if partition.mode == PartitionMode::Strict => {
             reach.mark(Mark::Strict);
         }
         _ => {}

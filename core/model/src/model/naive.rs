@@ -8,6 +8,7 @@ use godel_domain::{
     change::Change,
     demand::{Demand, Pool},
     hold::Hold,
+    records::Record,
     running_units::{Phase, RunChange},
     unit::WorkloadClass,
 };
@@ -30,7 +31,8 @@ pub(super) struct Naive {
 impl Naive {
     /// What these operations may change is counted before.
     pub(super) fn before(&mut self, store: &Store, ops: &[Change]) {
-        let takes = |op: &Change| matches!(op, Change::Rows(_, RunChange::Bind(_)) | Change::Hold(_));
+        let takes =
+            |op: &Change| matches!(op, Change::Rows(_, RunChange::Bind(_)) | Change::Put(Record::Hold(_)));
         if ops.iter().any(takes) {
             self.used = net(store);
         }
@@ -58,7 +60,7 @@ impl Naive {
                         }
                     }
                 }
-                Change::Hold(hold) if hold.counts_in_queue() => {
+                Change::Put(Record::Hold(hold)) if hold.counts_in_queue() => {
                     bound.entry(hold.unit).or_default();
                 }
                 _ => {}

@@ -16,6 +16,7 @@ use godel_domain::{
     pause::Scope,
     queue_spec::QueueSpec,
     record_change::RecordChange,
+    records::{Record, RecordKey},
     requested_move::RequestedMove,
     unit::UnitSpec,
 };
@@ -390,15 +391,18 @@ impl Model {
         let (spec, report) = (spec.value.clone(), report.value.clone());
         match step.kind {
             StepKind::Cordon if numbers.chance(50) => {
-                self.write(vec![Change::NodeSpec(NodeSpec { cordoned: true, ..spec })]);
+                self.write(vec![Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..spec }))]);
             }
             StepKind::Cordon => {
-                self.write(vec![Change::NodeSpec(NodeSpec { taints: vec![units::taint()], ..spec })]);
+                self.write(vec![Change::Put(Record::NodeSpec(NodeSpec {
+                    taints: vec![units::taint()],
+                    ..spec
+                }))]);
             }
             StepKind::Drain => {
                 let deadline_ms = numbers.chance(60).then(|| self.net.wall_ms() + 300);
                 let drain = Drain { since_ms: self.net.wall_ms(), deadline_ms, running_units: 0 };
-                self.write(vec![Change::NodeSpec(NodeSpec { drain: Some(drain), ..spec })]);
+                self.write(vec![Change::Put(Record::NodeSpec(NodeSpec { drain: Some(drain), ..spec }))]);
             }
             StepKind::Open => {
                 let changed = |node: &NodeId| {
@@ -406,14 +410,14 @@ impl Model {
                     spec.is_some_and(|spec| spec.value != units::node(node.0))
                 };
                 if let Some(node) = nodes.iter().find(|node| changed(node)) {
-                    self.write(vec![Change::NodeSpec(units::node(node.0))]);
+                    self.write(vec![Change::Put(Record::NodeSpec(units::node(node.0)))]);
                 }
             }
             StepKind::Shrink => self.shrink(report, numbers),
             StepKind::Usage => self.use_node(node, numbers),
             StepKind::Leave => {
                 if nodes.len() > 2 {
-                    self.write(vec![Change::NodeDeleted(node)]);
+                    self.write(vec![Change::Gone(RecordKey::NodeSpec(node))]);
                     if !self.store.world.nodes.contains_key(&node) {
                         self.agents.disconnect(node);
                     }
@@ -436,7 +440,7 @@ impl Model {
         let id = self.n_nodes;
         let report = units::report(id, numbers);
         let spec = units::node(id);
-        self.write(vec![Change::NodeSpec(spec), Change::NodeReport(report)]);
+        self.write(vec![Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))]);
         self.agents.join(NodeId(id));
     }
 
@@ -458,7 +462,7 @@ impl Model {
         if kept < report.devices.len() {
             self.net.reach.mark(Mark::FewerDevices);
         }
-        self.write(vec![Change::NodeReport(NodeReport { capacity, devices, ..report })]);
+        self.write(vec![Change::Put(Record::NodeReport(NodeReport { capacity, devices, ..report }))]);
     }
 
     /// What guaranteed running units of a node use swings.
@@ -483,7 +487,13 @@ impl Model {
             ZoneLoad { zone, load: NodeLoad { p50: amounts, p95: amounts } }
         });
         let zone_loads = zone_loads.collect();
-        self.write(vec![Change::NodeUsage(NodeUsage { id: node, reserved, as_of_ms, load, zone_loads })]);
+        self.write(vec![Change::Put(Record::NodeUsage(NodeUsage {
+            id: node,
+            reserved,
+            as_of_ms,
+            load,
+            zone_loads,
+        }))]);
     }
 
     fn fault(&mut self, step: ModelStep, numbers: &mut Numbers) {
@@ -525,7 +535,7 @@ impl Model {
             limit: Limit::MaxUnavailable(Amount::Percent(percent)),
             ..BudgetSpec::default()
         };
-        self.write(vec![Change::Budget(Arc::new(spec))]);
+        self.write(vec![Change::Put(Record::Budget(Arc::new(spec)))]);
     }
 
     /// The records that are there at the beginning.
@@ -534,7 +544,7 @@ impl Model {
             self.join(numbers);
         }
         let class = units::class(numbers);
-        self.write(vec![Change::PriorityClass(class)]);
+        self.write(vec![Change::Put(Record::PriorityClass(class))]);
         for _ in 0..n_queues {
             let path = numbers.pick(&["a.x", "b", "a", "default"]);
             let queue = units::queue(path, numbers);
@@ -542,12 +552,14 @@ impl Model {
             if queue.min.iter().all(|(name, min)| queue.max.get(name).is_none_or(|max| min <= max))
                 && (path != "a" && path != "a.x")
             {
-                self.write(vec![Change::Queue(Arc::clone(&queue))]);
+                self.write(vec![Change::Put(Record::Queue(Arc::clone(&queue)))]);
             }
         }
         for path in ["a", "a.x", "a.y", "b"] {
             if !self.store.world.queues.contains_key(path) {
-                self.write(vec![Change::Queue(Arc::new(godel_domain::queue_spec::QueueSpec::new(path)))]);
+                self.write(vec![Change::Put(Record::Queue(Arc::new(
+                    godel_domain::queue_spec::QueueSpec::new(path),
+                )))]);
             }
         }
     }

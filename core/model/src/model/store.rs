@@ -13,6 +13,8 @@ use godel_base::ids::{Epoch, NodeId, Revision, UnitId};
 use godel_domain::{
     change::{Change, Lease},
     demand::Pool,
+    node::NodeAllocatable,
+    records::{Record, RecordKey},
     running_units::{PhaseChange, RunChange, RunningUnits},
     task_group_record::UnitJoin,
     txn::{Receipt, RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},
@@ -181,7 +183,7 @@ impl Store {
                 rows.apply(change, revision, time_ms, |_, before, after| {
                     changes.extend(PhaseChange::between(before.progress(), after.progress()));
                 });
-            } else if let Change::Hold(hold) = op {
+            } else if let Change::Put(Record::Hold(hold)) = op {
                 self.check_nodes(&[hold.node], hold.pool, as_of).map_err(|at| op_refusal(idx, at))?;
             } else if !self.may(op) {
                 return Err(op_refusal(idx, Revision(0)));
@@ -191,10 +193,10 @@ impl Store {
         self.changes.extend(changes);
         for op in &ops {
             match op {
-                Change::UnitDeleted(unit) => {
+                Change::Gone(RecordKey::Unit(unit)) => {
                     self.rows.remove(unit);
                 }
-                Change::Unit(record) => self.last_unit = self.last_unit.max(record.id),
+                Change::Put(Record::Unit(record)) => self.last_unit = self.last_unit.max(record.id),
                 _ => {}
             }
         }
@@ -203,7 +205,7 @@ impl Store {
         self.world.apply(&commit, |_, _| {});
         let changes = self.join.join(commit.changes.clone());
         for change in &changes {
-            if let Change::Unit(record) = change {
+            if let Change::Put(Record::Unit(record)) = change {
                 assert_eq!(
                     Some(record),
                     self.record(record.id),
@@ -262,13 +264,15 @@ impl Store {
         let world = &self.world;
         let is_live = |unit: &UnitId| self.rows.get(unit).is_some_and(|rows| rows.live().next().is_some());
         match op {
-            Change::Unit(record) => record.id > self.last_unit || self.record(record.id).is_some(),
-            Change::TaskGroup(group) => self.record(group.unit).is_some(),
-            Change::UnitDeleted(unit) => self.record(*unit).is_some() && !is_live(unit),
-            Change::HoldDeleted(id) => world.holds.contains_key(id),
-            Change::QueueDeleted(path) => world.queues.contains_key(path),
-            Change::ReservationDeleted(name) => world.reservations.contains_key(name),
-            Change::NodeDeleted(node) => {
+            Change::Put(Record::Unit(record)) => {
+                record.id > self.last_unit || self.record(record.id).is_some()
+            }
+            Change::Put(Record::TaskGroup(group)) => self.record(group.unit).is_some(),
+            Change::Gone(RecordKey::Unit(unit)) => self.record(*unit).is_some() && !is_live(unit),
+            Change::Gone(RecordKey::Hold(id)) => world.holds.contains_key(id),
+            Change::Gone(RecordKey::Queue(path)) => world.queues.contains_key(path),
+            Change::Gone(RecordKey::Reservation(name)) => world.reservations.contains_key(name),
+            Change::Gone(RecordKey::NodeSpec(node)) => {
                 let mut rows = self.rows.values().flat_map(RunningUnits::live);
                 let mut holds = world.holds.values();
                 world.nodes.contains_key(node)
@@ -309,51 +313,58 @@ impl Store {
         };
         for (id, node) in &world.nodes {
             if let Some(spec) = &node.spec {
-                add(spec.created, spec.revision, Change::NodeSpec(spec.value.clone()));
+                add(spec.created, spec.revision, Change::Put(Record::NodeSpec(spec.value.clone())));
             }
             if let Some(report) = &node.report {
-                add(report.created, report.revision, Change::NodeReport(report.value.clone()));
+                add(report.created, report.revision, Change::Put(Record::NodeReport(report.value.clone())));
             }
             if let Some(allocatable) = &node.allocatable {
                 add(
                     allocatable.created,
                     allocatable.revision,
-                    Change::NodeAllocatable(*id, allocatable.value.clone()),
+                    Change::Put(Record::NodeAllocatable(NodeAllocatable {
+                        id: *id,
+                        amounts: allocatable.value.clone(),
+                    })),
                 );
             }
             if let Some(usage) = &node.usage {
-                add(usage.created, usage.revision, Change::NodeUsage(usage.value.clone()));
+                add(usage.created, usage.revision, Change::Put(Record::NodeUsage(usage.value.clone())));
             }
         }
         for lease in world.leases.values() {
-            add(lease.created, lease.revision, Change::Lease(lease.value.clone()));
+            add(lease.created, lease.revision, Change::Put(Record::Lease(lease.value.clone())));
         }
         if let Some(partition) = &world.partition {
-            add(partition.created, partition.revision, Change::Partition(partition.value.clone()));
+            add(
+                partition.created,
+                partition.revision,
+                Change::Put(Record::Partition(partition.value.clone())),
+            );
         }
         for block in world.partition_blocks.values() {
-            add(block.created, block.revision, Change::PartitionBlock(block.value.clone()));
+            add(block.created, block.revision, Change::Put(Record::PartitionBlock(block.value.clone())));
         }
         for queue in world.queues.values() {
-            add(queue.created, queue.revision, Change::Queue(Arc::clone(&queue.value)));
+            add(queue.created, queue.revision, Change::Put(Record::Queue(Arc::clone(&queue.value))));
         }
         for class in world.priority_classes.values() {
-            add(class.created, class.revision, Change::PriorityClass(class.value.clone()));
+            add(class.created, class.revision, Change::Put(Record::PriorityClass(class.value.clone())));
         }
         for spec in world.reservations.values() {
-            add(spec.created, spec.revision, Change::Reservation(Arc::clone(&spec.value)));
+            add(spec.created, spec.revision, Change::Put(Record::Reservation(Arc::clone(&spec.value))));
         }
         for budget in world.budgets.values() {
-            add(budget.created, budget.revision, Change::Budget(Arc::clone(&budget.value)));
+            add(budget.created, budget.revision, Change::Put(Record::Budget(Arc::clone(&budget.value))));
         }
         for record in world.units.values().filter_map(|unit| unit.record.as_ref()) {
-            add(record.created, record.revision, Change::Unit(Arc::clone(&record.value)));
+            add(record.created, record.revision, Change::Put(Record::Unit(Arc::clone(&record.value))));
         }
         for hold in world.holds.values() {
-            add(hold.created, hold.revision, Change::Hold(Arc::clone(&hold.value)));
+            add(hold.created, hold.revision, Change::Put(Record::Hold(Arc::clone(&hold.value))));
         }
         for pause in world.pauses.values() {
-            add(pause.created, pause.revision, Change::Pause(pause.value.clone()));
+            add(pause.created, pause.revision, Change::Put(Record::Pause(pause.value.clone())));
         }
         for (unit, rows) in &self.rows {
             let last = rows.rows.values().map(|row| row.revision).max().unwrap_or_default();

@@ -16,6 +16,7 @@ mod objectives;
 mod snapshot;
 mod work;
 
+use godel_domain::records::{Record, RecordKey};
 use std::collections::BTreeMap;
 
 use godel_base::ids::NodeId;
@@ -159,7 +160,7 @@ impl Week {
         let commits = &self.model.store.seen;
         for commit in &commits[self.n_read..] {
             for change in &commit.changes {
-                if let Change::Unit(record) = change {
+                if let Change::Put(Record::Unit(record)) = change {
                     self.work.note(record);
                 }
             }
@@ -176,7 +177,7 @@ impl Week {
         }
         let unit = self.work.unit(number);
         if let Some(budget) = unit.budget() {
-            self.model.write(vec![Change::Budget(budget)]);
+            self.model.write(vec![Change::Put(Record::Budget(budget))]);
         }
         self.model.dispatcher.submit(unit.spec(), &self.model.net);
         self.model.wake(Part::Dispatcher);
@@ -191,8 +192,12 @@ impl Week {
             self.n_ended += 1;
             let budget = self.work.unit(number).budget();
             let budget = budget.filter(|budget| self.model.store.world.budgets.contains_key(&budget.name));
-            self.model
-                .write(budget.map(|budget| Change::BudgetDeleted(budget.name.clone())).into_iter().collect());
+            self.model.write(
+                budget
+                    .map(|budget| Change::Gone(RecordKey::Budget(budget.name.clone())))
+                    .into_iter()
+                    .collect(),
+            );
             return;
         }
         self.model.dispatcher.wish(unit, Wish::Cancel, &mut self.model.net);

@@ -11,6 +11,7 @@ use godel_domain::{
     change::Change,
     hold::Hold,
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     running_units::{Bind, Evict, EvictionReason, Phase, PreemptionTerms, RunChange, Statuses},
     submission::GroupSubmission,
     unit::{UnitRecord, WorkloadClass},
@@ -47,7 +48,7 @@ impl Auditing {
         let queues = (0..N_TEAMS).flat_map(|team| [format!("team-{team}"), queue(team)]);
         let max: BTreeMap<String, i64> = [(CPU.to_owned(), i64::MAX / 2)].into();
         let spec = |path: String| QueueSpec { max: max.clone(), ..QueueSpec::new(&path) };
-        new.commit(queues.map(|path| Change::Queue(Arc::new(spec(path)))).collect());
+        new.commit(queues.map(|path| Change::Put(Record::Queue(Arc::new(spec(path))))).collect());
         new
     }
 
@@ -62,7 +63,7 @@ impl Auditing {
     fn submit(&mut self, id: u64, priority: i32, group: GroupSubmission) -> UnitRecord {
         let unit = unit(id, WorkloadClass::Service, REPLICAS, group);
         let spec = unit.priority(priority).queue(queue(id % N_TEAMS));
-        self.commit(vec![Change::Unit(Arc::new(spec.clone()))]);
+        self.commit(vec![Change::Put(Record::Unit(Arc::new(spec.clone())))]);
         spec
     }
 
@@ -118,12 +119,12 @@ impl Auditing {
             judged,
             ..Hold::default()
         };
-        let holds = ordinals.iter().map(|ordinal| Change::Hold(Arc::new(hold(*ordinal))));
+        let holds = ordinals.iter().map(|ordinal| Change::Put(Record::Hold(Arc::new(hold(*ordinal)))));
         let evict = Change::Rows(victim.id, RunChange::Evict(evict));
         self.commit([evict].into_iter().chain(holds).collect());
         self.report(victim.id, &ordinals, Phase::Stopped);
         let bind = self.bind(preemptor, node);
-        let ended = ordinals.iter().map(|ordinal| Change::HoldDeleted(id(*ordinal)));
+        let ended = ordinals.iter().map(|ordinal| Change::Gone(RecordKey::Hold(id(*ordinal))));
         self.commit(ended.chain([bind]).collect());
     }
 

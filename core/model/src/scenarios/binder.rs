@@ -7,6 +7,7 @@ use godel_core_binder::{Accepted, Binder, Verdict};
 use godel_domain::{
     change::Change,
     decision::{Claim, Decision, GroupPlacement},
+    records::Record,
     running_units::RunChange,
     unit::{UnitRecord, WorkloadClass},
 };
@@ -91,7 +92,7 @@ impl Binding {
 impl Work for Binding {
     fn run(&mut self) {
         for unit in std::mem::take(&mut self.units) {
-            self.watch(Change::Unit(unit));
+            self.watch(Change::Put(Record::Unit(unit)));
         }
         let decisions = std::mem::take(&mut self.decisions);
         for some in decisions.chunks(N_UNDER_WAY) {

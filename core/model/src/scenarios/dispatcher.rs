@@ -9,6 +9,7 @@ use godel_base::{
 use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, NameClaim, SessionId};
 use godel_domain::{
     change::{Change, Lease},
+    records::Record,
     running_units::{Bind, RunChange},
     submission::Submission,
     unit::{UnitRecord, UnitSpec, WorkloadClass},
@@ -45,8 +46,8 @@ impl Dispatching {
         core.on_reset();
         for change in equal_nodes(N_NODES) {
             match change {
-                Change::NodeSpec(spec) => core.on_node_spec(&spec, NOW),
-                Change::NodeReport(report) => core.on_node_report(&report, NOW),
+                Change::Put(Record::NodeSpec(spec)) => core.on_node_spec(&spec, NOW),
+                Change::Put(Record::NodeReport(report)) => core.on_node_report(&report, NOW),
                 _ => {}
             }
         }

@@ -13,6 +13,7 @@ use godel_domain::{
     change::Change,
     demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec, Taint, TaintEffect},
+    records::Record,
     running_units::{GroupDemand, Phase, RunningUnit, RunningUnits},
     submission::{DeviceSubmission, Given, GroupSubmission, Submission, TolerationSubmission},
     unit::{UnitRecord, WorkloadClass},
@@ -58,9 +59,9 @@ pub(super) fn equal_nodes(n_nodes: u32) -> Vec<Change> {
 /// The same in racks of so many.
 pub(super) fn racked_nodes(n_nodes: u32, of_rack: u32) -> Vec<Change> {
     let in_rack = |change: Change| match change {
-        Change::NodeSpec(mut spec) => {
+        Change::Put(Record::NodeSpec(mut spec)) => {
             spec.labels.insert(RACK.to_owned(), format!("r{}", (spec.id.0 - 1) / of_rack));
-            Change::NodeSpec(spec)
+            Change::Put(Record::NodeSpec(spec))
         }
         other => other,
     };
@@ -97,7 +98,7 @@ fn node(id: u32, shape: &NodeShape) -> [Change; 2] {
         ready: true,
         ..NodeReport::default()
     };
-    [Change::NodeSpec(spec), Change::NodeReport(report)]
+    [Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))]
 }
 
 fn amounts(cpu_milli: i64, memory_mib: i64) -> Resources {
@@ -108,7 +109,7 @@ fn amounts(cpu_milli: i64, memory_mib: i64) -> Resources {
 pub(super) fn fill(nodes: &[Change], free_pct: impl Fn(NodeId) -> i64) -> RunningUnits {
     let mut rows = RunningUnits::default();
     let reports = nodes.iter().filter_map(|change| match change {
-        Change::NodeReport(report) => Some(report),
+        Change::Put(Record::NodeReport(report)) => Some(report),
         _ => None,
     });
     for report in reports {

@@ -8,12 +8,13 @@ use godel_domain::{
     frozen::Frozen,
     hold::Hold,
     queue_spec::QueueSpec,
-    unreadable::{Subject, Unreadable},
+    records::{Record, RecordKey},
+    unreadable::Unreadable,
 };
 
 use crate::{QueueIdx, Quota};
 
-fn frozen_of(subjects: impl IntoIterator<Item = Subject>) -> Frozen {
+fn frozen_of(subjects: impl IntoIterator<Item = RecordKey>) -> Frozen {
     let mut frozen = Frozen::default();
     for subject in subjects {
         let bad = Change::Unreadable(Box::new(Unreadable::new(subject, "field", "problem")));
@@ -26,7 +27,7 @@ fn frozen_of(subjects: impl IntoIterator<Item = Subject>) -> Frozen {
 fn an_unreadable_hold_freezes_the_queues_under_the_same_maximum() {
     let unreadable = Unreadable {
         queue: Some("prod.search".to_owned()),
-        ..Unreadable::new(Subject::Hold(HoldId(1)), "pool", "9")
+        ..Unreadable::new(RecordKey::Hold(HoldId(1)), "pool", "9")
     };
     let mut frozen = Frozen::default();
     let _ = frozen.note(&Change::Unreadable(Box::new(unreadable)));
@@ -38,13 +39,13 @@ fn an_unreadable_hold_freezes_the_queues_under_the_same_maximum() {
     quota.put(Arc::new(QueueSpec { max, ..QueueSpec::new("prod") }));
     assert!(is(&quota, search) && is(&quota, ads), "they share the maximum of prod");
     assert!(!is(&quota, other));
-    let _ = frozen.note(&Change::Hold(Arc::new(Hold { id: HoldId(1), ..Hold::default() })));
+    let _ = frozen.note(&Change::Put(Record::Hold(Arc::new(Hold { id: HoldId(1), ..Hold::default() }))));
     assert!(quota.tree().frozen_by(&frozen, search, |_| None).is_none());
 }
 
 #[test]
 fn a_change_without_a_key_freezes_every_queue() {
-    let frozen = frozen_of([Subject::Unknown]);
+    let frozen = frozen_of([RecordKey::Unknown]);
     assert!(Quota::default().tree().frozen_by(&frozen, QueueIdx::DEFAULT, |_| None).is_some());
 }
 
@@ -52,12 +53,12 @@ fn a_change_without_a_key_freezes_every_queue() {
 fn a_queue_freezes_those_below_it_and_rows_freeze_their_queues() {
     let mut quota = Quota::default();
     let [prod, search, dev] = ["prod", "prod.search", "dev"].map(|path| quota.queue(path));
-    let of_queue = frozen_of([Subject::Queue("prod".to_owned())]);
+    let of_queue = frozen_of([RecordKey::Queue("prod".to_owned())]);
     let is =
         |frozen: &Frozen, quota: &Quota, queue| quota.tree().frozen_by(frozen, queue, |_| None).is_some();
     assert!(is(&of_queue, &quota, prod) && is(&of_queue, &quota, search) && !is(&of_queue, &quota, dev));
 
-    let of_rows = frozen_of([Subject::Rows(UnitId(1))]);
+    let of_rows = frozen_of([RecordKey::Rows(UnitId(1))]);
     assert!(!is(&of_rows, &quota, search));
     quota.put(Arc::new(QueueSpec { max_running_units: 2, ..QueueSpec::new("prod.search") }));
     assert!(is(&of_rows, &quota, search), "whose they are is not known: it may be this one");

@@ -1,5 +1,6 @@
 //! The records in which a split is kept: one for the mode and the schedulers, one for each block of nodes.
 
+use godel_domain::records::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_base::ids::{NodeId, Revision};
@@ -81,15 +82,21 @@ impl PartitionRecords {
         let before = Partition { slots: Vec::new(), generation: head.generation, ..self.whole.clone() };
         let mut changes = Vec::new();
         if self.revision == Revision(0) || self.lists_all || head != before {
-            changes.push(Change::Partition(Partition { generation: self.whole.generation + 1, ..head }));
+            changes.push(Change::Put(Record::Partition(Partition {
+                generation: self.whole.generation + 1,
+                ..head
+            })));
         }
         let is_split = new.mode != PartitionMode::Global;
         let wanted = if is_split { blocks(&new.slots) } else { BTreeMap::new() };
         let gone = self.blocks.keys().filter(|number| !wanted.contains_key(number));
-        changes
-            .extend(gone.map(|number| Change::PartitionBlock(Block { number: *number, slots: Vec::new() })));
+        changes.extend(
+            gone.map(|number| {
+                Change::Put(Record::PartitionBlock(Block { number: *number, slots: Vec::new() }))
+            }),
+        );
         let moved = wanted.into_values().filter(|block| self.blocks.get(&block.number) != Some(block));
-        changes.extend(moved.map(Change::PartitionBlock));
+        changes.extend(moved.map(|it| Change::Put(Record::PartitionBlock(it))));
         changes
     }
 }

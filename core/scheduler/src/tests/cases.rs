@@ -3,8 +3,10 @@
 use godel_domain::{
     allocation::DeviceSet,
     change::{Commit, NodeScope, PartitionMode},
+    node::NodeAllocatable,
     node::{Taint, TaintEffect},
     queue_spec::PriorityClass,
+    records::Record,
     running_units::{Requeue, Statuses},
     unit::OnBelowMin,
 };
@@ -79,20 +81,20 @@ fn a_decision_rests_on_the_last_change_of_nodes_or_rows_read() {
     let spec = unit(1, 1, 1, cpu(1000));
     assign(&mut scheduler, &spec);
     let commit = |revision, changes| Commit { revision: Revision(revision), time_ms: 0, changes };
-    scheduler.apply(&commit(7, vec![Change::NodeSpec(node_spec(1))]), Millis(0));
+    scheduler.apply(&commit(7, vec![Change::Put(Record::NodeSpec(node_spec(1)))]), Millis(0));
     // Neither is read by the binder: only its next bookmark would bring it there.
-    scheduler.apply(&commit(8, vec![Change::Partition(Partition::default())]), Millis(0));
+    scheduler.apply(&commit(8, vec![Change::Put(Record::Partition(Partition::default()))]), Millis(0));
     scheduler.apply(&commit(9, Vec::new()), Millis(0));
     assert_eq!(scheduler.step(Millis(0), 100).decisions[0].nodes_as_of, Revision(7));
     // A list shows what is newer than itself: what came between may not be known.
     scheduler.on_reset();
     scheduler.load(
-        &Change::NodeReport(node_report(1, resources(4000, 100), 0, "")),
+        &Change::Put(Record::NodeReport(node_report(1, resources(4000, 100), 0, ""))),
         Revision(30),
         0,
         Millis(0),
     );
-    scheduler.load(&Change::NodeSpec(node_spec(1)), Revision(7), 0, Millis(0));
+    scheduler.load(&Change::Put(Record::NodeSpec(node_spec(1))), Revision(7), 0, Millis(0));
     scheduler.on_listed(Revision(20));
     assign(&mut scheduler, &unit(2, 1, 1, cpu(1000)));
     assert_eq!(scheduler.step(Millis(0), 100).decisions[0].nodes_as_of, Revision(20));
@@ -148,7 +150,7 @@ fn what_was_bound_and_gone_before_a_list_takes_no_room_after_it() {
         answer(&mut scheduler, 0);
         scheduler.on_reset();
         let report = node_report(1, resources(4000, 100), 0, "A10");
-        scheduler.load(&Change::NodeReport(report), Revision(1), 0, Millis(1));
+        scheduler.load(&Change::Put(Record::NodeReport(report)), Revision(1), 0, Millis(1));
         answer(&mut scheduler, 1);
         assert_eq!(
             scheduler.picture.cluster.node_state(NodeId(1)).unwrap().0.get(CPU),
@@ -236,7 +238,8 @@ fn higher_priority_goes_first_and_then_the_earlier_one() {
 fn a_unit_without_a_priority_goes_by_its_class() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let (name, description) = ("gold".to_owned(), String::new());
-    let gold = Change::PriorityClass(PriorityClass { name, value: 7, preemptible: true, description });
+    let gold =
+        Change::Put(Record::PriorityClass(PriorityClass { name, value: 7, preemptible: true, description }));
     scheduler.load(&gold, Revision(1), 0, Millis(0));
     for (id, priority, class) in [(1, 5, ""), (2, 0, "gold"), (3, 0, "online"), (4, 0, "gone")] {
         let priority_class = class.to_owned();
@@ -307,17 +310,20 @@ fn every_kind_of_gain_wakes() {
     let gains: [Gain; 5] = [
         |scheduler| {
             let grown = node_report(1, resources(2000, 100), 0, "");
-            scheduler.load(&Change::NodeReport(grown), Revision(9), 0, Millis(1));
+            scheduler.load(&Change::Put(Record::NodeReport(grown)), Revision(9), 0, Millis(1));
         },
         |scheduler| {
-            let granted = Change::NodeAllocatable(NodeId(1), resources(2000, 100));
+            let granted = Change::Put(Record::NodeAllocatable(NodeAllocatable {
+                id: NodeId(1),
+                amounts: resources(2000, 100),
+            }));
             scheduler.load(&granted, Revision(9), 0, Millis(1));
         },
-        |scheduler| scheduler.load(&Change::NodeSpec(node_spec(2)), Revision(9), 0, Millis(1)),
-        |scheduler| scheduler.load(&Change::NodeSpec(node_spec(3)), Revision(9), 0, Millis(1)),
+        |scheduler| scheduler.load(&Change::Put(Record::NodeSpec(node_spec(2))), Revision(9), 0, Millis(1)),
+        |scheduler| scheduler.load(&Change::Put(Record::NodeSpec(node_spec(3))), Revision(9), 0, Millis(1)),
         |scheduler| {
             let ready = node_report(4, resources(2000, 100), 0, "");
-            scheduler.load(&Change::NodeReport(ready), Revision(9), 0, Millis(1));
+            scheduler.load(&Change::Put(Record::NodeReport(ready)), Revision(9), 0, Millis(1));
         },
     ];
     for gain in gains {
@@ -355,7 +361,7 @@ fn own_nodes_come_first_and_strict_gives_back() {
         let mut scheduler = scheduler(&[(1000, 0); 4]);
         let partition =
             Partition { mode, schedulers: schedulers.clone(), slots: slots.clone(), ..Partition::default() };
-        scheduler.load(&Change::Partition(partition), Revision(2), 0, Millis(0));
+        scheduler.load(&Change::Put(Record::Partition(partition)), Revision(2), 0, Millis(0));
         assign(&mut scheduler, &unit(1, 3, 1, cpu(1000)));
         let step = scheduler.step(Millis(0), 10);
         let nodes: Vec<u32> = step.decisions[0].groups[0].nodes.iter().map(|node| node.0).collect();
@@ -378,7 +384,7 @@ fn a_unit_that_fits_no_partition_is_tried_on_all_nodes() {
     let slots = (1..=4).map(|node| (NodeId(node), u32::from(node <= 2))).collect();
     let schedulers = vec!["a".to_owned(), "b".to_owned()];
     let partition = Partition { mode: PartitionMode::Strict, schedulers, slots, ..Partition::default() };
-    scheduler.load(&Change::Partition(partition), Revision(2), 0, Millis(0));
+    scheduler.load(&Change::Put(Record::Partition(partition)), Revision(2), 0, Millis(0));
     let gang = unit(1, 4, 4, cpu(1000));
     assign(&mut scheduler, &gang);
     let step = scheduler.step(Millis(0), 10);
@@ -489,7 +495,7 @@ fn groups_of_a_unit_are_placed_together() {
 fn a_known_node_that_gets_a_soft_taint_comes_behind_one_that_opens() {
     let mut scheduler = scheduler(&[(4000, 0), (4000, 0)]);
     let closed = NodeSpec { cordoned: true, ..node_spec(2) };
-    scheduler.load(&Change::NodeSpec(closed), Revision(2), 0, Millis(0));
+    scheduler.load(&Change::Put(Record::NodeSpec(closed)), Revision(2), 0, Millis(0));
     let node_of = |scheduler: &mut Scheduler, id: u64| {
         assign(scheduler, &unit(id, 1, 1, cpu(500)));
         let step = scheduler.step(Millis(0), 10);
@@ -497,11 +503,11 @@ fn a_known_node_that_gets_a_soft_taint_comes_behind_one_that_opens() {
         step.decisions[0].groups[0].nodes[0]
     };
     assert_eq!(node_of(&mut scheduler, 1), NodeId(1));
-    scheduler.load(&Change::NodeSpec(node_spec(2)), Revision(3), 0, Millis(0));
+    scheduler.load(&Change::Put(Record::NodeSpec(node_spec(2))), Revision(3), 0, Millis(0));
     let soft = |id: u32| {
         let effect = TaintEffect::PreferNoSchedule;
         let taints = vec![Taint { key: "k".to_owned(), value: String::new(), effect, added_ms: 0 }];
-        Change::NodeSpec(NodeSpec { taints, ..node_spec(id) })
+        Change::Put(Record::NodeSpec(NodeSpec { taints, ..node_spec(id) }))
     };
     scheduler.load(&soft(1), Revision(4), 0, Millis(0));
     assert_eq!(node_of(&mut scheduler, 2), NodeId(2), "its list of candidates has the first one alone");

@@ -1,6 +1,7 @@
 //! Daemons: one replica to a node, on the nodes without one.
 
 use super::*;
+use godel_domain::records::Record;
 
 /// Nodes 1 to `n` of 4 CPU; those of `full` have none free.
 fn scheduler(n: u32, full: &[u32]) -> Scheduler {
@@ -12,9 +13,9 @@ fn scheduler(n: u32, full: &[u32]) -> Scheduler {
 }
 
 fn join(scheduler: &mut Scheduler, id: u32, cpu: i64) {
-    scheduler.load(&Change::NodeSpec(node_spec(id)), Revision(1), 1, Millis(0));
+    scheduler.load(&Change::Put(Record::NodeSpec(node_spec(id))), Revision(1), 1, Millis(0));
     let report = node_report(id, resources(cpu, 1 << 30), 0, "");
-    scheduler.load(&Change::NodeReport(report), Revision(1), 1, Millis(0));
+    scheduler.load(&Change::Put(Record::NodeReport(report)), Revision(1), 1, Millis(0));
 }
 
 fn daemon(replicas: u32) -> UnitRecord {

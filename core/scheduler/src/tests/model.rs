@@ -3,6 +3,7 @@
 
 use godel_domain::{
     change::PartitionMode,
+    records::Record,
     running_units::{Phase, RunningUnits, Statuses},
 };
 use proptest::prelude::*;
@@ -111,8 +112,8 @@ impl World {
         let model = if n.is_multiple_of(2) { "A" } else { "B" };
         self.binder.revision += 1;
         self.binder.nodes.insert(NodeId(id), NaiveNode::new(cpu, 100, n_gpus, model));
-        self.tell(&Change::NodeReport(node_report(id, resources(cpu, 100), n_gpus, model)));
-        self.tell(&Change::NodeSpec(node_spec(id)));
+        self.tell(&Change::Put(Record::NodeReport(node_report(id, resources(cpu, 100), n_gpus, model))));
+        self.tell(&Change::Put(Record::NodeSpec(node_spec(id))));
     }
 
     fn apply(&mut self, op: &Op) {
@@ -131,7 +132,7 @@ impl World {
                 let Some(id) = self.binder.nodes.keys().nth(nth).copied() else { return };
                 self.binder.revision += 1;
                 self.binder.nodes.get_mut(&id).unwrap().cordoned = cordoned;
-                self.tell(&Change::NodeSpec(NodeSpec { cordoned, ..node_spec(id.0) }));
+                self.tell(&Change::Put(Record::NodeSpec(NodeSpec { cordoned, ..node_spec(id.0) })));
             }
             Op::Join(cpu, n_gpus) => self.join(cpu, n_gpus),
             Op::Revoke(nth) => {
@@ -293,8 +294,8 @@ proptest! {
         }
         for (id, node) in world.binder.nodes.clone() {
             let capacity = resources(node.capacity[0], node.capacity[1]);
-            world.tell(&Change::NodeReport(node_report(id.0, capacity, node.gpus.len(), &node.model)));
-            world.tell(&Change::NodeSpec(NodeSpec { cordoned: node.cordoned, ..node_spec(id.0) }));
+            world.tell(&Change::Put(Record::NodeReport(node_report(id.0, capacity, node.gpus.len(), &node.model))));
+            world.tell(&Change::Put(Record::NodeSpec(NodeSpec { cordoned: node.cordoned, ..node_spec(id.0) })));
         }
         for op in &after {
             world.apply(op);

@@ -7,6 +7,7 @@ use godel_domain::{
     change::{Commit, PartitionMode},
     hold::{Hold, MovementTarget},
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     running_units::{Evict, EvictionReason, Requeue, Statuses},
     unit_topology::{Segments, UnitTopology},
 };
@@ -25,9 +26,9 @@ fn with_nodes(cpus: [i64; 3]) -> Scheduler {
     let mut scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
     for (id, cpu) in (1..).zip(cpus) {
         let spec = node_spec(id);
-        scheduler.load(&Change::NodeSpec(spec), Revision(1), 0, Millis(0));
+        scheduler.load(&Change::Put(Record::NodeSpec(spec)), Revision(1), 0, Millis(0));
         let report = node_report(id, resources(cpu, 8), 0, "");
-        scheduler.load(&Change::NodeReport(report), Revision(1), 0, Millis(0));
+        scheduler.load(&Change::Put(Record::NodeReport(report)), Revision(1), 0, Millis(0));
     }
     scheduler
 }
@@ -78,7 +79,7 @@ fn moves(record: &UnitRecord, bound: &[u32], moved: u32) -> [Change; 5] {
     [
         rows(RunChange::Bind(bind)),
         rows(RunChange::Evict(evict)),
-        Change::Hold(Arc::new(hold)),
+        Change::Put(Record::Hold(Arc::new(hold))),
         rows(RunChange::Statuses(stopped)),
         rows(RunChange::Requeue(again)),
     ]
@@ -115,7 +116,7 @@ fn who_moves_goes_to_a_node_of_another_scheduler() {
     let (mut scheduler, record) = moving([4_000, 4_000, 1_000]);
     let schedulers = vec!["a".to_owned(), "b".to_owned()];
     let split = Partition { mode: PartitionMode::Strict, schedulers, ..Partition::default() };
-    scheduler.load(&Change::Partition(split), Revision(20), 0, Millis(0));
+    scheduler.load(&Change::Put(Record::Partition(split)), Revision(20), 0, Millis(0));
     scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
     assert_eq!(places(&mut scheduler).get(&(1, 0)), Some(&3));
 }
@@ -123,9 +124,9 @@ fn who_moves_goes_to_a_node_of_another_scheduler() {
 #[test]
 fn who_moves_goes_elsewhere_if_the_target_takes_it_no_more() {
     for change in [
-        Change::NodeSpec(NodeSpec { cordoned: true, ..node_spec(3) }),
-        Change::NodeReport(node_report(3, resources(900, 8), 0, "")),
-        Change::NodeDeleted(NodeId(3)),
+        Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..node_spec(3) })),
+        Change::Put(Record::NodeReport(node_report(3, resources(900, 8), 0, ""))),
+        Change::Gone(RecordKey::NodeSpec(NodeId(3))),
     ] {
         let (mut scheduler, record) = moving([4_000, 4_000, 1_000]);
         scheduler.load(&change, Revision(20), 0, Millis(0));
@@ -188,14 +189,14 @@ fn waiting_replicas_follow_the_one_that_moves() {
         for id in 1..=3 {
             let labels = [("rack".to_owned(), rack(id).to_owned())].into();
             let spec = NodeSpec { labels, ..node_spec(id) };
-            scheduler.load(&Change::NodeSpec(spec), Revision(1), 0, Millis(0));
+            scheduler.load(&Change::Put(Record::NodeSpec(spec)), Revision(1), 0, Millis(0));
         }
         let changes = moves(&record, &[2], 2);
         // It is still there: the others go where it goes all the same.
         for (revision, change) in (2..).zip(&changes[..3]) {
             scheduler.load(change, Revision(revision), 0, Millis(0));
         }
-        scheduler.load(&Change::Unit(Arc::new(record.clone())), Revision(1), 0, Millis(0));
+        scheduler.load(&Change::Put(Record::Unit(Arc::new(record.clone()))), Revision(1), 0, Millis(0));
         scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0)]), 1, Millis(0));
         let placed = places(&mut scheduler);
         assert_eq!(placed, BTreeMap::from([((1, 0), 2), ((1, 1), 2)]), "{key}");
@@ -215,7 +216,7 @@ fn a_segment_without_room_for_all_that_wait_lets_the_one_that_moves_in() {
     for id in 1..=3 {
         let labels = [("rack".to_owned(), format!("r{id}"))].into();
         let spec = NodeSpec { labels, ..node_spec(id) };
-        scheduler.load(&Change::NodeSpec(spec), Revision(1), 0, Millis(0));
+        scheduler.load(&Change::Put(Record::NodeSpec(spec)), Revision(1), 0, Millis(0));
     }
     for (revision, change) in (2..).zip(&moves(&record, &[2], 2)) {
         scheduler.load(change, Revision(revision), 0, Millis(0));
@@ -266,7 +267,7 @@ fn counted(scheduler: &Scheduler) -> i128 {
 #[test]
 fn a_replica_that_moves_counts_once_in_its_queue() {
     let min = [("cpu".to_owned(), 1)].into();
-    let queue = Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new("other") }));
+    let queue = Change::Put(Record::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new("other") })));
     let record = unit(1, 2, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
     let load = |scheduler: &mut Scheduler, changes: &[&Change]| {
         for (revision, change) in (2..).zip(changes) {
@@ -283,7 +284,7 @@ fn a_replica_that_moves_counts_once_in_its_queue() {
         (&[&queue, hold, bind, evict, stopped, again], 2),
         (&[bind, evict, hold, stopped, again, &queue], 2),
         (&[&queue, bind, evict, stopped, again], 1),
-        (&[&queue, bind, evict, hold, stopped, again, &Change::HoldDeleted(HoldId(9))], 1),
+        (&[&queue, bind, evict, hold, stopped, again, &Change::Gone(RecordKey::Hold(HoldId(9)))], 1),
     ] {
         let mut scheduler = with_nodes([8_000, 8_000, 8_000]);
         load(&mut scheduler, changes);

@@ -1,6 +1,7 @@
 //! What a scheduler makes of nodes that move.
 
 use godel_domain::change::{Block, PartitionMode};
+use godel_domain::records::Record;
 
 use super::{cases::*, *};
 
@@ -11,8 +12,10 @@ fn split(mode: PartitionMode, n_nodes: u32) -> Scheduler {
     let mut scheduler = scheduler(&vec![(4000, 0); n_nodes as usize]);
     let schedulers = vec!["a".to_owned(), "b".to_owned()];
     let head = Partition { mode, schedulers, ..Partition::default() };
-    let mut changes = vec![Change::Partition(head)];
-    changes.extend((0..=n_nodes / Block::N_NODES).map(|number| Change::PartitionBlock(even(number))));
+    let mut changes = vec![Change::Put(Record::Partition(head))];
+    changes.extend(
+        (0..=n_nodes / Block::N_NODES).map(|number| Change::Put(Record::PartitionBlock(even(number)))),
+    );
     for change in &changes {
         scheduler.load(change, Revision(2), 0, Millis(0));
     }
@@ -29,7 +32,7 @@ fn even(number: u32) -> Block {
 fn moved(node: u32, slot: u32) -> Change {
     let mut block = even(Block::of(NodeId(node)));
     block.slots[(node % Block::N_NODES) as usize] = slot + 1;
-    Change::PartitionBlock(block)
+    Change::Put(Record::PartitionBlock(block))
 }
 
 fn nodes(step: &Step) -> Vec<u32> {
@@ -107,7 +110,7 @@ fn only_what_a_node_gained_could_help_is_woken() {
     assert_eq!(states(&scheduler.step(Millis(2), 10)).len(), 2);
     let schedulers = vec!["a".to_owned(), "b".to_owned()];
     let strict = Partition { mode: PartitionMode::Strict, schedulers, ..Partition::default() };
-    scheduler.load(&Change::Partition(strict), Revision(4), 0, Millis(3));
+    scheduler.load(&Change::Put(Record::Partition(strict)), Revision(4), 0, Millis(3));
     assert_eq!(scheduler.step(Millis(3), 10), Step::default());
     // A node that could hold neither comes: nobody is tried.
     scheduler.load(&moved(3, 0), Revision(5), 0, Millis(4));
@@ -131,7 +134,7 @@ fn other_schedulers_that_come_and_go_end_no_list() {
     let misses = scheduler.stats().cache_misses;
     let schedulers = vec!["a".to_owned(), "c".to_owned()];
     let head = Partition { mode: PartitionMode::Preferred, schedulers, ..Partition::default() };
-    scheduler.load(&Change::Partition(head), Revision(3), 0, Millis(1));
+    scheduler.load(&Change::Put(Record::Partition(head)), Revision(3), 0, Millis(1));
     place(&mut scheduler, 2, cpu(100));
     assert_eq!(scheduler.stats().cache_misses, misses);
 }

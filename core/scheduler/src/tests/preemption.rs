@@ -8,8 +8,9 @@ use godel_domain::{
     pause::{Pause, Scope},
     priority_classes::PriorityClasses,
     queue_spec::{PriorityClass, QueueSpec},
+    records::{Record, RecordKey},
     running_units::{PreemptionTerms, Requeue, Statuses},
-    unreadable::{AffectedNodes, Subject, Unreadable},
+    unreadable::{AffectedNodes, Unreadable},
 };
 
 use super::*;
@@ -63,8 +64,8 @@ impl Pair {
         let mut pair = Self { scheduler, binder: Binder::new(), revision: 0, now: Millis(0) };
         for id in 1..=n_nodes {
             pair.commit(vec![
-                Change::NodeSpec(node_spec(id)),
-                Change::NodeReport(node_report(id, resources(1000, 100), 0, "A10")),
+                Change::Put(Record::NodeSpec(node_spec(id))),
+                Change::Put(Record::NodeReport(node_report(id, resources(1000, 100), 0, "A10"))),
             ]);
         }
         pair
@@ -83,7 +84,7 @@ impl Pair {
     }
 
     fn assign(&mut self, record: &UnitRecord) {
-        let revision = self.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+        let revision = self.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
         self.scheduler.on_assign(record, revision, &all(record), 0, self.now);
     }
 
@@ -94,9 +95,14 @@ impl Pair {
             .evictions
             .iter()
             .map(|(unit, evict)| Change::Rows(*unit, RunChange::Evict(evict.clone())));
-        let holds = accepted.holds.iter().chain(&accepted.slots).map(|hold| Change::Hold(Arc::clone(hold)));
-        let ends = accepted.ends.iter().map(|(id, _): &(HoldId, Revision)| Change::HoldDeleted(*id));
-        let gone = accepted.gone.iter().map(|(id, _)| Change::HoldDeleted(*id));
+        let holds = accepted
+            .holds
+            .iter()
+            .chain(&accepted.slots)
+            .map(|hold| Change::Put(Record::Hold(Arc::clone(hold))));
+        let ends =
+            accepted.ends.iter().map(|(id, _): &(HoldId, Revision)| Change::Gone(RecordKey::Hold(*id)));
+        let gone = accepted.gone.iter().map(|(id, _)| Change::Gone(RecordKey::Hold(*id)));
         let changes = binds.chain(evicts).chain(holds).chain(ends).chain(gone).collect();
         let revision = self.commit(changes);
         self.binder.commit(accepted.ticket, revision);
@@ -247,14 +253,14 @@ fn who_is_in_the_slot_of_a_reservation_stays_and_others_leave() {
     pair.steps();
     let rows = pair.binder.cluster().rows(UnitId(1)).cloned().unwrap();
     let occupant = Some(RunningUnitId::new(UnitId(1), 1, 0));
-    pair.commit(vec![Change::Hold(Arc::new(Hold {
+    pair.commit(vec![Change::Put(Record::Hold(Arc::new(Hold {
         id: HoldId(1),
         node: rows.row(1).node,
         demand: Arc::new(cpu(1000)),
         ordinals: vec![0],
         slot: Some(Slot { reservation: Arc::from("r"), occupant }),
         ..Hold::default()
-    }))]);
+    })))]);
     pair.assign(&ranked(2, 9, 2, 1, cpu(1000)));
     pair.steps();
     let leaving: Vec<u32> = pair
@@ -286,11 +292,11 @@ fn nobody_searches_while_preemption_is_paused() {
     let scope = Scope::Preemption;
     let pause =
         Pause { scope: scope.clone(), since_ms: 1, reason: String::new(), sub_cluster_key: String::new() };
-    pair.commit(vec![Change::Pause(pause)]);
+    pair.commit(vec![Change::Put(Record::Pause(pause))]);
     pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
     assert!(pair.steps().contains(&(2, ReportState::Parked)));
     assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
-    pair.commit(vec![Change::PauseDeleted(scope)]);
+    pair.commit(vec![Change::Gone(RecordKey::Pause(scope.to_string()))]);
     pair.steps();
     pair.leave();
     assert_eq!(pair.live(2), [1]);
@@ -299,7 +305,7 @@ fn nobody_searches_while_preemption_is_paused() {
 #[test]
 fn nobody_searches_while_what_ranks_rest_on_cannot_be_read() {
     for subject in
-        [Subject::Queue("a".to_owned()), Subject::Budget("b".to_owned()), Subject::Rows(UnitId(99))]
+        [RecordKey::Queue("a".to_owned()), RecordKey::Budget("b".to_owned()), RecordKey::Rows(UnitId(99))]
     {
         let mut pair = Pair::new(1);
         pair.assign(&ranked(1, 1, 1, 1, cpu(1000)));
@@ -310,7 +316,7 @@ fn nobody_searches_while_what_ranks_rest_on_cannot_be_read() {
         pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
         assert!(pair.steps().contains(&(2, ReportState::Parked)), "{subject}");
         assert_eq!(pair.scheduler.stats().preemptions_tried, 0);
-        pair.commit(vec![Change::UnreadableGone(subject)]);
+        pair.commit(vec![Change::Gone(subject)]);
         pair.steps();
         pair.leave();
         assert_eq!(pair.live(2), [1]);
@@ -320,13 +326,13 @@ fn nobody_searches_while_what_ranks_rest_on_cannot_be_read() {
 #[test]
 fn an_unreadable_node_record_closes_the_node() {
     let mut pair = Pair::new(2);
-    let unreadable = Unreadable::new(Subject::NodeAllocatable(NodeId(1)), "field", "problem");
+    let unreadable = Unreadable::new(RecordKey::NodeAllocatable(NodeId(1)), "field", "problem");
     pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);
     pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
     pair.steps();
     let rows = pair.binder.cluster().rows(UnitId(1)).unwrap();
     assert_eq!(rows.live().map(|(_, row)| row.node).collect::<Vec<_>>(), [NodeId(2)]);
-    pair.commit(vec![Change::UnreadableGone(Subject::NodeAllocatable(NodeId(1)))]);
+    pair.commit(vec![Change::Gone(RecordKey::NodeAllocatable(NodeId(1)))]);
     pair.steps();
     assert_eq!(pair.live(1).len(), 2);
 }
@@ -371,7 +377,12 @@ fn own_nodes_come_first_and_strictly_only() {
         // The dearer node is ours, the cheaper one is not.
         let slots = (1..=2).map(|id| (NodeId(id), u32::from(id != on))).collect();
         let schedulers = vec!["a".to_owned(), "b".to_owned()];
-        pair.commit(vec![Change::Partition(Partition { mode, schedulers, slots, ..Partition::default() })]);
+        pair.commit(vec![Change::Put(Record::Partition(Partition {
+            mode,
+            schedulers,
+            slots,
+            ..Partition::default()
+        }))]);
         pair.assign(&ranked(3, 9, 1, 1, cpu(1000)));
         pair.steps();
         let holds: Vec<u32> = pair.binder.cluster().holds().iter().map(|hold| hold.node.0).collect();
@@ -385,7 +396,7 @@ fn own_nodes_come_first_and_strictly_only() {
 
 fn queue(path: &str, min_cpu: i64) -> Change {
     let min = BTreeMap::from([(godel_base::resources::CPU.to_owned(), min_cpu)]);
-    Change::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(path) }))
+    Change::Put(Record::Queue(Arc::new(QueueSpec { min, ..QueueSpec::new(path) })))
 }
 
 fn of(queue: &str, record: UnitRecord) -> UnitRecord {
@@ -449,7 +460,12 @@ fn a_queue_that_guarantees_more_lets_parked_units_claim_it() {
 fn who_is_held_follows_its_priority_class() {
     let class = |value| {
         let (name, description) = ("gold".to_owned(), String::new());
-        vec![Change::PriorityClass(PriorityClass { name, value, preemptible: true, description })]
+        vec![Change::Put(Record::PriorityClass(PriorityClass {
+            name,
+            value,
+            preemptible: true,
+            description,
+        }))]
     };
     let mut pair = Pair::new(1);
     pair.commit(class(1));
@@ -468,7 +484,10 @@ fn who_is_held_follows_its_priority_class() {
 /// A unit's record as it is from now on, and the terms of what is bound of it.
 fn changed(record: UnitRecord) -> Vec<Change> {
     let terms = PreemptionTerms::of(&record.spec, &PriorityClasses::default());
-    vec![Change::Rows(record.id, RunChange::Terms(Arc::new(terms.into()))), Change::Unit(Arc::new(record))]
+    vec![
+        Change::Rows(record.id, RunChange::Terms(Arc::new(terms.into()))),
+        Change::Put(Record::Unit(Arc::new(record))),
+    ]
 }
 
 #[test]

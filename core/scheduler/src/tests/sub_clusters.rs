@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use godel_domain::{
     change::{NodeScope, PartitionMode},
+    records::Record,
     sub_cluster::KEY,
 };
 use godel_framework::profile::ProfileSpec;
@@ -23,8 +24,8 @@ fn join(scheduler: &mut Scheduler, id: u32, sub_cluster: &str, cpu: i64) {
         max_running_units: 100_000,
         ..node_report(id, resources(cpu, 1_000_000), 0, "")
     };
-    scheduler.load(&Change::NodeReport(report), Revision(1), 0, Millis(0));
-    scheduler.load(&Change::NodeSpec(node_spec(id)), Revision(1), 0, Millis(0));
+    scheduler.load(&Change::Put(Record::NodeReport(report)), Revision(1), 0, Millis(0));
+    scheduler.load(&Change::Put(Record::NodeSpec(node_spec(id))), Revision(1), 0, Millis(0));
 }
 
 /// Wants one CPU each.

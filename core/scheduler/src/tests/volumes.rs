@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use godel_domain::{
+    records::RecordKey,
     running_units::{Requeue, Statuses},
     unit::Volume,
 };
@@ -110,7 +111,7 @@ fn the_end_of_a_node_frees_who_waits_for_it() {
     scheduler.picture.cluster.put_report(report, Revision(9));
     scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([(0, 1), (2, 1), (3, 3)]));
-    let change = Change::NodeDeleted(NodeId(2));
+    let change = Change::Gone(RecordKey::NodeSpec(NodeId(2)));
     scheduler.load(&change, Revision(10), 0, Millis(1));
     let rooms = scheduler.step(Millis(1), 100).rooms;
     assert!(rooms.iter().any(|room| room.places > 0), "{rooms:?}");

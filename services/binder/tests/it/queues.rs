@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use godel_domain::{change::Change, running_units::RunChange, unit::UnitRecord};
+use godel_domain::{
+    change::Change,
+    records::{Record, RecordKey},
+    running_units::RunChange,
+    unit::UnitRecord,
+};
 use godel_proto::v1::{self, RejectionReason, state_service_client::StateServiceClient};
 use godel_testkit::BuildUnit as _;
 use godel_wire::from_proto;
@@ -136,14 +141,14 @@ async fn never_above(state: &State) {
         let message = soon("the watch goes on", watch.message()).await.unwrap().unwrap();
         for op in message.commits.iter().flat_map(|commit| commit.ops.iter()) {
             match from_proto::op(op).unwrap() {
-                Change::Unit(record) => {
+                Change::Put(Record::Unit(record)) => {
                     cpu_of.insert(record.id, record.spec.task_groups[0].template.demand.requests.get("cpu"));
                     queue_of.insert(record.id, record.spec.queue.clone());
                 }
-                Change::Queue(spec) => {
+                Change::Put(Record::Queue(spec)) => {
                     records.insert(spec.name.clone(), spec);
                 }
-                Change::QueueDeleted(path) => {
+                Change::Gone(RecordKey::Queue(path)) => {
                     records.remove(&path);
                 }
                 Change::Rows(unit, RunChange::Bind(bind)) => {

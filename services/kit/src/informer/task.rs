@@ -6,8 +6,8 @@ use bytes::Bytes;
 use godel_base::ids::{Revision, StoreId};
 use godel_domain::{
     change::{Change, Commit},
+    records::RecordKey,
     task_group_record::UnitJoin,
-    unreadable::Subject,
 };
 use godel_proto::{
     raw,
@@ -57,7 +57,7 @@ struct Task {
     /// Everything up to here has been delivered.
     revision: Revision,
     /// Whole records that the list had newer than its own revision.
-    newer: HashMap<Subject, Revision>,
+    newer: HashMap<RecordKey, Revision>,
     /// Units with the task groups that were added to them.
     join: UnitJoin,
 }
@@ -259,7 +259,7 @@ impl Task {
         for op in ops {
             let change = self.written.take(op).unwrap_or_else(|| from_proto::read_op(op));
             if let Change::Unreadable(unreadable) = &change
-                && unreadable.subject == Subject::Unknown
+                && unreadable.key == RecordKey::Unknown
                 && let Some(left) = self.n_relists.checked_sub(1)
             {
                 self.n_relists = left;
@@ -347,17 +347,15 @@ fn append(open: &mut v1::Record, next: v1::Record) -> Option<v1::Record> {
 /// The whole record that a change replaces, or whose name it makes free: names come back, and a list may show a record that
 /// is newer than the deletion of the one before it. `None` where ids are never reused, and of running units, which compare
 /// revisions themselves.
-fn replaced_by(change: &Change) -> Option<Subject> {
-    let subject = match change {
-        Change::NodeDeleted(_)
-        | Change::UnitDeleted(_)
-        | Change::HoldDeleted(_)
+fn replaced_by(change: &Change) -> Option<RecordKey> {
+    let key = match change {
+        Change::Gone(RecordKey::NodeSpec(_) | RecordKey::Unit(_) | RecordKey::Hold(_))
         | Change::Rows(..)
         | Change::RowsLoaded(..) => return None,
-        Change::Unreadable(unreadable) => unreadable.subject.clone(),
-        _ => Subject::settled_by(change).pop()?,
+        Change::Unreadable(unreadable) => unreadable.key.clone(),
+        Change::Put(_) | Change::Gone(_) => change.settles().pop()?,
     };
-    (!matches!(subject, Subject::Rows(_) | Subject::Unknown)).then_some(subject)
+    (!matches!(key, RecordKey::Rows(_) | RecordKey::Unknown)).then_some(key)
 }
 
 fn stop_of(failure: Status) -> Stop {

@@ -7,9 +7,11 @@ use godel_base::{
 };
 use godel_domain::{
     change::{Change, Commit},
+    node::NodeAllocatable,
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     running_units::{Bind, Evict, EvictionReason, RunChange, RunningUnits},
-    unreadable::{Subject, Unreadable},
+    unreadable::Unreadable,
 };
 use godel_proto::{raw, v1};
 use godel_wire::to_proto;
@@ -57,7 +59,10 @@ fn changes(revision: u64, node: u32, cpu: i64) -> FollowEvent {
     FollowEvent::Committed(Commit {
         revision: Revision(revision),
         time_ms: i64::try_from(revision).unwrap() * 10,
-        changes: vec![Change::NodeAllocatable(NodeId(node), resources(cpu))],
+        changes: vec![Change::Put(Record::NodeAllocatable(NodeAllocatable {
+            id: NodeId(node),
+            amounts: resources(cpu),
+        }))],
     })
 }
 
@@ -215,9 +220,10 @@ async fn a_name_that_came_back_before_the_list_read_it_stays() {
         Informer::spawn(served.channel(), kinds, FollowConfig::default(), CancellationToken::new());
     read_list(&mut follower, 1, 1).await;
     fake.with(|world| world.revision = 5);
-    for (at, expected) in
-        [(4, Change::PriorityClassDeleted("prod".to_owned())), (5, Change::QueueDeleted("prod".to_owned()))]
-    {
+    for (at, expected) in [
+        (4, Change::Gone(RecordKey::PriorityClass("prod".to_owned()))),
+        (5, Change::Gone(RecordKey::Queue("prod".to_owned()))),
+    ] {
         let FollowEvent::Committed(Commit { revision, changes, .. }) = next(&mut follower).await else {
             panic!("the deletion of the one before is left out")
         };
@@ -277,8 +283,11 @@ async fn unreadable_records_are_counted_and_the_rest_is_delivered() {
     assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(records) = next(&mut follower).await else { panic!("a list comes") };
     let [bad, good] = &records[..] else { panic!("{records:?}") };
-    assert_eq!(unreadable(&bad.change).subject, Subject::NodeAllocatable(NodeId(1)));
-    assert_eq!(good.change, Change::NodeAllocatable(NodeId(2), resources(1)));
+    assert_eq!(unreadable(&bad.change).key, RecordKey::NodeAllocatable(NodeId(1)));
+    assert_eq!(
+        good.change,
+        Change::Put(Record::NodeAllocatable(NodeAllocatable { id: NodeId(2), amounts: resources(1) }))
+    );
     assert_eq!(next(&mut follower).await, synced(1));
     assert_eq!(unread.get(), 1);
 
@@ -290,8 +299,8 @@ async fn unreadable_records_are_counted_and_the_rest_is_delivered() {
     };
     let found = unreadable(&found[0]);
     assert_eq!(
-        (&found.subject, found.field.as_str()),
-        (&Subject::NodeAllocatable(NodeId(2)), "allocatable.amounts[cpu]")
+        (&found.key, found.field.as_str()),
+        (&RecordKey::NodeAllocatable(NodeId(2)), "allocatable.amounts[cpu]")
     );
     assert_eq!(unread.get(), 2);
     fake.commit(allocatable(1, 4));
@@ -317,7 +326,7 @@ async fn an_operation_without_a_readable_key_causes_a_new_list() {
     let FollowEvent::Committed(Commit { changes, .. }) = next(&mut follower).await else {
         panic!("not for ever")
     };
-    assert_eq!(unreadable(&changes[0]).subject, Subject::Unknown);
+    assert_eq!(unreadable(&changes[0]).key, RecordKey::Unknown);
     fake.commit(allocatable(1, 1));
     assert_eq!(next(&mut follower).await, self::changes(5, 1, 1));
 }
@@ -340,11 +349,14 @@ fn a_record_that_does_not_decode_is_known_by_its_key() {
     assert_eq!(read[0].change, Change::RowsLoaded(UnitId(8), RunningUnits::default()));
     // The store files it by its first field, and by nothing else.
     assert_eq!(
-        (&unreadable(&read[1].change).subject, read[1].revision),
-        (&Subject::Unit(UnitId(9)), Revision(3))
+        (&unreadable(&read[1].change).key, read[1].revision),
+        (&RecordKey::Unit(UnitId(9)), Revision(3))
     );
-    assert_eq!(unreadable(&read[2].change).subject, Subject::Unknown);
-    assert_eq!(read[3].change, Change::NodeAllocatable(NodeId(2), resources(1)));
+    assert_eq!(unreadable(&read[2].change).key, RecordKey::Unknown);
+    assert_eq!(
+        read[3].change,
+        Change::Put(Record::NodeAllocatable(NodeAllocatable { id: NodeId(2), amounts: resources(1) }))
+    );
 }
 
 fn rows_record(

@@ -9,7 +9,7 @@ use godel_base::ids::Revision;
 use godel_domain::{
     change::Change,
     frozen::{Frozen, Noted},
-    unreadable::Subject,
+    records::RecordKey,
 };
 use prometheus_client::metrics::gauge::Gauge;
 
@@ -45,7 +45,7 @@ pub(super) struct Unread {
     frozen: Frozen,
     count: UnreadCount,
     /// Said already, with what was wrong: a list that shows the same again is no news.
-    said: BTreeMap<Subject, Arc<str>>,
+    said: BTreeMap<RecordKey, Arc<str>>,
 }
 
 impl Unread {
@@ -60,7 +60,7 @@ impl Unread {
 
     /// The list is complete: what it did not show is said again when it comes back.
     pub(super) fn listed(&mut self) {
-        self.said.retain(|subject, _| self.frozen.get(subject).is_some());
+        self.said.retain(|record, _| self.frozen.get(record).is_some());
         self.count.set(self.frozen.len());
     }
 
@@ -72,10 +72,10 @@ impl Unread {
         }
         if let Change::Unreadable(unreadable) = change {
             let what: Arc<str> = format!("{}: {}", unreadable.field, unreadable.problem).into();
-            if self.said.insert(unreadable.subject.clone(), Arc::clone(&what)).as_ref() != Some(&what) {
+            if self.said.insert(unreadable.key.clone(), Arc::clone(&what)).as_ref() != Some(&what) {
                 tracing::warn!(
-                    kind = unreadable.subject.kind(),
-                    key = unreadable.subject.key(),
+                    kind = unreadable.key.title(),
+                    key = unreadable.key.text(),
                     field = unreadable.field,
                     problem = unreadable.problem,
                     revision = revision.0,
@@ -85,12 +85,12 @@ impl Unread {
             }
         } else {
             let frozen = &self.frozen;
-            self.said.retain(|subject, _| {
-                let stays = frozen.get(subject).is_some();
+            self.said.retain(|record, _| {
+                let stays = frozen.get(record).is_some();
                 if !stays {
                     tracing::info!(
-                        kind = subject.kind(),
-                        key = subject.key(),
+                        kind = record.title(),
+                        key = record.text(),
                         revision = revision.0,
                         "a record that could not be read was replaced or deleted: it freezes nothing any more"
                     );

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use godel_base::ids::UnitId;
-use godel_domain::{change::Change, unit::UnitRecord};
+use godel_domain::{change::Change, records::Record, unit::UnitRecord};
 use godel_proto::raw;
 use parking_lot::Mutex;
 
@@ -39,7 +39,7 @@ impl OwnWrites {
     pub(super) fn take(&self, op: &Bytes) -> Option<Change> {
         let unit = UnitId(raw::put_unit_id(op)?);
         let (sent, record) = self.0.lock().remove(&unit)?;
-        (sent == *op).then_some(Change::Unit(record))
+        (sent == *op).then_some(Change::Put(Record::Unit(record)))
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(written.take(&op), None);
         written.extend([(op.clone(), Arc::clone(&record))]);
         assert_eq!(written.take(&to_proto::delete(godel_proto::v1::Kind::Unit, record.id.0)), None);
-        assert_eq!(written.take(&op), Some(Change::Unit(Arc::clone(&record))));
+        assert_eq!(written.take(&op), Some(Change::Put(Record::Unit(Arc::clone(&record)))));
         assert_eq!(written.take(&op), None);
 
         let mut other = (*record).clone();

@@ -3,6 +3,7 @@
 use godel_base::ids::Revision;
 use godel_domain::{
     change::Change,
+    records::Record,
     running_units::{Bind, RunChange, Statuses},
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
@@ -23,11 +24,11 @@ fn picture(record: UnitRecord, nodes: &[u32]) -> Picture {
     let mut load = |change: Change| picture.load(&change, Revision(1), 1);
     for (id, rack) in (1..).zip(["a", "a", "b", "b", "c", "c"]) {
         let known = node(id).cpu(1_000).has("running-units", 100).label("rack", rack);
-        load(Change::NodeSpec(known.spec));
-        load(Change::NodeReport(known.report));
+        load(Change::Put(Record::NodeSpec(known.spec)));
+        load(Change::Put(Record::NodeReport(known.report)));
     }
     let demand = Arc::new(record.spec.task_groups[0].template.demand.clone());
-    load(Change::Unit(Arc::new(record.id(UNIT))));
+    load(Change::Put(Record::Unit(Arc::new(record.id(UNIT)))));
     if nodes.is_empty() {
         return picture;
     }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use godel_base::ids::{Revision, UnitId};
 use godel_kit::message::{MESSAGE_BYTES_MAX, field_len};
 use godel_proto::{
-    kinds::{KeyForm, RecordKind},
+    kinds::{KeyForm, KindInfo},
     v1,
 };
 use godel_store::{Key, Record, State, record::encode_record};
@@ -173,7 +173,7 @@ impl Cursor {
                 Self::Rows(UnitId(unit.parse().ok()?), ordinal.parse().ok()?)
             }
             _ if text.is_empty() => Self::Records(None),
-            _ => Self::Records(Some(match RecordKind::of(kind)?.key {
+            _ => Self::Records(Some(match KindInfo::of(kind)?.key {
                 KeyForm::Name => Key::Name(text.to_owned()),
                 KeyForm::Node | KeyForm::Id => Key::Id(text.parse().ok()?),
             })),

@@ -1,5 +1,6 @@
 //! The task that follows the store, leads when the lease is granted, and looks at the clock once a second.
 
+use godel_domain::records::Record;
 use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
 use godel_base::ids::{NodeId, ReplicaId, Revision};
@@ -19,7 +20,7 @@ use godel_kit::{
     task,
     txn::TxnPipeline,
 };
-use godel_proto::v1::{self, record::Record};
+use godel_proto::v1;
 use prost::Message as _;
 use tokio::{sync::watch, task::JoinHandle, time::interval};
 use tonic::Status;
@@ -222,7 +223,7 @@ impl Engine {
             FollowEvent::Loaded(records) => {
                 let mut inner = self.shared.inner.lock();
                 for loaded in &records {
-                    if let Change::YarnKeys(keys) = &loaded.change {
+                    if let Change::Put(Record::YarnKeys(keys)) = &loaded.change {
                         self.keys.on_keys(keys);
                     }
                     inner.picture.apply(&loaded.change, loaded.revision, loaded.create_time_ms);
@@ -234,7 +235,7 @@ impl Engine {
             }
             FollowEvent::Committed(commit) => {
                 for change in &commit.changes {
-                    if let Change::YarnKeys(keys) = change {
+                    if let Change::Put(Record::YarnKeys(keys)) = change {
                         self.keys.on_keys(keys);
                         self.shared.inner.lock().are_keys_written = false;
                     }
@@ -495,7 +496,9 @@ async fn list_once(state: &Channel) -> Result<Vec<v1::YarnApplication>, Status> 
         let page = list_page(state.clone(), request).await?;
         for encoded in page.records {
             match v1::Record::decode(encoded) {
-                Ok(v1::Record { record: Some(Record::YarnApplication(pb)), .. }) => records.push(pb),
+                Ok(v1::Record { record: Some(v1::record::Record::YarnApplication(pb)), .. }) => {
+                    records.push(pb)
+                }
                 Ok(_) => {}
                 Err(bad) => tracing::warn!(%bad, "an application cannot be read, and is left alone"),
             }

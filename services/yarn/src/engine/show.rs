@@ -504,6 +504,7 @@ mod tests {
     };
     use godel_domain::{
         change::Change,
+        records::Record,
         running_units::{Bind, Requeue, RunChange, Statuses},
         unit::WorkloadClass,
     };
@@ -543,7 +544,7 @@ mod tests {
         let sums = |picture: &Picture, until_ms| used_seconds(picture, application, &attempts, until_ms);
         assert_eq!(sums(&picture, 30_000), None, "its unit is not known");
 
-        picture.apply(&Change::Unit(Arc::new(record)), Revision(1), 1);
+        picture.apply(&Change::Put(Record::Unit(Arc::new(record))), Revision(1), 1);
         let bound = |incarnation| {
             let (ordinals, nodes) = (vec![MASTER], vec![NodeId(1)]);
             let bind = Bind { ordinals, incarnations: vec![incarnation], nodes, ..Bind::default() };

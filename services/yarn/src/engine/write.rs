@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use godel_core_yarn::ids::YarnApplicationId;
-use godel_domain::{change::Change, txn::TxnBuilder as _, yarn_keys::YarnKeys};
+use godel_domain::{change::Change, records::Record, txn::TxnBuilder as _, yarn_keys::YarnKeys};
 use godel_kit::{
     client::Backoff,
     quiet::Quiet,
@@ -81,7 +81,7 @@ fn next_batch(inner: &mut Inner, now_ms: i64) -> Batch {
     inner.are_keys_written |= !keys.is_empty();
     let mut encoder = TxnEncoder::default();
     for due in &keys {
-        encoder.push(&Change::YarnKeys(due.clone()));
+        encoder.push(&Change::Put(Record::YarnKeys(due.clone())));
     }
     let mut batch = Batch { ops: encoder.ops, keys, ..Batch::default() };
     let mut n_bytes = 0;

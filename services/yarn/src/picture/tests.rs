@@ -2,6 +2,7 @@
 
 use godel_domain::{
     node::NodeReport,
+    records::{Record, RecordKey},
     running_units::{Bind, Evict, Statuses},
     unit::CompactedRuns,
 };
@@ -37,8 +38,8 @@ fn node(picture: &mut Picture, id: u32, labels: &[(&str, &str)], ready: bool) {
     let spec = NodeSpec { id: NodeId(id), name: format!("n{id}"), labels, ..NodeSpec::default() };
     let capacity = Resources::new([("cpu", 4_000), ("memory", 8 << 30)]).unwrap();
     let report = NodeReport { id: NodeId(id), capacity, ready, ..NodeReport::default() };
-    picture.apply(&Change::NodeSpec(spec), Revision(1), 1);
-    picture.apply(&Change::NodeReport(report), Revision(1), 1);
+    picture.apply(&Change::Put(Record::NodeSpec(spec)), Revision(1), 1);
+    picture.apply(&Change::Put(Record::NodeReport(report)), Revision(1), 1);
 }
 
 fn picture() -> Picture {
@@ -67,9 +68,12 @@ fn events(picture: &mut Picture, change: &Change) -> Vec<UnitEvent> {
 fn a_unit_tells_its_application_what_happens() {
     let mut picture = picture();
     let first = record(&[("master", &[(0, 1)])]);
-    assert_eq!(events(&mut picture, &Change::Unit(Arc::clone(&first))), []);
+    assert_eq!(events(&mut picture, &Change::Put(Record::Unit(Arc::clone(&first)))), []);
     let grown = record(&[("master", &[(0, 1)]), ("g1-0", &[(1, 3)])]);
-    assert_eq!(events(&mut picture, &Change::Unit(grown)), [UnitEvent::Added("g1-0".to_owned(), vec![1, 2])]);
+    assert_eq!(
+        events(&mut picture, &Change::Put(Record::Unit(grown))),
+        [UnitEvent::Added("g1-0".to_owned(), vec![1, 2])]
+    );
     let bind = Bind { group: 1, ordinals: vec![1], nodes: vec![NodeId(1)], ..Bind::default() };
     let placed = UnitEvent::Placed { ordinal: 1, incarnation: 0, node: NodeId(1) };
     assert_eq!(events(&mut picture, &rows(RunChange::Bind(bind))), [placed]);
@@ -89,20 +93,20 @@ fn a_unit_tells_its_application_what_happens() {
         status: godel_domain::unit::UnitStatus { cancelled: true, ..first.status.clone() },
         ..(*first).clone()
     };
-    assert_eq!(events(&mut picture, &Change::Unit(Arc::new(cancelled))), [UnitEvent::Gone]);
-    assert_eq!(events(&mut picture, &Change::UnitDeleted(UnitId(1))), [UnitEvent::Gone]);
+    assert_eq!(events(&mut picture, &Change::Put(Record::Unit(Arc::new(cancelled)))), [UnitEvent::Gone]);
+    assert_eq!(events(&mut picture, &Change::Gone(RecordKey::Unit(UnitId(1)))), [UnitEvent::Gone]);
     assert!(picture.unit(application()).is_none());
 }
 
 #[test]
 fn opportunistic_containers_are_of_a_unit_of_their_own() {
     let mut picture = picture();
-    picture.apply(&Change::Unit(record(&[("master", &[(0, 1)])])), Revision(1), 1);
+    picture.apply(&Change::Put(Record::Unit(record(&[("master", &[(0, 1)])]))), Revision(1), 1);
     let of = |groups: &[(&str, &[(u32, u32)])]| {
         let mut record = (*record(groups)).clone();
         record.id = UnitId(2);
         record.spec.name = format!("{APPLICATION}-opportunistic");
-        Change::Unit(Arc::new(record))
+        Change::Put(Record::Unit(Arc::new(record)))
     };
     assert_eq!(events(&mut picture, &of(&[("none", &[(0, 1)])])), []);
     let grown = of(&[("none", &[(0, 1)]), ("o1-0", &[(1, 3)])]);
@@ -115,7 +119,7 @@ fn opportunistic_containers_are_of_a_unit_of_their_own() {
     assert_eq!((node.name.as_str(), unit.unit_id, unit.ordinal), ("n1", 2, 1));
     assert_eq!(picture.place(application(), 0), None, "its master has no place");
     assert_eq!(picture.units_of(application()).count(), 2);
-    let gone = Change::UnitDeleted(UnitId(2));
+    let gone = Change::Gone(RecordKey::Unit(UnitId(2)));
     assert_eq!((events(&mut picture, &gone), picture.units_of(application()).count()), (vec![], 1));
 }
 
@@ -128,7 +132,7 @@ fn units_that_are_over_are_forgotten_but_for_the_newest_ends() {
         record.id = UnitId(id);
         record.spec.name = format!("application-1-{id:04}");
         record.status.cancelled = cancelled;
-        Change::Unit(Arc::new(record))
+        Change::Put(Record::Unit(Arc::new(record)))
     };
     let bind = || RunChange::Bind(Bind { ordinals: vec![0], nodes: vec![NodeId(1)], ..Bind::default() });
     let stopped = |ended_ms| {
@@ -162,7 +166,7 @@ fn units_that_are_over_are_forgotten_but_for_the_newest_ends() {
     picture.forget_over(0);
     assert_eq!(known(&picture), [4, 5]);
     assert_eq!(picture.apply(&of(2, true), Revision(5), 4), None, "what was forgotten does not come back");
-    assert_eq!(picture.apply(&Change::UnitDeleted(UnitId(2)), Revision(6), 5), None);
+    assert_eq!(picture.apply(&Change::Gone(RecordKey::Unit(UnitId(2))), Revision(6), 5), None);
     assert_eq!(known(&picture), [4, 5]);
 }
 
@@ -173,7 +177,7 @@ fn what_was_used_includes_what_was_compacted() {
     let used = [("cpu".to_owned(), 2_500), ("memory".to_owned(), 700)].into();
     of.status.compacted = Some(Box::new(CompactedRuns { used, ..CompactedRuns::default() }));
     assert_eq!(picture.used_seconds(application(), 0), None);
-    picture.apply(&Change::Unit(Arc::new(of)), Revision(1), 1);
+    picture.apply(&Change::Put(Record::Unit(Arc::new(of))), Revision(1), 1);
     assert_eq!(picture.used_seconds(application(), 0), Some((700, 2)));
     let bind = Bind { ordinals: vec![0], nodes: vec![NodeId(1)], ..Bind::default() };
     picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 500);
@@ -187,7 +191,7 @@ fn what_was_used_includes_what_was_compacted() {
 #[test]
 fn a_lost_node_ends_what_is_there() {
     let mut picture = picture();
-    picture.apply(&Change::Unit(record(&[("master", &[(0, 1)])])), Revision(1), 1);
+    picture.apply(&Change::Put(Record::Unit(record(&[("master", &[(0, 1)])]))), Revision(1), 1);
     let bind = Bind { ordinals: vec![0], nodes: vec![NodeId(1)], ..Bind::default() };
     picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1);
     let evict = Evict {
@@ -205,7 +209,7 @@ fn a_lost_node_ends_what_is_there() {
 fn what_leaves_for_others_is_known_until_it_has_ended() {
     let mut picture = picture();
     let of = record(&[("master", &[(0, 1)]), ("g1-0", &[(1, 4)])]);
-    picture.apply(&Change::Unit(of), Revision(1), 1);
+    picture.apply(&Change::Put(Record::Unit(of)), Revision(1), 1);
     let bind = Bind { group: 1, ordinals: vec![1, 2, 3], nodes: vec![NodeId(1); 3], ..Bind::default() };
     picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1);
     let leaving = |picture: &Picture| picture.leaving(application()).collect::<Vec<u32>>();
@@ -247,7 +251,7 @@ fn nodes_are_called_by_host_and_port() {
 #[test]
 fn what_is_taken_is_summed_up_by_node_and_queue() {
     let mut picture = picture();
-    picture.apply(&Change::Unit(record(&[("master", &[(0, 2)])])), Revision(1), 1);
+    picture.apply(&Change::Put(Record::Unit(record(&[("master", &[(0, 2)])]))), Revision(1), 1);
     let bind = Bind { ordinals: vec![0, 1], nodes: vec![NodeId(1); 2], ..Bind::default() };
     picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1);
     picture.sum_up();

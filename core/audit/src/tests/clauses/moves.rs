@@ -2,6 +2,7 @@
 
 use godel_domain::{
     label_expression::parse,
+    records::Record,
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::{Segments, UnitTopology},
 };
@@ -20,12 +21,12 @@ pub(super) fn in_the_way() -> Vec<Clause> {
     let ports = || Demand { host_ports: vec!["80/tcp".parse().unwrap()], ..demand(10, None) };
     // One of the gang leaves node 2 for node 3, on which nothing runs.
     let moving = |gang: &UnitRecord, demand: Demand| {
-        let Change::Hold(hold) = target(1, gang, 1, i64::MAX) else { unreachable!() };
+        let Change::Put(Record::Hold(hold)) = target(1, gang, 1, i64::MAX) else { unreachable!() };
         let hold = Hold { node: NodeId(3), demand: Arc::new(demand), ..Hold::clone(&hold) };
-        healthy()
-            .then(node(3, 4000, &[]).into())
-            .then(vec![unit(gang)])
-            .then(vec![evict(gang, 1, EvictionReason::Rescheduled), Change::Hold(Arc::new(hold))])
+        healthy().then(node(3, 4000, &[]).into()).then(vec![unit(gang)]).then(vec![
+            evict(gang, 1, EvictionReason::Rescheduled),
+            Change::Put(Record::Hold(Arc::new(hold))),
+        ])
     };
     let beside = |gang: UnitRecord, demand: Demand, other: UnitRecord, to: u32| {
         moving(&gang, demand).then(vec![unit(&other)]).then(vec![bind(&other, &[(0, to, 0)], 0)])
@@ -34,10 +35,11 @@ pub(super) fn in_the_way() -> Vec<Clause> {
     let together = UnitTopology { required: NODE.to_owned(), ..UnitTopology::default() };
     let alone = spec(3, 2, 1, demand(10, None)).topology(together);
     let lone = |to: u32| {
-        let Change::Hold(hold) = target(1, &alone, 0, i64::MAX) else { unreachable!() };
+        let Change::Put(Record::Hold(hold)) = target(1, &alone, 0, i64::MAX) else { unreachable!() };
         let hold = Hold { node: NodeId(2), unit: alone.id, ..Hold::clone(&hold) };
         let runs = healthy().then(vec![unit(&alone)]).then(vec![bind(&alone, &[(0, 1, 0)], 0)]);
-        let moves = vec![evict(&alone, 0, EvictionReason::Rescheduled), Change::Hold(Arc::new(hold))];
+        let moves =
+            vec![evict(&alone, 0, EvictionReason::Rescheduled), Change::Put(Record::Hold(Arc::new(hold)))];
         runs.then(moves).then(vec![bind(&alone, &[(1, to, 0)], 0)])
     };
     let found = |story: Story| {
@@ -91,10 +93,10 @@ pub(super) fn astray() -> Vec<Clause> {
         record
     };
     let moving = |of: UnitRecord| {
-        let Change::Hold(hold) = target(1, &of, 0, i64::MAX) else { unreachable!() };
+        let Change::Put(Record::Hold(hold)) = target(1, &of, 0, i64::MAX) else { unreachable!() };
         let hold = Hold { node: NodeId(2), unit: of.id, ..Hold::clone(&hold) };
         let runs = healthy().then(vec![unit(&of)]).then(vec![bind(&of, &[(0, 1, 0)], 0)]);
-        runs.then(vec![evict(&of, 0, EvictionReason::Rescheduled), Change::Hold(Arc::new(hold))])
+        runs.then(vec![evict(&of, 0, EvictionReason::Rescheduled), Change::Put(Record::Hold(Arc::new(hold)))])
     };
     let own = |of: UnitRecord, ordinal: u32, to: u32| {
         known_at_once(moving(of.clone()).then(vec![bind(&of, &[(ordinal, to, 0)], 0)]))

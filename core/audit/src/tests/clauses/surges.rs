@@ -1,6 +1,6 @@
 //! Replicas that start before those stop that they replace.
 
-use godel_domain::{surge::Surge, unit::WorkloadClass};
+use godel_domain::{records::Record, surge::Surge, unit::WorkloadClass};
 
 use super::*;
 
@@ -34,7 +34,12 @@ pub(super) fn clauses() -> Vec<Clause> {
         let from = RunningUnitId::new(service().id, replaces, 0);
         let movement = Some(MovementTarget { movement: Arc::from("m"), from });
         let ordinals = vec![ordinal];
-        Change::Hold(Arc::new(Hold { ordinals, movement, expires_ms: i64::MAX, ..hold(1, service().id, 10) }))
+        Change::Put(Record::Hold(Arc::new(Hold {
+            ordinals,
+            movement,
+            expires_ms: i64::MAX,
+            ..hold(1, service().id, 10)
+        })))
     };
     let done = sized(service(), &[(1, 3)]);
     vec![

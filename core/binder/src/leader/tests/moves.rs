@@ -3,6 +3,7 @@
 use godel_base::ids::{HoldId, RunningUnitId};
 use godel_domain::{
     decision::RejectionReason,
+    records::Record,
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
 };
 
@@ -59,7 +60,7 @@ fn each_move_is_answered_in_its_place() {
         .iter()
         .map(|change| match change {
             Change::Rows(UnitId(1), RunChange::Evict(_)) => "evict",
-            Change::Hold(_) => "hold",
+            Change::Put(Record::Hold(_)) => "hold",
             other => panic!("{other:?}"),
         })
         .collect();

@@ -1,12 +1,13 @@
 //! Claims on queues that have a guarantee, and for them, and what is promised of what they borrow.
 
 use super::*;
+use godel_domain::records::Record;
 
 #[test]
 fn a_queue_does_not_borrow_what_is_only_being_bound() {
     let mut world = World::new(2);
     let spec = QueueSpec { min: [(CPU.to_owned(), 1_000)].into(), ..QueueSpec::new("lender") };
-    world.change(Change::Queue(Arc::new(spec)));
+    world.change(Change::Put(Record::Queue(Arc::new(spec))));
     let of_lender = |id, n| unit(id, n, 1, demand(1000, 0)).queue("lender");
     let low = world.unit(of_lender(1, 2));
     let accepted = world.accept(&place(1, low, &[(0, 1)]));

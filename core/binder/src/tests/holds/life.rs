@@ -1,5 +1,6 @@
 //! Holds across leaders and lists, and what makes a hold, or a claim for one, groundless.
 
+use godel_domain::records::{Record, RecordKey};
 use godel_domain::unit::WorkloadClass;
 
 use super::*;
@@ -27,8 +28,8 @@ fn a_claim_of_which_some_are_bound_meanwhile_has_nobody_leave() {
     let high = unit(2, 2, 1, demand(600, 0)).priority(9);
     let revision = world.unit(high.clone());
     let claim = claims(&world.binder, &high, revision, &[(0, 0), (1, 0)]).expect("there are victims");
-    world.change(Change::NodeSpec(node(3)));
-    world.change(Change::NodeReport(report(3, 1000, 0)));
+    world.change(Change::Put(Record::NodeSpec(node(3))));
+    world.change(Change::Put(Record::NodeReport(report(3, 1000, 0))));
     let accepted = world.accept(&place(2, revision, &[(0, 3)]));
     world.commit(&accepted);
     assert_eq!(
@@ -44,8 +45,8 @@ fn a_hold_ends_when_its_running_unit_is_bound_or_replaced() {
         let (mut world, high, revision) = filled();
         let accepted = world.hold(&high, revision, 1);
         world.commit_hold(&accepted);
-        world.change(Change::NodeSpec(node(2)));
-        world.change(Change::NodeReport(report(2, 1000, 0)));
+        world.change(Change::Put(Record::NodeSpec(node(2))));
+        world.change(Change::Put(Record::NodeReport(report(2, 1000, 0))));
         // Written by a leader that had not read of the hold.
         let mut other = World::new(2);
         let same = other.unit(high.clone());
@@ -124,10 +125,10 @@ fn a_hold_goes_with_its_ground() {
             world.unit(high.clone().priority(8));
         }),
         ("node-lost", |world, _| {
-            world.change(Change::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) }));
+            world.change(Change::Put(Record::NodeReport(NodeReport { ready: false, ..report(1, 1000, 1) })));
         }),
         ("node-lost", |world, _| {
-            world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(1) }));
+            world.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..super::node(1) })));
         }),
         ("expired", |world, _| world.binder.on_wall(1 + 600_000)),
     ];
@@ -156,11 +157,11 @@ fn an_ended_hold_ends_the_others_until_enough_are_bound() {
             let accepted = world.accept(&place(2, revision, &[(2, 3)]));
             world.commit(&accepted);
         } else {
-            world.change(Change::NodeDeleted(NodeId(3)));
+            world.change(Change::Gone(RecordKey::NodeSpec(NodeId(3))));
         }
         let accepted = world.hold(&high, revision, 2);
         world.commit_hold(&accepted);
-        world.change(Change::NodeSpec(NodeSpec { cordoned: true, ..super::node(2) }));
+        world.change(Change::Put(Record::NodeSpec(NodeSpec { cordoned: true, ..super::node(2) })));
         assert_eq!(world.dropped(), ["node-lost"]);
         assert_eq!(world.binder.n_holds(), n_left, "{n_bound} bound");
     }
@@ -173,7 +174,7 @@ fn a_hold_that_is_read_before_its_unit_counts_in_its_queue() {
     let revision = world.unit(high.clone());
     let accepted = world.hold(&high, revision, 1);
     let mut other = World::new(1);
-    other.change(Change::Hold(Arc::clone(&accepted.holds[0])));
+    other.change(Change::Put(Record::Hold(Arc::clone(&accepted.holds[0]))));
     other.unit(high);
     let quota = other.binder.quota();
     let used = |path: &str| quota.usage().used(quota.tree().find(path).unwrap(), CPU);

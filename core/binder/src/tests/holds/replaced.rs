@@ -1,14 +1,15 @@
 //! Holds that go as their unit fits elsewhere, and those that a unit of higher rank takes over.
 
 use super::*;
+use godel_domain::records::{Record, RecordKey};
 
 /// A unit has the node's running units leave for it; then another node is there.
 fn held_beside_a_free_node() -> (World, UnitRecord, u64, Accepted) {
     let (mut world, high, revision) = filled();
     let accepted = world.hold(&high, revision, 1);
     world.commit_hold(&accepted);
-    world.change(Change::NodeSpec(node(2)));
-    world.change(Change::NodeReport(report(2, 1000, 0)));
+    world.change(Change::Put(Record::NodeSpec(node(2))));
+    world.change(Change::Put(Record::NodeReport(report(2, 1000, 0))));
     (world, high, revision, accepted)
 }
 
@@ -41,7 +42,7 @@ fn a_unit_is_bound_elsewhere_and_its_hold_goes() {
     );
     assert!(!world.binder.has_hold_work() || world.binder.take_hold_work().is_empty());
     world.commit(&accepted);
-    world.change(Change::HoldDeleted(id));
+    world.change(Change::Gone(RecordKey::Hold(id)));
     assert_eq!(world.binder.n_holds(), 0);
     world.statuses(1, &[0, 1], Phase::Stopped);
     assert!(world.binder.take_hold_work().is_empty());
@@ -113,7 +114,7 @@ fn what_is_taken_over_at_a_maximum_is_held_at_a_maximum() {
     let accepted = world.accept(&place(1, low, &[(0, 1), (1, 1)]));
     world.commit(&accepted);
     let max = [(CPU.to_owned(), 800)].into();
-    world.change(Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("a") })));
+    world.change(Change::Put(Record::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("a") }))));
     let high = in_queue(unit(2, 1, 1, demand(500, 0)).priority(9));
     let revision = world.unit(high.clone());
     let held = world.hold(&high, revision, 1);

@@ -7,6 +7,7 @@ use godel_base::ids::{ReplicaId, RunningUnitId};
 use godel_domain::{
     budget_spec::{BudgetSpec, Limit},
     node::Drain,
+    records::{Record, RecordKey},
     reservation_spec::ReservationSpec,
 };
 
@@ -57,7 +58,10 @@ impl Run {
         run.binder.lead(Epoch(1), HOLD_MS, 0);
         run.binder.gather_for(HOLD_MS);
         for id in 1..=3 {
-            run.write(vec![Change::NodeSpec(node(id)), Change::NodeReport(report(id, 1000, 2))]);
+            run.write(vec![
+                Change::Put(Record::NodeSpec(node(id))),
+                Change::Put(Record::NodeReport(report(id, 1000, 2))),
+            ]);
         }
         for id in 1..=5 {
             let spec = match id {
@@ -76,7 +80,7 @@ impl Run {
     }
 
     fn put_unit(&mut self, record: UnitRecord) {
-        let revision = self.write(vec![Change::Unit(Arc::new(record.clone()))]);
+        let revision = self.write(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
         self.units.insert(record.id.0, (record, revision));
     }
 
@@ -148,7 +152,7 @@ impl Run {
     fn reserve(&mut self, name: &str, slots: Option<u32>, milli: i64) {
         let Some(slots) = slots else {
             if self.world.reservations.contains_key(name) {
-                self.write(vec![Change::ReservationDeleted(name.to_owned())]);
+                self.write(vec![Change::Gone(RecordKey::Reservation(name.to_owned()))]);
             }
             return;
         };
@@ -162,7 +166,7 @@ impl Run {
             expires_ms: (milli == 300).then_some(self.now_ms + 5_000),
             ..ReservationSpec::default()
         };
-        self.write(vec![Change::Reservation(Arc::new(spec))]);
+        self.write(vec![Change::Put(Record::Reservation(Arc::new(spec)))]);
     }
 
     fn enter(&mut self, id: u64, n: usize) {
@@ -221,8 +225,10 @@ impl Run {
             Work::Evict(Departure { unit, evict, .. }) => {
                 vec![Change::Rows(*unit, RunChange::Evict(evict.clone()))]
             }
-            Work::Drop(holds) => holds.iter().map(|(id, _)| Change::HoldDeleted(*id)).collect(),
-            Work::Reserve(_, holds) => holds.iter().map(|hold| Change::Hold(Arc::clone(hold))).collect(),
+            Work::Drop(holds) => holds.iter().map(|(id, _)| Change::Gone(RecordKey::Hold(*id))).collect(),
+            Work::Reserve(_, holds) => {
+                holds.iter().map(|hold| Change::Put(Record::Hold(Arc::clone(hold)))).collect()
+            }
             Work::Accepted(accepted, _) => {
                 let binds = accepted.binds.iter().map(|bind| RunChange::Bind(bind.clone()));
                 let mut changes: Vec<Change> = binds.map(|bind| Change::Rows(accepted.unit, bind)).collect();
@@ -231,9 +237,9 @@ impl Run {
                     evictions.map(|(unit, evict)| Change::Rows(*unit, RunChange::Evict(evict.clone()))),
                 );
                 let holds = accepted.holds.iter().chain(&accepted.slots);
-                changes.extend(holds.map(|hold| Change::Hold(Arc::clone(hold))));
-                changes.extend(accepted.ends.iter().map(|(id, _)| Change::HoldDeleted(*id)));
-                changes.extend(accepted.gone.iter().map(|(id, _)| Change::HoldDeleted(*id)));
+                changes.extend(holds.map(|hold| Change::Put(Record::Hold(Arc::clone(hold)))));
+                changes.extend(accepted.ends.iter().map(|(id, _)| Change::Gone(RecordKey::Hold(*id))));
+                changes.extend(accepted.gone.iter().map(|(id, _)| Change::Gone(RecordKey::Hold(*id))));
                 changes
             }
         }
@@ -325,25 +331,29 @@ impl Run {
         let world = &self.world;
         let mut put = |change, at| self.binder.on_change(change, at, 1);
         for node in world.nodes.values() {
-            node.spec.iter().for_each(|spec| put(Change::NodeSpec(spec.value.clone()), spec.revision));
-            node.report
+            node.spec
                 .iter()
-                .for_each(|report| put(Change::NodeReport(report.value.clone()), report.revision));
+                .for_each(|spec| put(Change::Put(Record::NodeSpec(spec.value.clone())), spec.revision));
+            node.report.iter().for_each(|report| {
+                put(Change::Put(Record::NodeReport(report.value.clone())), report.revision)
+            });
         }
         for unit in world.units.values() {
-            unit.record.iter().for_each(|spec| put(Change::Unit(Arc::clone(&spec.value)), spec.revision));
+            unit.record
+                .iter()
+                .for_each(|spec| put(Change::Put(Record::Unit(Arc::clone(&spec.value))), spec.revision));
         }
         for queue in world.queues.values() {
-            put(Change::Queue(Arc::clone(&queue.value)), queue.revision);
+            put(Change::Put(Record::Queue(Arc::clone(&queue.value))), queue.revision);
         }
         for budget in world.budgets.values() {
-            put(Change::Budget(Arc::clone(&budget.value)), budget.revision);
+            put(Change::Put(Record::Budget(Arc::clone(&budget.value))), budget.revision);
         }
         for spec in world.reservations.values() {
-            put(Change::Reservation(Arc::clone(&spec.value)), spec.revision);
+            put(Change::Put(Record::Reservation(Arc::clone(&spec.value))), spec.revision);
         }
         for hold in world.holds.values() {
-            put(Change::Hold(Arc::clone(&hold.value)), hold.revision);
+            put(Change::Put(Record::Hold(Arc::clone(&hold.value))), hold.revision);
         }
         for (unit, rows) in &self.rows {
             put(Change::RowsLoaded(*unit, rows.clone()), revision);
@@ -380,7 +390,10 @@ impl Run {
                 self.put_unit(record);
             }
             Step::Ready { node, ready } => {
-                self.write(vec![Change::NodeReport(NodeReport { ready, ..report(node, 1000, 2) })]);
+                self.write(vec![Change::Put(Record::NodeReport(NodeReport {
+                    ready,
+                    ..report(node, 1000, 2)
+                }))]);
             }
             Step::Later { ms } => {
                 self.now_ms += ms;
@@ -390,7 +403,11 @@ impl Run {
                 let of =
                     |amount: Option<i64>| amount.map(|amount| (CPU.to_owned(), amount)).into_iter().collect();
                 let (min, max) = (of(min), of(max));
-                self.write(vec![Change::Queue(Arc::new(QueueSpec { min, max, ..QueueSpec::new(path) }))]);
+                self.write(vec![Change::Put(Record::Queue(Arc::new(QueueSpec {
+                    min,
+                    max,
+                    ..QueueSpec::new(path)
+                })))]);
             }
             Step::Run => self.run_bound(),
             Step::Budget { name, limit } => self.put_budget(name, limit),
@@ -421,7 +438,7 @@ impl Run {
         let is_there = self.world.budgets.contains_key(name);
         let Some(limit) = limit else {
             if is_there {
-                self.write(vec![Change::BudgetDeleted(name.to_owned())]);
+                self.write(vec![Change::Gone(RecordKey::Budget(name.to_owned()))]);
             }
             return;
         };
@@ -431,13 +448,13 @@ impl Run {
             "low" => BudgetSpec { unit: "unit1".to_owned(), limit, ..spec },
             _ => BudgetSpec { selector: [("parity".to_owned(), "odd".to_owned())].into(), limit, ..spec },
         };
-        self.write(vec![Change::Budget(Arc::new(spec))]);
+        self.write(vec![Change::Put(Record::Budget(Arc::new(spec)))]);
     }
 
     /// Asks for so many of each unit on a node, as who knows nothing of budgets; with 0 the drain is over.
     fn drain(&mut self, id: u32, n: usize) {
         let drain = (n > 0).then_some(Drain { since_ms: 1, deadline_ms: None, running_units: 0 });
-        self.write(vec![Change::NodeSpec(NodeSpec { drain, ..node(id) })]);
+        self.write(vec![Change::Put(Record::NodeSpec(NodeSpec { drain, ..node(id) }))]);
         for unit in (1..=5).map(UnitId) {
             let Some(rows) = self.binder.cluster().rows(unit).cloned() else { continue };
             let there = rows.live().filter(|(_, row)| row.eviction.is_none() && row.node == NodeId(id));

@@ -1,5 +1,6 @@
 //! Claims beside others whose transactions are under way.
 
+use godel_domain::records::Record;
 use godel_placement::preempt::{Lent, Preference, SoFar, VictimQuery};
 
 use super::*;
@@ -95,7 +96,7 @@ fn nobody_leaves_twice_for_decisions_under_way() {
 #[test]
 fn a_device_is_in_use_until_its_victim_has_left() {
     let mut world = World::new(1);
-    world.change(Change::NodeReport(report(1, 1000, 2)));
+    world.change(Change::Put(Record::NodeReport(report(1, 1000, 2))));
     let mut both = demand(100, 1_000);
     both.devices[0].count = 2;
     let low = world.unit(unit(1, 1, 1, both));

@@ -1,5 +1,6 @@
 //! Replicas that move, in queues that are at a maximum.
 
+use godel_domain::records::{Record, RecordKey};
 use godel_queueing::QueueIdx;
 
 use super::*;
@@ -15,7 +16,7 @@ fn three_in_queue() -> UnitRecord {
 }
 
 fn most(n: u32) -> Change {
-    Change::Queue(Arc::new(QueueSpec { max_running_units: n, ..QueueSpec::new("a") }))
+    Change::Put(Record::Queue(Arc::new(QueueSpec { max_running_units: n, ..QueueSpec::new("a") })))
 }
 
 impl World {
@@ -69,7 +70,7 @@ fn a_replica_that_moves_counts_once_all_the_way() {
     let placed = world.accept(&next(1, revision, 0, 3));
     world.commit(&placed);
     check(&mut world, "it is bound");
-    world.change(Change::HoldDeleted(accepted.hold.id));
+    world.change(Change::Gone(RecordKey::Hold(accepted.hold.id)));
     check(&mut world, "its hold is gone");
     let (ordinals, incarnations, phases) = (vec![0], vec![1], vec![Phase::Succeeded]);
     let ended = Statuses { ordinals, incarnations, phases, ..Statuses::default() };
@@ -82,7 +83,7 @@ fn a_replica_that_moves_counts_once_all_the_way() {
 fn what_one_owner_may_take_counts_a_replica_that_moves() {
     let mut world = World::new(4);
     let max_per_owner = [(CPU.to_owned(), 205)].into();
-    world.change(Change::Queue(Arc::new(QueueSpec { max_per_owner, ..QueueSpec::new("a") })));
+    world.change(Change::Put(Record::Queue(Arc::new(QueueSpec { max_per_owner, ..QueueSpec::new("a") }))));
     let revision = world.running(two_in_queue(), &[(0, 1), (1, 2)]);
     let other = world.waits(2);
     let accepted = world.moves(asked(1, 0, 0, 3));
@@ -165,7 +166,7 @@ fn a_hold_that_goes_unused_keeps_no_place() {
     let late = world.binder.check(&next(1, revision, 0, 1));
     assert!(matches!(late, Verdict::Wait(_)), "the end of its hold is being written: {late:?}");
     assert_eq!(world.counted("a"), 2);
-    world.change(Change::HoldDeleted(accepted.hold.id));
+    world.change(Change::Gone(RecordKey::Hold(accepted.hold.id)));
     assert_eq!(world.counted("a"), 1);
     let bound = world.accept(&place(2, other, &[(0, 4)]));
     world.commit(&bound);
@@ -182,9 +183,9 @@ fn another_binder_counts_the_same_in_any_order() {
     world.left(1, 0);
     let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
     let changes = [
-        Change::Unit(Arc::new(record)),
+        Change::Put(Record::Unit(Arc::new(record))),
         Change::RowsLoaded(UnitId(1), rows),
-        Change::Hold(Arc::clone(&accepted.hold)),
+        Change::Put(Record::Hold(Arc::clone(&accepted.hold))),
         most(2),
     ];
     for order in [[0, 1, 2, 3], [2, 1, 0, 3], [1, 2, 0, 3], [3, 2, 0, 1], [2, 0, 3, 1], [0, 2, 1, 3]] {
@@ -201,9 +202,9 @@ fn another_binder_counts_the_same_in_any_order() {
             later.binder.on_change(change.clone(), Revision(100 + at as u64), 1);
         }
         assert_eq!(later.counted("a.b"), 2, "{order:?}");
-        later.change(Change::UnitDeleted(UnitId(1)));
+        later.change(Change::Gone(RecordKey::Unit(UnitId(1))));
         assert_eq!(later.counted("a.b"), 0, "{order:?}");
-        later.change(Change::HoldDeleted(accepted.hold.id));
+        later.change(Change::Gone(RecordKey::Hold(accepted.hold.id)));
         assert_eq!((later.counted("a"), later.counted("a.b")), (0, 0), "{order:?}");
     }
 }
@@ -219,7 +220,7 @@ fn a_replica_that_moves_counts_in_the_queue_that_its_unit_goes_to() {
     assert_eq!((world.counted("a"), world.counted("z")), (0, 2));
     let placed = world.accept(&next(1, revision, 0, 3));
     world.commit(&placed);
-    world.change(Change::HoldDeleted(accepted.hold.id));
+    world.change(Change::Gone(RecordKey::Hold(accepted.hold.id)));
     assert_eq!((world.counted("a"), world.counted("z")), (0, 2));
 }
 
@@ -241,7 +242,7 @@ fn a_replacement_that_starts_first_counts_from_its_hold_on() {
     let placed = world.accept(&place(1, revision, &[(2, 3)]));
     assert_eq!(world.counted("a"), 3);
     world.commit(&placed);
-    world.change(Change::HoldDeleted(first.hold.id));
+    world.change(Change::Gone(RecordKey::Hold(first.hold.id)));
     assert_eq!(world.counted("a"), 3);
     world.is_kept_out(2, other, "both run");
 }

@@ -1,5 +1,6 @@
 //! Moves of replicas whose replacement starts first: room for another ordinal, and nothing leaves.
 
+use godel_domain::records::{Record, RecordKey};
 use godel_rules::surge;
 
 use super::*;
@@ -57,7 +58,7 @@ fn the_next_ordinal_gets_room_and_nothing_leaves() {
     let placed = world.accept(&place(1, revision, &[(2, 3)]));
     assert_eq!(placed.gone, [(hold.id, "placed")]);
     world.commit(&placed);
-    world.change(Change::HoldDeleted(hold.id));
+    world.change(Change::Gone(RecordKey::Hold(hold.id)));
     assert_eq!(made_for(&mut world, asked(1, 0, 0, 3)), Some((false, Some(2))), "by what the record says");
     assert_eq!(world.stays(asked(1, 2, 0, 4)).reason, RejectionReason::AlreadyHeld, "not the new one yet");
     world.statuses(1, &[2], Phase::Running);
@@ -97,7 +98,7 @@ fn so_many_start_first_and_no_more() {
 #[test]
 fn neither_budgets_nor_minima_are_asked_and_the_queue_is() {
     let mut world = World::new(4);
-    world.change(Change::Budget(Arc::new(web_budget(0))));
+    world.change(Change::Put(Record::Budget(Arc::new(web_budget(0)))));
     let record = service(2, 1).labels([("app".to_owned(), "web".to_owned())].into()).min_member(2);
     let record = record.on_below_min(OnBelowMin::Stop).on_eviction(OnEviction::Fail);
     world.running(record.clone(), &[(0, 1), (1, 2)]);
@@ -111,12 +112,12 @@ fn neither_budgets_nor_minima_are_asked_and_the_queue_is() {
     let mut world = World::new(4);
     let mut queue = QueueSpec::new("q");
     queue.max_running_units = 2;
-    world.change(Change::Queue(Arc::new(queue.clone())));
+    world.change(Change::Put(Record::Queue(Arc::new(queue.clone()))));
     world.running(service(2, 1).queue("q"), &[(0, 1), (1, 2)]);
     let refusal = world.stays(asked(1, 0, 0, 3));
     assert_eq!((refusal.reason, refusal.later), (RejectionReason::QueueFull, true));
     queue.max_running_units = 3;
-    world.change(Change::Queue(Arc::new(queue)));
+    world.change(Change::Put(Record::Queue(Arc::new(queue))));
     assert_eq!(world.moves(asked(1, 0, 0, 3)).hold.surge_ordinal(), Some(2));
 }
 

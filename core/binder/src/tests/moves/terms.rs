@@ -2,6 +2,7 @@
 
 use godel_domain::{
     label_expression::parse,
+    records::{Record, RecordKey},
     unit_affinity::{NODE, SpreadTerm, UnitAffinity},
 };
 
@@ -26,7 +27,7 @@ fn racks() -> World {
     for id in 1..=4 {
         let rack = if id <= 2 { "a" } else { "b" };
         let labels = [("rack".to_owned(), rack.to_owned())].into();
-        world.change(Change::NodeSpec(NodeSpec { labels, ..node(id) }));
+        world.change(Change::Put(Record::NodeSpec(NodeSpec { labels, ..node(id) })));
     }
     world
 }
@@ -71,7 +72,7 @@ fn who_is_kept_away_stays_away_from_the_target_until_the_hold_goes() {
         world.binder.take_back(placed.ticket);
         assert_eq!(world.refuse(&place(2, waits, &[(0, 4)])), [(AFFINITY, vec![0])]);
         // Its hold goes without it: nobody is kept away there.
-        world.change(Change::HoldDeleted(accepted.hold.id));
+        world.change(Change::Gone(RecordKey::Hold(accepted.hold.id)));
         assert!(world.accept(&place(2, waits, &[(0, 4)])).rejections.is_empty());
     }
 }
@@ -209,7 +210,7 @@ fn two_that_move_to_one_node_are_bound_there_one_after_the_other() {
         [(RejectionReason::InsufficientResources, vec![0])]
     );
     world.commit(&second);
-    world.change(Change::HoldDeleted(moves[1].hold.id));
+    world.change(Change::Gone(RecordKey::Hold(moves[1].hold.id)));
     assert!(world.accept(&next(1, one, 0, 3)).rejections.is_empty(), "its own room is there yet");
 }
 
@@ -236,7 +237,7 @@ fn another_binder_judges_by_the_records_of_holds() {
     let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
     for hold_first in [true, false] {
         let mut later = racks();
-        let hold = Change::Hold(Arc::clone(&accepted.hold));
+        let hold = Change::Put(Record::Hold(Arc::clone(&accepted.hold)));
         if hold_first {
             later.change(hold.clone());
         }
@@ -265,6 +266,6 @@ fn replicas_that_keep_apart_from_one_another_move_side_by_side() {
     let elsewhere = world.accept(&next(1, revision, 0, 4));
     assert_eq!(world.refuse(&place(1, revision, &[(2, 3)])), [(AFFINITY, vec![2])], "its hold is there yet");
     world.commit(&elsewhere);
-    world.change(Change::HoldDeleted(first.hold.id));
+    world.change(Change::Gone(RecordKey::Hold(first.hold.id)));
     assert!(world.accept(&place(1, revision, &[(2, 3)])).rejections.is_empty());
 }

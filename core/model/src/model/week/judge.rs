@@ -12,6 +12,7 @@ use godel_domain::{
     budget_spec::Limit,
     change::Change,
     hold::Hold,
+    records::{Record, RecordKey},
     running_units::{EvictionReason, Phase, RunChange},
     surge::Surge,
     unit::UnitRecord,
@@ -81,19 +82,19 @@ impl WeekJudge {
         let mut released: Vec<(UnitId, Surge)> = Vec::new();
         for change in &commit.changes {
             match change {
-                Change::Unit(record) => {
+                Change::Put(Record::Unit(record)) => {
                     let ended = self.on_unit(record);
                     released.extend(ended.into_iter().map(|surge| (record.id, surge)));
                     changed.push(record.id);
                 }
-                Change::UnitDeleted(unit) => {
+                Change::Gone(RecordKey::Unit(unit)) => {
                     self.units.remove(unit);
                 }
-                Change::Budget(budget) => {
+                Change::Put(Record::Budget(budget)) => {
                     self.floors.insert(budget.unit.clone(), (budget.name.clone(), budget.limit));
                 }
-                Change::BudgetDeleted(name) => self.floors.retain(|_, (known, _)| known != name),
-                Change::Hold(hold) if is_surge(hold) => self.check_rate(hold.unit, 1, commit)?,
+                Change::Gone(RecordKey::Budget(name)) => self.floors.retain(|_, (known, _)| known != name),
+                Change::Put(Record::Hold(hold)) if is_surge(hold) => self.check_rate(hold.unit, 1, commit)?,
                 Change::Rows(unit, change) => {
                     let n = self.on_rows(*unit, change);
                     if n > 0 {
@@ -319,8 +320,8 @@ mod tests {
         let record: UnitRecord = godel_testkit::unit("w1").id(UNIT).main_group(2, demand(1));
         let budget = BudgetSpec { name: "b1".to_owned(), unit: "w1".to_owned(), ..BudgetSpec::default() };
         let changes = [
-            Change::Unit(Arc::new(record)),
-            Change::Budget(Arc::new(budget)),
+            Change::Put(Record::Unit(Arc::new(record))),
+            Change::Put(Record::Budget(Arc::new(budget))),
             bind(0, 1),
             statuses(0, 1),
             bind(1, 1),
@@ -373,13 +374,18 @@ mod tests {
         let mut record = godel_testkit::unit("w1").id(UNIT).max_surge(1).main_group(n, demand(1));
         record.status.ordinals = vec![vec![ordinals]].into();
         record.status.surges = surges.iter().map(surge).collect();
-        Change::Unit(Arc::new(record))
+        Change::Put(Record::Unit(Arc::new(record)))
     }
 
     fn held(ordinal: u32) -> Change {
         let from = RunningUnitId { unit: UNIT, replica: ReplicaId::new(0, 0) };
         let movement = Some(MovementTarget { movement: Arc::from("m"), from });
-        Change::Hold(Arc::new(Hold { unit: UNIT, ordinals: vec![ordinal], movement, ..Hold::default() }))
+        Change::Put(Record::Hold(Arc::new(Hold {
+            unit: UNIT,
+            ordinals: vec![ordinal],
+            movement,
+            ..Hold::default()
+        })))
     }
 
     fn read_all(judge: &mut WeekJudge, changes: impl IntoIterator<Item = Change>) -> Result<(), String> {

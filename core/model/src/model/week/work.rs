@@ -11,6 +11,7 @@ use godel_domain::{
     change::Change,
     demand::Demand,
     node::{Device, NodeReport, NodeSpec},
+    records::Record,
     unit::{RestartPolicy, UnitRecord, UnitSpec, WorkloadClass},
 };
 use godel_testkit::{BuildDemand as _, BuildUnit as _};
@@ -53,7 +54,7 @@ pub(super) fn node(id: u32) -> [Change; 2] {
         ready: true,
         ..NodeReport::default()
     };
-    [Change::NodeSpec(spec), Change::NodeReport(report)]
+    [Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))]
 }
 
 /// A unit of the week.

@@ -3,11 +3,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
     change::Change,
+    records::{Record, RecordKey},
     running_units::{Bind, RunChange},
+    task_group_record::TaskGroupKey,
     task_group_record::UnitJoin,
     unit::WorkloadClass,
     unit_topology::Segments,
-    unreadable::{Subject, Unreadable},
+    unreadable::Unreadable,
 };
 use godel_testkit::{BuildUnit as _, unit};
 use proptest::prelude::*;
@@ -162,30 +164,40 @@ fn groups_are_limited_by_their_number_and_their_bytes() {
 fn a_unit_is_whole_once_every_record_of_it_can_be_read() {
     let (own, rows) = application();
     let whole = Arc::new(grown(&own, &rows, &adding(&[("a", 1), ("b", 1)])));
-    let own = Change::Unit(Arc::new(whole.own()));
-    let groups: Vec<Change> =
-        whole.added_since(&own_of(&whole)).map(|group| Change::TaskGroup(Arc::new(group))).collect();
+    let own = Change::Put(Record::Unit(Arc::new(whole.own())));
+    let groups: Vec<Change> = whole
+        .added_since(&own_of(&whole))
+        .map(|group| Change::Put(Record::TaskGroup(Arc::new(group))))
+        .collect();
     let mut join = UnitJoin::default();
     assert_eq!(join.join(vec![groups[0].clone()]), [], "of a unit that was not seen yet");
     assert_eq!(join.join(groups[1..].to_vec()), []);
-    assert_eq!(join.join(vec![own.clone()]), [Change::Unit(Arc::clone(&whole))]);
+    assert_eq!(join.join(vec![own.clone()]), [Change::Put(Record::Unit(Arc::clone(&whole)))]);
     let with_groups = [vec![own.clone()], groups.clone()].concat();
     assert_eq!(
         UnitJoin::default().join(with_groups),
-        [Change::Unit(Arc::clone(&whole))],
+        [Change::Put(Record::Unit(Arc::clone(&whole)))],
         "once for a commit"
     );
 
     let bad = |subject| Change::Unreadable(Box::new(Unreadable::new(subject, "group", "wrong")));
-    let is_frozen = |changes: &[Change]| matches!(changes, [Change::Unreadable(one)] if one.subject == Subject::Unit(UnitId(1)));
-    assert!(is_frozen(&join.join(vec![bad(Subject::TaskGroup(UnitId(1), 2))])));
+    let is_frozen = |changes: &[Change]| matches!(changes, [Change::Unreadable(one)] if one.key == RecordKey::Unit(UnitId(1)));
+    assert!(is_frozen(&join.join(vec![bad(RecordKey::TaskGroup(TaskGroupKey { unit: UnitId(1), idx: 2 }))])));
     assert!(is_frozen(&join.join(vec![groups[0].clone()])), "the other group cannot be read yet");
-    assert_eq!(join.join(vec![groups[1].clone()]), [Change::Unit(Arc::clone(&whole))]);
-    assert!(is_frozen(&join.join(vec![bad(Subject::Unit(UnitId(1)))])));
+    assert_eq!(join.join(vec![groups[1].clone()]), [Change::Put(Record::Unit(Arc::clone(&whole)))]);
+    assert!(is_frozen(&join.join(vec![bad(RecordKey::Unit(UnitId(1)))])));
     assert!(is_frozen(&join.join(vec![groups[0].clone()])), "its own record cannot be read yet");
-    assert_eq!(join.join(vec![own.clone()]), [Change::Unit(Arc::clone(&whole))]);
-    assert!(is_frozen(&join.join(vec![Change::TaskGroupDeleted(UnitId(1), 1)])), "there is a gap");
-    assert_eq!(join.join(vec![Change::UnitDeleted(UnitId(1))]), [Change::UnitDeleted(UnitId(1))]);
+    assert_eq!(join.join(vec![own.clone()]), [Change::Put(Record::Unit(Arc::clone(&whole)))]);
+    assert!(
+        is_frozen(
+            &join.join(vec![Change::Gone(RecordKey::TaskGroup(TaskGroupKey { unit: UnitId(1), idx: 1 }))])
+        ),
+        "there is a gap"
+    );
+    assert_eq!(
+        join.join(vec![Change::Gone(RecordKey::Unit(UnitId(1)))]),
+        [Change::Gone(RecordKey::Unit(UnitId(1)))]
+    );
     assert_eq!(join.join(groups), [], "the deleted unit is forgotten");
 }
 
@@ -203,9 +215,9 @@ proptest! {
         let (submitted, rows) = application();
         let mut record = grown(&submitted, &rows, &adding(&[("g", 1)]));
         let mut join = UnitJoin::default();
-        join.join(vec![Change::Unit(Arc::new(record.own()))]);
-        let added = record.added_since(&submitted).map(|group| Change::TaskGroup(Arc::new(group)));
-        prop_assert_eq!(join.join(added.collect()), [Change::Unit(Arc::new(record.clone()))]);
+        join.join(vec![Change::Put(Record::Unit(Arc::new(record.own())))]);
+        let added = record.added_since(&submitted).map(|group| Change::Put(Record::TaskGroup(Arc::new(group))));
+        prop_assert_eq!(join.join(added.collect()), [Change::Put(Record::Unit(Arc::new(record.clone())))]);
         let mut groups: BTreeMap<u32, usize> =
             record.iter_ordinals().filter_map(|ordinal| Some((ordinal, record.group_of(ordinal)?))).collect();
         for (step, at, size) in steps {
@@ -219,12 +231,12 @@ proptest! {
             };
             let Ok(Some(UnitUpdate { record: next, .. })) = next else { continue };
             let mut ops: Vec<Change> =
-                next.added_since(&record).map(|group| Change::TaskGroup(Arc::new(group))).collect();
+                next.added_since(&record).map(|group| Change::Put(Record::TaskGroup(Arc::new(group)))).collect();
             if next.own() != record.own() {
-                ops.insert(0, Change::Unit(Arc::new(next.own())));
+                ops.insert(0, Change::Put(Record::Unit(Arc::new(next.own()))));
             }
             prop_assert!(!ops.is_empty());
-            prop_assert_eq!(join.join(ops), [Change::Unit(Arc::new(next.clone()))]);
+            prop_assert_eq!(join.join(ops), [Change::Put(Record::Unit(Arc::new(next.clone())))]);
             for (idx, group) in next.spec.task_groups.iter().enumerate() {
                 let ordinals = next.iter_ordinals().filter(|ordinal| next.group_of(*ordinal) == Some(idx));
                 prop_assert_eq!(ordinals.count(), group.replicas as usize);

@@ -2,6 +2,7 @@
 
 use godel_base::ids::Revision;
 use godel_domain::change::{Block, Change};
+use godel_domain::records::Record;
 
 use super::*;
 
@@ -11,8 +12,8 @@ fn commit(records: &mut PartitionRecords, revision: u64, split: &Partition) -> V
     // A list shows records in any order.
     for change in changes.iter().rev() {
         match change.clone() {
-            Change::Partition(partition) => drop(records.put(partition, Revision(revision))),
-            Change::PartitionBlock(block) => records.put_block(block, Revision(revision)),
+            Change::Put(Record::Partition(partition)) => drop(records.put(partition, Revision(revision))),
+            Change::Put(Record::PartitionBlock(block)) => records.put_block(block, Revision(revision)),
             other => panic!("not of a split: {other:?}"),
         }
     }
@@ -21,8 +22,8 @@ fn commit(records: &mut PartitionRecords, revision: u64, split: &Partition) -> V
 
 fn shown(changes: &[Change]) -> Vec<String> {
     let show = |change: &Change| match change {
-        Change::Partition(head) => format!("{} {}", head.mode.name(), head.schedulers.join(" ")),
-        Change::PartitionBlock(block) => format!("{}: {}", block.number, block.iter().count()),
+        Change::Put(Record::Partition(head)) => format!("{} {}", head.mode.name(), head.schedulers.join(" ")),
+        Change::Put(Record::PartitionBlock(block)) => format!("{}: {}", block.number, block.iter().count()),
         other => format!("{other:?}"),
     };
     changes.iter().map(show).collect()
@@ -98,8 +99,8 @@ fn what_is_read_again_changes_nothing() {
     commit(&mut records, 9, &later);
     for change in first {
         match change {
-            Change::Partition(partition) => assert!(!records.put(partition, Revision(5))),
-            Change::PartitionBlock(block) => records.put_block(block, Revision(5)),
+            Change::Put(Record::Partition(partition)) => assert!(!records.put(partition, Revision(5))),
+            Change::Put(Record::PartitionBlock(block)) => records.put_block(block, Revision(5)),
             other => panic!("{other:?}"),
         }
     }
@@ -137,7 +138,7 @@ proptest! {
             prop_assert_eq!((whole.mode, &whole.schedulers, &whole.slots), (wanted.mode, &wanted.schedulers, &wanted.slots));
             prop_assert_eq!(records.changes_to(whole), vec![]);
             for change in changes {
-                let Change::PartitionBlock(block) = change else { continue };
+                let Change::Put(Record::PartitionBlock(block)) = change else { continue };
                 let of = |slots: &[(NodeId, u32)]| -> Vec<_> {
                     slots.iter().filter(|(node, _)| Block::of(*node) == block.number).copied().collect()
                 };

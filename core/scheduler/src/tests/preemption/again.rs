@@ -1,12 +1,16 @@
 //! When searches for victims are repeated, with the real binder behind them.
 
-use godel_domain::{budget_spec::BudgetSpec, running_units::PreemptionTerms};
+use godel_domain::{
+    budget_spec::BudgetSpec,
+    records::{Record, RecordKey},
+    running_units::PreemptionTerms,
+};
 use godel_testkit::web_budget;
 
 use super::*;
 
 fn put(budget: BudgetSpec) -> Change {
-    Change::Budget(Arc::new(budget))
+    Change::Put(Record::Budget(Arc::new(budget)))
 }
 
 impl Pair {
@@ -22,7 +26,7 @@ impl Pair {
 
 #[test]
 fn a_unit_kept_by_a_budget_leaves_once_it_allows() {
-    for gain in [put(web_budget(1)), Change::BudgetDeleted("web".to_owned())] {
+    for gain in [put(web_budget(1)), Change::Gone(RecordKey::Budget("web".to_owned()))] {
         let mut pair = Pair::new(1);
         pair.commit(vec![put(web_budget(0))]);
         let labels = [("app".to_owned(), "web".to_owned())].into();
@@ -63,7 +67,7 @@ fn units_are_to_be_offered_whenever_budgets_select_others() {
     assert_eq!(pair.scheduler.selection(), first, "the same units");
     pair.commit(vec![put(BudgetSpec { selector: BTreeMap::new(), unit: "u1".to_owned(), ..web_budget(1) })]);
     assert!(pair.scheduler.selection() > first);
-    pair.commit(vec![Change::BudgetDeleted("web".to_owned())]);
+    pair.commit(vec![Change::Gone(RecordKey::Budget("web".to_owned()))]);
     assert_eq!(pair.scheduler.selection(), None);
 }
 
@@ -145,7 +149,7 @@ fn a_pause_of_something_else_stops_no_search() {
     pair.steps();
     let scope = Scope::Queue("lab".to_owned());
     let pause = Pause { scope, since_ms: 1, reason: String::new(), sub_cluster_key: String::new() };
-    pair.commit(vec![Change::Pause(pause)]);
+    pair.commit(vec![Change::Put(Record::Pause(pause))]);
     pair.assign(&ranked(2, 9, 1, 1, cpu(1000)));
     pair.steps();
     assert_eq!((pair.n_tried(), pair.binder.n_holds()), (1, 1));

@@ -5,6 +5,7 @@
 use godel_base::ids::{Epoch, ReplicaId};
 use godel_domain::{
     lifecycle,
+    records::{Record, RecordKey},
     reservation_spec::ReservationSpec,
     running_units::{Evict, EvictionReason},
 };
@@ -116,7 +117,7 @@ impl Alone {
         if with_queues {
             pair.commit(vec![queue(QUEUES[0], 1_000), queue(QUEUES[1], 1_000)]);
         }
-        pair.commit(vec![Change::Budget(Arc::new(web_budget(1)))]);
+        pair.commit(vec![Change::Put(Record::Budget(Arc::new(web_budget(1))))]);
         let mut alone = Self { pair, specs: Vec::new(), n_nodes: 0 };
         (0..3).for_each(|_| alone.join());
         alone
@@ -125,7 +126,10 @@ impl Alone {
     fn join(&mut self) {
         self.n_nodes += 1;
         let report = node_report(self.n_nodes, resources(1000, 100), 2, "A10");
-        self.pair.commit(vec![Change::NodeSpec(node_spec(self.n_nodes)), Change::NodeReport(report)]);
+        self.pair.commit(vec![
+            Change::Put(Record::NodeSpec(node_spec(self.n_nodes))),
+            Change::Put(Record::NodeReport(report)),
+        ]);
     }
 
     fn submit(&mut self, asked: &Asked) {
@@ -145,7 +149,7 @@ impl Alone {
             .labels(if asked.is_web { web() } else { BTreeMap::new() })
             .preemptible(asked.preemptible)
             .active_deadline_ms(if asked.is_short { 60_000 } else { 0 });
-        let revision = self.pair.commit(vec![Change::Unit(Arc::new(spec.clone()))]);
+        let revision = self.pair.commit(vec![Change::Put(Record::Unit(Arc::new(spec.clone())))]);
         self.specs.push((spec, revision));
         self.assign(id, asked.has_turn);
     }
@@ -204,7 +208,7 @@ impl Alone {
     }
 
     fn change(&mut self, idx: usize, record: UnitRecord) {
-        let revision = self.pair.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+        let revision = self.pair.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
         self.specs[idx] = (record, revision);
         self.pair.scheduler.on_revoke(UnitId(idx as u64 + 1));
     }
@@ -252,11 +256,11 @@ impl Alone {
                         self.pair.write(&accepted);
                     }
                     HoldWork::Drop { holds, .. } => {
-                        let gone = holds.iter().map(|(id, _)| Change::HoldDeleted(*id));
+                        let gone = holds.iter().map(|(id, _)| Change::Gone(RecordKey::Hold(*id)));
                         self.pair.commit(gone.collect());
                     }
                     HoldWork::Reserve { holds, .. } => {
-                        self.pair.commit(holds.into_iter().map(Change::Hold).collect());
+                        self.pair.commit(holds.into_iter().map(|it| Change::Put(Record::Hold(it))).collect());
                     }
                 }
             }
@@ -281,11 +285,11 @@ impl Alone {
             Op::Join => self.join(),
             Op::Shrink(id, cpu) => {
                 let report = node_report(*id, resources(*cpu, 100), 2, "A10");
-                self.pair.commit(vec![Change::NodeReport(report)]);
+                self.pair.commit(vec![Change::Put(Record::NodeReport(report))]);
             }
             Op::Cordon(id, cordoned) => {
                 let spec = NodeSpec { cordoned: *cordoned, ..node_spec(*id) };
-                self.pair.commit(vec![Change::NodeSpec(spec)]);
+                self.pair.commit(vec![Change::Put(Record::NodeSpec(spec))]);
             }
             Op::Queue(nth, min) => {
                 self.pair.commit(vec![queue(QUEUES[*nth], *min)]);
@@ -293,7 +297,7 @@ impl Alone {
             Op::Scale(nth, more) => self.scale(*nth, *more),
             Op::Cancel(nth) => self.cancel(*nth),
             Op::Budget(n) => {
-                self.pair.commit(vec![Change::Budget(Arc::new(web_budget(*n)))]);
+                self.pair.commit(vec![Change::Put(Record::Budget(Arc::new(web_budget(*n))))]);
             }
             Op::Reserve(slots) => {
                 let reservation = ReservationSpec {
@@ -304,7 +308,7 @@ impl Alone {
                     demand: cpu(400),
                     ..ReservationSpec::default()
                 };
-                self.pair.commit(vec![Change::Reservation(Arc::new(reservation))]);
+                self.pair.commit(vec![Change::Put(Record::Reservation(Arc::new(reservation)))]);
             }
             Op::Later(ms) => {
                 self.pair.now = self.pair.now.plus(*ms);

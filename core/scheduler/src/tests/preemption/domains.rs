@@ -2,6 +2,7 @@
 
 use godel_domain::{
     label_expression::parse,
+    records::Record,
     reservation_spec::ReservationSpec,
     running_units::RunningUnits,
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
@@ -16,8 +17,8 @@ fn racks(n_nodes: u32, of_rack: u32) -> Pair {
     for id in 1..=n_nodes {
         let labels = [("rack".to_owned(), format!("r{}", (id - 1) / of_rack))].into();
         pair.commit(vec![
-            Change::NodeSpec(NodeSpec { labels, ..node_spec(id) }),
-            Change::NodeReport(node_report(id, resources(1000, 100), 0, "A10")),
+            Change::Put(Record::NodeSpec(NodeSpec { labels, ..node_spec(id) })),
+            Change::Put(Record::NodeReport(node_report(id, resources(1000, 100), 0, "A10"))),
         ]);
     }
     pair
@@ -46,7 +47,7 @@ fn term(units: &str, topology: &str) -> UnitTerm {
 fn read_again(pair: &mut Pair, records: &[&UnitRecord]) {
     assert!(pair.scheduler.selection().is_some());
     for record in records {
-        let change = Change::Unit(Arc::new((*record).clone()));
+        let change = Change::Put(Record::Unit(Arc::new((*record).clone())));
         pair.scheduler.load(&change, Revision(pair.revision), 1, pair.now);
     }
     pair.steps();
@@ -181,7 +182,7 @@ fn replicas_spread_over_racks_of_different_size() {
 fn a_gang_of_a_full_queue_preempts_in_one_rack() {
     let mut pair = racks(4, 2);
     let max = [("cpu".to_owned(), 4_000)].into();
-    pair.commit(vec![Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("q") }))]);
+    pair.commit(vec![Change::Put(Record::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new("q") })))]);
     // The two of the lowest priority are in different racks.
     for (id, priority, rack) in [(1, 1, "r0"), (2, 3, "r0"), (3, 1, "r1"), (4, 2, "r1")] {
         let mut filler = of("q", ranked(id, priority, 1, 1, cpu(1000)));
@@ -219,8 +220,8 @@ fn a_gang_takes_slots_of_its_rack_only() {
         slot: Some(Slot { reservation: Arc::from("r"), occupant: None }),
         ..Hold::default()
     };
-    let slots = [0, 1].map(|number| Change::Hold(Arc::new(slot(number))));
-    pair.commit([Change::Reservation(Arc::new(reservation))].into_iter().chain(slots).collect());
+    let slots = [0, 1].map(|number| Change::Put(Record::Hold(Arc::new(slot(number)))));
+    pair.commit([Change::Put(Record::Reservation(Arc::new(reservation)))].into_iter().chain(slots).collect());
     let mut filler = unit(1, 1, 1, cpu(1000));
     filler.spec.task_groups[0].template.node_selector.insert("rack".to_owned(), "r0".to_owned());
     pair.assign(&filler);

@@ -1,12 +1,13 @@
 //! Units for which room is held: they are placed elsewhere as soon as they fit there, and give way to those of higher rank.
 
 use super::*;
+use godel_domain::records::Record;
 
 impl Pair {
     fn add_node(&mut self, id: u32) {
         self.commit(vec![
-            Change::NodeSpec(node_spec(id)),
-            Change::NodeReport(node_report(id, resources(1000, 100), 0, "A10")),
+            Change::Put(Record::NodeSpec(node_spec(id))),
+            Change::Put(Record::NodeReport(node_report(id, resources(1000, 100), 0, "A10"))),
         ]);
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use godel_domain::{
+    records::Record,
     unit_affinity::{SpreadTerm, UnitTerm},
     zone::{CpuMode, ZonePolicy, ZoneRequest},
 };
@@ -110,8 +111,8 @@ fn who_has_others_leave_takes_nothing_that_is_gathered() {
     pair.steps();
     pair.end(1, &[0]);
     pair.commit(vec![
-        Change::NodeSpec(node_spec(3)),
-        Change::NodeReport(node_report(3, resources(1000, 100), 0, "A10")),
+        Change::Put(Record::NodeSpec(node_spec(3))),
+        Change::Put(Record::NodeReport(node_report(3, resources(1000, 100), 0, "A10"))),
     ]);
     pair.assign(&ranked(4, 6, 2, 1, cpu(500)));
     pair.steps();
@@ -188,8 +189,8 @@ fn a_gang_that_gathers_is_bound_wherever_it_fits_first() {
     pair.end(1, &[0, 1]);
     assert_eq!(pair.binder.gathering()[0].n_gathered, 1);
     pair.commit(vec![
-        Change::NodeSpec(node_spec(3)),
-        Change::NodeReport(node_report(3, resources(1000, 100), 0, "A10")),
+        Change::Put(Record::NodeSpec(node_spec(3))),
+        Change::Put(Record::NodeReport(node_report(3, resources(1000, 100), 0, "A10"))),
     ]);
     pair.steps();
     assert_eq!((pair.n_bound(3), pair.binder.n_holds()), (2, 0), "what is gathered and a node that came");
@@ -264,8 +265,8 @@ fn one_large_unit_that_fits_elsewhere_first_is_bound_there() {
     pair.steps();
     assert_eq!(pair.binder.n_holds(), 1);
     pair.commit(vec![
-        Change::NodeSpec(node_spec(3)),
-        Change::NodeReport(node_report(3, resources(1000, 100), 0, "A10")),
+        Change::Put(Record::NodeSpec(node_spec(3))),
+        Change::Put(Record::NodeReport(node_report(3, resources(1000, 100), 0, "A10"))),
     ]);
     pair.steps();
     assert_eq!((pair.live(3), pair.binder.n_holds()), (vec![3], 0));
@@ -280,8 +281,8 @@ fn a_gang_that_requires_a_rack_gathers_in_the_one_that_is_free_first() {
         let labels =
             [("rack".to_owned(), format!("r{}", (id - 1) / 2)), ("host".to_owned(), format!("h{id}"))];
         pair.commit(vec![
-            Change::NodeSpec(NodeSpec { labels: labels.into(), ..node_spec(id) }),
-            Change::NodeReport(node_report(id, resources(1000, 100), 0, "A10")),
+            Change::Put(Record::NodeSpec(NodeSpec { labels: labels.into(), ..node_spec(id) })),
+            Change::Put(Record::NodeReport(node_report(id, resources(1000, 100), 0, "A10"))),
         ]);
     }
     // Of the second rack one node is taken by what goes on for good, so that the youngest of all is of no use.
@@ -411,7 +412,7 @@ fn zones_are_gathered_as_they_become_free() {
     pair.binder.gather_for(1_000_000);
     for id in 1..=2 {
         let TestNode { spec, report } = node(id).memory(64).zones(2, 1, 4, 1);
-        pair.commit(vec![Change::NodeSpec(spec), Change::NodeReport(report)]);
+        pair.commit(vec![Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))]);
     }
     let dedicated = |amount| zoned(ZonePolicy::SingleZone, CpuMode::Dedicated, amount);
     for id in 101..=104 {

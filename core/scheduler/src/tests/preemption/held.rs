@@ -1,6 +1,7 @@
 //! Units whose holds end or are of an older record: they are placed again, with the real binder behind them.
 
 use super::*;
+use godel_domain::records::{Record, RecordKey};
 
 impl Pair {
     /// The victim of a hold has left, and the hold is dropped; the scheduler reads that, or a list that shows it.
@@ -11,7 +12,8 @@ impl Pair {
             phases: vec![Phase::Stopped],
             ..Statuses::default()
         };
-        let changes = vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped)), Change::HoldDeleted(hold)];
+        let changes =
+            vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped)), Change::Gone(RecordKey::Hold(hold))];
         if !lists {
             self.commit(changes);
             return;
@@ -28,7 +30,7 @@ impl Pair {
     fn list(&mut self) {
         let (revision, time_ms) = (Revision(self.revision), i64::try_from(self.revision * 100).unwrap());
         let (spec, report) = (node_spec(1), node_report(1, resources(1000, 100), 0, "A10"));
-        let mut listed = vec![Change::NodeSpec(spec), Change::NodeReport(report)];
+        let mut listed = vec![Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))];
         let rows = |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows(UnitId(id))?.clone()));
         listed.extend([1, 2].into_iter().filter_map(rows));
         listed.iter().for_each(|change| self.scheduler.load(change, revision, time_ms, self.now));
@@ -72,7 +74,7 @@ fn ordinals_left_out_as_held_are_placed_after_the_hold() {
     };
     pair.commit(vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped))]);
     let holds: Vec<HoldId> = pair.binder.cluster().holds().iter().map(|hold| hold.id).collect();
-    pair.commit(holds.into_iter().map(Change::HoldDeleted).collect());
+    pair.commit(holds.into_iter().map(|it| Change::Gone(RecordKey::Hold(it))).collect());
     pair.now = pair.now.plus(10_000);
     pair.steps();
     assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (3, 0));

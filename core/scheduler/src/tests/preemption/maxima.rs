@@ -1,6 +1,7 @@
 //! Units of queues that are at a maximum, with the real binder behind them.
 
 use godel_base::resources::CPU;
+use godel_domain::records::Record;
 
 use super::*;
 use crate::PlanOutcome;
@@ -8,12 +9,12 @@ use crate::PlanOutcome;
 /// A queue's record: guaranteed CPUs, at most so many, and so many running units.
 fn limited(path: &str, min: i64, max: i64, max_running_units: u32) -> Change {
     let of = |amount: i64| (amount > 0).then(|| (CPU.to_owned(), amount)).into_iter().collect();
-    Change::Queue(Arc::new(QueueSpec {
+    Change::Put(Record::Queue(Arc::new(QueueSpec {
         min: of(min),
         max: of(max),
         max_running_units,
         ..QueueSpec::new(path)
-    }))
+    })))
 }
 
 impl Pair {
@@ -25,7 +26,7 @@ impl Pair {
 
     /// The same again.
     fn again(&mut self, record: &UnitRecord, pending: &[(u32, u32)]) {
-        let revision = self.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+        let revision = self.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
         self.scheduler.on_assign(record, revision, &replicas(pending), 0, self.now);
         self.scheduler.set_at_maximum(record.id, self.now);
     }
@@ -197,12 +198,12 @@ fn a_unit_of_a_full_queue_goes_back_where_nobody_may_leave() {
         pair.assign(&of("q", low));
         pair.steps();
         if idx == 3 {
-            pair.commit(vec![Change::Pause(Pause {
+            pair.commit(vec![Change::Put(Record::Pause(Pause {
                 scope: Scope::Preemption,
                 since_ms: 1,
                 reason: String::new(),
                 sub_cluster_key: String::new(),
-            })]);
+            }))]);
         }
         pair.assign_full(&of("q", ranked(2, 9, 1, 1, cpu(100))));
         let reports = pair.steps();
@@ -252,7 +253,7 @@ fn what_is_held_in_a_full_queue_ends_together() {
     pair.assign(&of("q", ranked(1, 1, 1, 1, cpu(900))));
     pair.steps();
     let spec = of("q", ranked(2, 9, 4, 1, cpu(300)));
-    let revision = pair.commit(vec![Change::Unit(Arc::new(spec.clone()))]);
+    let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(spec.clone())))]);
     pair.scheduler.on_assign(&spec, revision, &replicas(&[(0, 0)]), 0, pair.now);
     pair.steps();
     pair.again(&spec, &[(1, 0), (2, 0), (3, 0)]);
@@ -261,7 +262,7 @@ fn what_is_held_in_a_full_queue_ends_together() {
     assert_eq!((nodes.len() > 1, pair.told(), pair.room("q")), (true, vec![(1, 0)], 0));
     // One of its nodes is closed: without its share of what the victim gives up the others would be too much.
     let closed = godel_domain::node::NodeSpec { cordoned: true, ..node_spec(nodes[nodes.len() - 1]) };
-    pair.commit(vec![Change::NodeSpec(closed)]);
+    pair.commit(vec![Change::Put(Record::NodeSpec(closed))]);
     let work = pair.binder.take_hold_work();
     let [HoldWork::Drop { holds, .. }] = &work[..] else { panic!("{work:?}") };
     assert_eq!(holds.len(), nodes.len());

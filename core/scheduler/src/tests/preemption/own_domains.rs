@@ -2,6 +2,7 @@
 //! scheduler.
 
 use godel_domain::{
+    records::Record,
     running_units::{Requeue, RunningUnits},
     unit::TaskGroup,
     unit_topology::{Segments, UnitTopology},
@@ -19,8 +20,8 @@ pub(super) fn racks(n_nodes: u32, of_rack: u32) -> Pair {
             ("host".to_owned(), format!("h{id}")),
         ];
         pair.commit(vec![
-            Change::NodeSpec(NodeSpec { labels: labels.into(), ..node_spec(id) }),
-            Change::NodeReport(node_report(id, resources(1000, 100), 0, "A10")),
+            Change::Put(Record::NodeSpec(NodeSpec { labels: labels.into(), ..node_spec(id) })),
+            Change::Put(Record::NodeReport(node_report(id, resources(1000, 100), 0, "A10"))),
         ]);
     }
     pair
@@ -148,7 +149,7 @@ fn a_replacement_goes_to_the_rack_of_its_task_group() {
     pair.commit(vec![Change::Rows(UnitId(1), RunChange::Statuses(left))]);
     let again = Requeue { ordinals: vec![1], incarnations: vec![1], anew: false };
     pair.commit(vec![Change::Rows(UnitId(1), RunChange::Requeue(again))]);
-    let revision = pair.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+    let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
     let wanted = [ReplicaId::new(1, 1)];
     pair.scheduler.on_assign(&record, revision, &wanted, 0, pair.now);
     pair.steps();
@@ -262,7 +263,7 @@ fn a_lost_member_of_a_segment_preempts_in_its_rack() {
     }
     let again = Requeue { ordinals: vec![1], incarnations: vec![1], anew: false };
     pair.commit(vec![Change::Rows(UnitId(1), RunChange::Requeue(again))]);
-    let revision = pair.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+    let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
     pair.scheduler.on_assign(&record, revision, &[ReplicaId::new(1, 1)], 0, pair.now);
     pair.step();
     let nodes: Vec<u32> = pair.leaving().iter().map(|(_, node)| (node - 1) / 2).collect();
@@ -290,7 +291,7 @@ fn an_added_group_begins_in_a_rack_that_holds_it() {
     pair.assign(&before);
     pair.steps();
     let added = [ReplicaId::new(1, 0), ReplicaId::new(2, 0)];
-    let revision = pair.commit(vec![Change::Unit(Arc::new(after.clone()))]);
+    let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(after.clone())))]);
     pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
     pair.steps();
     let racks = racks_of(&pair, 1, 3);
@@ -310,7 +311,7 @@ fn an_added_group_preempts_in_a_rack_that_holds_all_of_it() {
     pair.steps();
     assert_eq!(pair.live(1), [4]);
     let added = [ReplicaId::new(1, 0), ReplicaId::new(2, 0)];
-    let revision = pair.commit(vec![Change::Unit(Arc::new(after.clone()))]);
+    let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(after.clone())))]);
     pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
     pair.step();
     // No rack holds both: one begins where that costs least, and the other one waits there.
@@ -322,7 +323,7 @@ fn an_added_group_preempts_in_a_rack_that_holds_all_of_it() {
     }
     pair.assign(&before);
     pair.steps();
-    let revision = pair.commit(vec![Change::Unit(Arc::new(after.clone()))]);
+    let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(after.clone())))]);
     pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
     pair.step();
     assert_eq!(pair.leaving(), [(4, 3), (5, 4)]);

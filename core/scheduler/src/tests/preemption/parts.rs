@@ -3,6 +3,7 @@
 use godel_base::ids::ReplicaId;
 use godel_domain::{
     decision::Preemption,
+    records::Record,
     reservation_spec::ReservationSpec,
     running_units::{Evict, EvictionReason},
 };
@@ -20,7 +21,7 @@ pub(super) fn with_another(unit: UnitRecord, demand: Demand) -> UnitRecord {
 impl Pair {
     /// A unit of which one is bound already, whether or not rows say so here.
     fn assign_rest(&mut self, record: &UnitRecord, rest: &[ReplicaId]) {
-        let revision = self.commit(vec![Change::Unit(Arc::new(record.clone()))]);
+        let revision = self.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
         self.scheduler.on_assign(record, revision, rest, 1, self.now);
     }
 }
@@ -175,7 +176,10 @@ fn an_owner_of_too_few_slots_has_others_leave_for_all_of_it() {
         slot: Some(Slot { reservation: Arc::from("r"), occupant: None }),
         ..Hold::default()
     };
-    pair.commit(vec![Change::Reservation(Arc::new(reservation)), Change::Hold(Arc::new(slot))]);
+    pair.commit(vec![
+        Change::Put(Record::Reservation(Arc::new(reservation))),
+        Change::Put(Record::Hold(Arc::new(slot))),
+    ]);
     pair.assign(&ranked(3, 9, 2, 2, cpu(500)).labels(labels));
     assert!(pair.steps().contains(&(3, ReportState::Parked)));
     assert_eq!(pair.leaving(), [(1, low[0]), (1, low[0])]);
@@ -186,11 +190,11 @@ fn as_many_leave_for_one_as_a_decision_may_name() {
     let most = i64::try_from(godel_placement::preempt::N_VICTIMS_MAX).unwrap();
     let mut pair = Pair::new(0);
     pair.commit(vec![
-        Change::NodeSpec(node_spec(1)),
-        Change::NodeReport(NodeReport {
+        Change::Put(Record::NodeSpec(node_spec(1))),
+        Change::Put(Record::NodeReport(NodeReport {
             max_running_units: 10_000,
             ..node_report(1, resources(most, most), 0, "A10")
-        }),
+        })),
     ]);
     pair.assign(&ranked(1, 1, u32::try_from(most).unwrap(), 1, cpu(1)));
     pair.steps();
@@ -219,8 +223,8 @@ fn of_two_slots_on_a_node_a_port_takes_one() {
         slot: Some(Slot { reservation: Arc::from("r"), occupant: None }),
         ..Hold::default()
     };
-    let slots = [0, 1].map(|number| Change::Hold(Arc::new(slot(number))));
-    pair.commit([Change::Reservation(Arc::new(reservation))].into_iter().chain(slots).collect());
+    let slots = [0, 1].map(|number| Change::Put(Record::Hold(Arc::new(slot(number)))));
+    pair.commit([Change::Put(Record::Reservation(Arc::new(reservation)))].into_iter().chain(slots).collect());
     pair.assign(&ranked(2, 9, 2, 2, with_port(400)).labels(labels));
     pair.step();
     let mut nodes = pair.live(2);

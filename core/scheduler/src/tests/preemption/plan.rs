@@ -2,6 +2,7 @@
 
 use godel_domain::{
     queue_spec::QueueSpec,
+    records::{Record, RecordKey},
     unwelcome::{NotAdmitted, Unwelcome},
 };
 
@@ -9,7 +10,7 @@ use super::*;
 
 fn capped(path: &str, max_cpu: i64) -> Change {
     let max = [("cpu".to_owned(), max_cpu)].into_iter().collect();
-    Change::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) }))
+    Change::Put(Record::Queue(Arc::new(QueueSpec { max, ..QueueSpec::new(path) })))
 }
 
 fn in_queue(path: &str, record: UnitRecord) -> UnitRecord {
@@ -60,7 +61,7 @@ fn a_gang_that_its_queue_can_never_hold_is_told_so() {
     assert_eq!((partly.outcome, partly.nodes.len(), partly.unplaced), (PlanOutcome::Partly, 2, 1));
     assert_eq!(partly.why, "no room in queue `prod`: it is at its maximum of cpu");
     let units = QueueSpec { max_running_units: 1, ..QueueSpec::new("few") };
-    pair.commit(vec![Change::Queue(Arc::new(units))]);
+    pair.commit(vec![Change::Put(Record::Queue(Arc::new(units)))]);
     let few = pair.scheduler.plan(&in_queue("few", ranked(2, 0, 2, 2, cpu(100))).spec);
     assert_eq!((few.outcome, few.why.contains("allows at most 1 running")), (PlanOutcome::Never, true));
 }
@@ -97,13 +98,13 @@ fn a_paused_unit_is_planned_to_wait() {
         sub_cluster_key: String::new(),
     };
     let one = ranked(2, 0, 1, 1, cpu(1000));
-    pair.commit(vec![Change::Pause(pause.clone())]);
+    pair.commit(vec![Change::Put(Record::Pause(pause.clone()))]);
     let report = pair.scheduler.plan(&one.spec);
     assert_eq!(
         (report.outcome, report.why.as_str()),
         (PlanOutcome::Waits, "`queue/default` is paused: moving")
     );
-    pair.commit(vec![Change::PauseDeleted(pause.scope)]);
+    pair.commit(vec![Change::Gone(RecordKey::Pause(pause.scope.to_string()))]);
     assert_eq!(pair.scheduler.plan(&one.spec).outcome, PlanOutcome::Fits);
 }
 

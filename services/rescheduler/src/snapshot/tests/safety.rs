@@ -7,6 +7,7 @@ use godel_domain::{
     host_port::HostPort,
     node::MAX_RUNNING_UNITS,
     queue_spec::QueueSpec,
+    records::Record,
     running_units::PreemptionTerms,
     unit::{OnBelowMin, OnEviction},
 };
@@ -98,7 +99,7 @@ fn a_snapshot_has_the_places_for_running_units_and_what_can_be_spared() {
     let mut picture = picture(record, &[1, 2, 3]);
     let mut known = node(1).cpu(1_000).label("rack", "a");
     known.report.max_running_units = 1;
-    picture.load(&Change::NodeReport(known.report), Revision(2), 2);
+    picture.load(&Change::Put(Record::NodeReport(known.report)), Revision(2), 2);
     let PlanInput { snapshot, .. } = take(&picture, &Traffic::default(), &Config::default(), 10_000);
     let most: Vec<Option<u32>> = snapshot.nodes.iter().take(2).map(|node| node.n_running_max).collect();
     assert_eq!(most, [Some(1), Some(MAX_RUNNING_UNITS)]);
@@ -157,7 +158,11 @@ fn a_refused_target_is_not_planned_again_while_nothing_changes_there() {
     note(&mut picture);
     forget(&mut picture);
     assert_eq!(targets(&picture, 1), [1, 2, 4, 5, 6], "whichever replica it is");
-    picture.load(&Change::NodeReport(node(3).cpu(2_000).label("rack", "b").report), Revision(3), 3);
+    picture.load(
+        &Change::Put(Record::NodeReport(node(3).cpu(2_000).label("rack", "b").report)),
+        Revision(3),
+        3,
+    );
     forget(&mut picture);
     assert_eq!(targets(&picture, 1), [1, 2, 3, 4, 5, 6]);
 }
@@ -180,7 +185,7 @@ fn room(gang: UnitRecord, nodes: &[u32], u_cpu: i64) -> Result<OrderedPlan, Stri
     let replicas = u32::try_from(nodes.len()).unwrap();
     let mut picture = picture(unit("u").replicas(replicas).cpu(u_cpu), nodes);
     let gang = Arc::new(gang.id(UnitId(2)));
-    picture.load(&Change::Unit(Arc::clone(&gang)), Revision(2), 2);
+    picture.load(&Change::Put(Record::Unit(Arc::clone(&gang))), Revision(2), 2);
     let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
     let ask = waiting_gang(&mut input, &gang, &picture)?;
     let config = RescheduleConfig::default();
@@ -225,7 +230,7 @@ fn room_is_made_for_members_as_they_stand_to_one_another() {
 fn a_unit_of_one_replica_asks_for_room_as_a_gang_does() {
     let mut picture = picture(unit("u").replicas(2).cpu(100), &[1, 2]);
     let mut submit = |id: u64, record: UnitRecord| {
-        picture.load(&Change::Unit(Arc::new(record.id(UnitId(id)))), Revision(2), 2);
+        picture.load(&Change::Put(Record::Unit(Arc::new(record.id(UnitId(id))))), Revision(2), 2);
     };
     submit(2, unit("whole").cpu(1_000));
     submit(3, unit("many").replicas(3).cpu(1_000));
@@ -262,10 +267,10 @@ fn kept_by_queues(queues: &[QueueSpec], max_surge: u32) -> (Option<KeptReason>, 
     let record = unit("u").replicas(3).cpu(100).class(WorkloadClass::Service).queue("a.own").owner("ann");
     let mut picture = picture(record.max_surge(max_surge), &[1, 2, 3]);
     let mut load = |change: Change| picture.load(&change, Revision(2), 1);
-    queues.iter().for_each(|queue| load(Change::Queue(Arc::new(queue.clone()))));
+    queues.iter().for_each(|queue| load(Change::Put(Record::Queue(Arc::new(queue.clone())))));
     let other = unit("v").id(UnitId(2)).cpu(100).queue("a.other").owner("ann");
     let demand = Arc::new(other.spec.task_groups[0].template.demand.clone());
-    load(Change::Unit(Arc::new(other)));
+    load(Change::Put(Record::Unit(Arc::new(other))));
     let bind = Bind { demand, ordinals: vec![0], nodes: vec![NodeId(4)], ..Bind::default() };
     load(Change::Rows(UnitId(2), RunChange::Bind(bind)));
     let snapshot = take(&picture, &Traffic::default(), &Config::default(), 10_000).snapshot;

@@ -4,6 +4,7 @@ use godel_base::resources::Resources;
 use godel_domain::{
     change::Change,
     node::{NodeReport, NodeSpec, Taint, TaintEffect},
+    records::{Record, RecordKey},
     running_units::{Bind, Phase, Statuses},
     unit::WorkloadClass,
 };
@@ -26,10 +27,10 @@ fn picture() -> Picture {
     let mut picture = Picture::new("yarn", "rack").with_label_key(LABEL);
     for id in [1, 2] {
         let rack = format!("r{id}");
-        apply(&mut picture, Change::NodeSpec(spec(id, &[("rack", &rack)])));
+        apply(&mut picture, Change::Put(Record::NodeSpec(spec(id, &[("rack", &rack)]))));
         let capacity = Resources::new([("cpu", 4_500), ("memory", 8 << 30), ("fpga", 2)]).unwrap();
         let report = NodeReport { id: NodeId(id), capacity, ready: true, ..NodeReport::default() };
-        apply(&mut picture, Change::NodeReport(report));
+        apply(&mut picture, Change::Put(Record::NodeReport(report)));
     }
     picture.sum_up();
     picture
@@ -47,7 +48,7 @@ fn run(picture: &mut Picture, (id, queue, owner): (u64, &str, &str), milli: i64,
     record.spec.owner = owner.to_owned();
     record.spec.task_groups[0].template.demand.requests =
         Resources::new([("cpu", milli), ("memory", 1 << 30)]).unwrap();
-    apply(picture, Change::Unit(Arc::new(record)));
+    apply(picture, Change::Put(Record::Unit(Arc::new(record))));
     let bind = Bind {
         ordinals: (0..).take(nodes.len()).collect(),
         nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
@@ -58,7 +59,7 @@ fn run(picture: &mut Picture, (id, queue, owner): (u64, &str, &str), milli: i64,
 }
 
 fn queue(picture: &mut Picture, spec: QueueSpec) {
-    apply(picture, Change::Queue(Arc::new(spec)));
+    apply(picture, Change::Put(Record::Queue(Arc::new(spec))));
 }
 
 fn cpu(milli: i64) -> BTreeMap<String, i64> {
@@ -93,7 +94,7 @@ fn units_that_are_not_yarns_take_room() {
     assert_eq!(cpus(&picture, &[""], &[]), 8);
     run(&mut picture, (2, "default", "bob"), 1_000, &[1, 2]);
     assert_eq!(cpus(&picture, &[""], &[]), 6);
-    apply(&mut picture, Change::UnitDeleted(UnitId(2)));
+    apply(&mut picture, Change::Gone(RecordKey::Unit(UnitId(2))));
     picture.sum_up();
     assert_eq!(cpus(&picture, &[""], &[]), 8);
     assert!(picture.others.by_node.is_empty() && picture.others.by_owner.is_empty());
@@ -101,7 +102,7 @@ fn units_that_are_not_yarns_take_room() {
     let mut record = unit("unit-3").class(WorkloadClass::Batch);
     record.id = UnitId(3);
     record.spec.pool = Pool::BestEffort;
-    apply(&mut picture, Change::Unit(Arc::new(record)));
+    apply(&mut picture, Change::Put(Record::Unit(Arc::new(record))));
     let bind = Bind { ordinals: vec![0], nodes: vec![NodeId(1)], ..Bind::default() };
     apply(&mut picture, Change::Rows(UnitId(3), RunChange::Bind(bind)));
     picture.sum_up();
@@ -115,7 +116,7 @@ fn only_nodes_that_an_application_may_have_count() {
     assert_eq!(cpus(&picture, &[""], &["/r2", "h2", "h7"]), 4, "a node is left out once");
     assert_eq!(cpus(&picture, &["fast"], &[]), 0);
     assert!(!picture.has_label("fast") && picture.has_resource("fpga") && !picture.has_resource("gpu"));
-    apply(&mut picture, Change::NodeSpec(spec(2, &[("rack", "r2"), (LABEL, "fast")])));
+    apply(&mut picture, Change::Put(Record::NodeSpec(spec(2, &[("rack", "r2"), (LABEL, "fast")]))));
     picture.sum_up();
     assert_eq!((cpus(&picture, &[""], &[]), cpus(&picture, &["fast"], &[])), (4, 4));
     assert_eq!((cpus(&picture, &["", "fast"], &[]), cpus(&picture, &[""], &["h2"])), (8, 4));
@@ -127,11 +128,11 @@ fn only_nodes_that_an_application_may_have_count() {
         (false, NodeSpec { taints: vec![taint(TaintEffect::NoSchedule)], ..spec(1, &[]) }),
         (true, NodeSpec { taints: vec![taint(TaintEffect::PreferNoSchedule)], ..spec(1, &[]) }),
     ] {
-        apply(&mut picture, Change::NodeSpec(closed));
+        apply(&mut picture, Change::Put(Record::NodeSpec(closed)));
         picture.sum_up();
         assert_eq!(cpus(&picture, &[""], &[]) > 0, is_taken);
     }
-    apply(&mut picture, Change::NodeDeleted(NodeId(1)));
+    apply(&mut picture, Change::Gone(RecordKey::NodeSpec(NodeId(1))));
     picture.sum_up();
     assert_eq!((cpus(&picture, &[""], &[]), picture.places.racks.len()), (0, 1));
     assert!(
