@@ -7,6 +7,7 @@ use godel_audit::{
     World,
 };
 use godel_base::ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
+use godel_domain::change::Change;
 use godel_kit::status;
 use godel_proto::{raw, v1};
 use godel_wire::from_proto;
@@ -107,11 +108,10 @@ async fn start(client: &Client, unreadable: &mut Unreadables) -> Result<(u64, Wo
 
 /// Loads a record, or notes that it cannot be read.
 fn load(world: &mut World, record: v1::Record, unreadable: &mut Unreadables) {
-    // Taken before it is consumed: it is wanted only where the record is bad, but a key is a few bytes.
-    let (kind, what) = super::unreadable::key_of_record(&record);
-    match from_proto::record(record) {
-        Ok(loaded) => world.load(loaded.create_revision, loaded.revision, &loaded.change),
-        Err(bad) => unreadable.add(kind, what, bad, None),
+    let loaded = from_proto::read_record(record);
+    match loaded.change {
+        Change::Unreadable(bad) => unreadable.add(*bad, None),
+        change => world.load(loaded.create_revision, loaded.revision, &change),
     }
 }
 
@@ -237,12 +237,9 @@ fn commit_of(commit: &raw::Commit, unreadable: &mut Unreadables) -> Commit {
     let revision = Revision(commit.revision);
     let mut changes = Vec::with_capacity(commit.ops.len());
     for op in &commit.ops {
-        match from_proto::op(op) {
-            Ok(change) => changes.push(change),
-            Err(bad) => {
-                let (kind, what) = super::unreadable::key_of_op(op);
-                unreadable.add(kind, what, bad, Some(revision));
-            }
+        match from_proto::read_op(op) {
+            Change::Unreadable(bad) => unreadable.add(*bad, Some(revision)),
+            change => changes.push(change),
         }
     }
     Commit { revision, time_ms: commit.commit_time_ms, changes }

@@ -3,13 +3,15 @@
 //! Without a submitter's ledger the store's own history says what was acknowledged: every unit that it shows submitted is
 //! there, or was deleted. A store that has lost the end of its history is found with a ledger only.
 
-use godel_domain::records::{Record, RecordKey};
 use std::collections::BTreeMap;
 
 use godel_base::ids::{Revision, UnitId};
-use godel_domain::change::Change;
+use godel_domain::{
+    change::Change,
+    records::{Record, RecordKey},
+};
 
-use super::{Acknowledged, Evidence, History, RecordSubject, Start, verdict::Findings};
+use super::{Acknowledged, Evidence, History, Start, verdict::Findings};
 
 pub(super) fn check(evidence: &Evidence) -> Findings {
     let mut findings = Findings::default();
@@ -52,9 +54,10 @@ fn check_ledger(
         .filter_map(|unit| unit.record.as_ref())
         .map(|record| (record.value.spec.uid.as_str(), (record.value.spec.name.as_str(), record.created)))
         .collect();
-    let has_unreadable = evidence.unreadable.iter().any(|one| {
-        matches!(one.kind, RecordSubject::Unit(_) | RecordSubject::Rows(_) | RecordSubject::Unknown)
-    });
+    let has_unreadable = evidence
+        .unreadable
+        .iter()
+        .any(|one| matches!(one.key, RecordKey::Unit(_) | RecordKey::Rows(_) | RecordKey::Unknown));
     let floor = evidence.history.floor;
     let (mut n_retired, mut n_before, mut n_unread) = (0, 0, 0);
     for entry in ledger {

@@ -71,7 +71,7 @@ pub use self::{
     pending::{Before, Misfit, Scan, Witness, held_up},
     processes::{NodeProcesses, Orphan, OrphanUnit, RunProcesses},
     room::NodeSums,
-    unreadable::{RecordSubject, UnreadableRecord},
+    unreadable::UnreadableRecord,
     verdict::{InvariantReport, InvariantVerdict},
     world::{Commit, World},
 };

@@ -5,11 +5,7 @@
 //! others. Sums get smaller by it, so that more than a node or a queue has stays more. Ranks, budgets and what finds room turn
 //! on all that there is; of those nothing is said.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use godel_base::ids::{HoldId, NodeId, Revision, UnitId};
 use godel_domain::{
@@ -17,6 +13,7 @@ use godel_domain::{
     hold::Hold,
     node::NodeAllocatable,
     records::{Record, RecordKey},
+    task_group_record::TaskGroupKey,
 };
 
 use super::{
@@ -28,71 +25,33 @@ use super::{
 /// Most that one reason names.
 const N_NAMED_MAX: usize = 3;
 
-/// What a record is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RecordSubject {
-    /// A node: what an administrator or its agent says, what is granted, or its measured use.
-    Node(NodeId),
-    /// A unit's record.
-    Unit(UnitId),
-    /// Running units of a unit.
-    Rows(UnitId),
-    /// A lease.
-    Lease,
-    /// How nodes are split over schedulers.
-    Partition,
-    /// A queue.
-    Queue,
-    /// A priority class.
-    PriorityClass,
-    /// A disruption budget.
-    Budget,
-    /// A reservation.
-    Reservation,
-    /// Room kept for someone.
-    Hold,
-    /// What is kept of a deleted unit.
-    History,
-    /// Keys of YARN's tokens.
-    YarnKeys,
-    /// An application of YARN.
-    YarnApplication,
-    /// What the rescheduler keeps: a movement, or when a unit's replicas were moved.
-    Rescheduling,
-    /// What is paused.
-    Pause,
-    /// Not even that can be told.
-    Unknown,
-}
-
-impl RecordSubject {
-    /// Invariants that cannot be judged whole without it. What lists and watches show is compared in any case.
-    pub fn concerns(self) -> &'static [Invariant] {
-        use Invariant::{I1, I3, I4, I5, I6, I7, I8, I9, I10};
-        match self {
-            Self::Node(_) => &[I1, I6, I7, I8, I9, I10],
-            Self::Unit(_) | Self::Unknown => &Invariant::ALL,
-            Self::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
-            Self::History => &[I7],
-            // Nothing is placed by them.
-            Self::YarnKeys | Self::YarnApplication | Self::Rescheduling => &[],
-            Self::Lease | Self::Partition => &[I7, I9],
-            Self::Queue => &[I5, I6, I7, I8, I9, I10],
-            Self::PriorityClass => &[I6, I7, I9, I10],
-            Self::Budget => &[I6, I7, I9],
-            Self::Reservation | Self::Pause => &[I7, I8, I9, I10],
-            Self::Hold => &[I1, I4, I5, I6, I7, I8, I9, I10],
-        }
+/// Returns the invariants that cannot be judged whole without a record. What lists and watches show is compared in any case.
+fn concerned(key: &RecordKey) -> &'static [Invariant] {
+    use Invariant::{I1, I3, I4, I5, I6, I7, I8, I9, I10};
+    match key {
+        RecordKey::NodeSpec(_)
+        | RecordKey::NodeReport(_)
+        | RecordKey::NodeAllocatable(_)
+        | RecordKey::NodeUsage(_) => &[I1, I6, I7, I8, I9, I10],
+        RecordKey::Unit(_) | RecordKey::TaskGroup(_) | RecordKey::Unknown => &Invariant::ALL,
+        RecordKey::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
+        RecordKey::UnitHistory(_) => &[I7],
+        // Nothing is placed by them.
+        RecordKey::YarnKeys(_) | RecordKey::Foreign(_) => &[],
+        RecordKey::Lease(_) | RecordKey::Partition | RecordKey::PartitionBlock(_) => &[I7, I9],
+        RecordKey::Queue(_) => &[I5, I6, I7, I8, I9, I10],
+        RecordKey::PriorityClass(_) => &[I6, I7, I9, I10],
+        RecordKey::Budget(_) => &[I6, I7, I9],
+        RecordKey::Reservation(_) | RecordKey::Pause(_) => &[I7, I8, I9, I10],
+        RecordKey::Hold(_) => &[I1, I4, I5, I6, I7, I8, I9, I10],
     }
 }
 
 /// A record or an operation that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnreadableRecord {
-    /// What it is of.
-    pub kind: RecordSubject,
-    /// Which, in words: `unit 7`, `queue a.b`, `rows of unit 7`.
-    pub what: String,
+    /// Which one.
+    pub key: RecordKey,
     /// Path of the field at fault, as `task_groups[0].replicas`.
     pub field: String,
     /// What is wrong with it.
@@ -103,8 +62,8 @@ pub struct UnreadableRecord {
 
 impl fmt::Display for UnreadableRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, field, why, revision, .. } = self;
-        write!(f, "{what}: {field}: {why}")?;
+        let Self { key, field, why, revision } = self;
+        write!(f, "{key}: {field}: {why}")?;
         revision.map_or(Ok(()), |revision| write!(f, " (revision {revision})"))
     }
 }
@@ -123,9 +82,13 @@ pub(super) struct LeftOut<'a> {
 pub(super) fn left_out(evidence: &Evidence) -> LeftOut<'_> {
     let (mut nodes, mut units) = (BTreeSet::new(), BTreeSet::new());
     for one in &evidence.unreadable {
-        match one.kind {
-            RecordSubject::Node(node) => nodes.extend([node]),
-            RecordSubject::Unit(unit) | RecordSubject::Rows(unit) => units.extend([unit]),
+        match one.key {
+            RecordKey::NodeSpec(node)
+            | RecordKey::NodeReport(node)
+            | RecordKey::NodeAllocatable(node)
+            | RecordKey::NodeUsage(node) => nodes.extend([node]),
+            RecordKey::Unit(unit) | RecordKey::Rows(unit) => units.extend([unit]),
+            RecordKey::TaskGroup(TaskGroupKey { unit, .. }) => units.extend([unit]),
             _ => {}
         }
     }
@@ -186,25 +149,22 @@ impl LeftOut<'_> {
     /// With what could not be judged for want of a record.
     pub(super) fn report(&self, invariant: Invariant, mut findings: Findings) -> InvariantReport {
         let unreadable = &self.evidence.unreadable;
-        let concerned: BTreeMap<&str, RecordSubject> = unreadable
-            .iter()
-            .filter(|one| one.kind.concerns().contains(&invariant))
-            .map(|one| (one.what.as_str(), one.kind))
-            .collect();
-        if !concerned.is_empty() {
+        let keys = unreadable.iter().map(|one| &one.key);
+        let keys: BTreeSet<&RecordKey> = keys.filter(|key| concerned(key).contains(&invariant)).collect();
+        if !keys.is_empty() {
             let turns_on_all = matches!(invariant, Invariant::I6 | Invariant::I8 | Invariant::I10);
-            if turns_on_all || concerned.values().any(|kind| *kind == RecordSubject::Unknown) {
+            if turns_on_all || keys.contains(&RecordKey::Unknown) {
                 findings.forget_violations();
             }
-            findings.not_judged(reason(concerned.into_keys()));
+            findings.not_judged(reason(keys.into_iter()));
         }
         findings.report(invariant)
     }
 }
 
-fn reason<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let n = names.len();
-    let named: Vec<&str> = names.take(N_NAMED_MAX).collect();
+fn reason<'a>(keys: impl ExactSizeIterator<Item = &'a RecordKey>) -> String {
+    let n = keys.len();
+    let named: Vec<String> = keys.take(N_NAMED_MAX).map(RecordKey::to_string).collect();
     let more = if n > named.len() { format!(" and {} more", n - named.len()) } else { String::new() };
     format!("what cannot be read is left out: {}{more}", named.join(", "))
 }

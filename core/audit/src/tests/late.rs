@@ -1,9 +1,10 @@
 //! Histories that do not begin at the beginning: judged from the state on which they rest, and not judged without it.
 
 use super::*;
-use godel_domain::node::NodeAllocatable;
-use godel_domain::records::{Record, RecordKey};
-
+use godel_domain::{
+    node::NodeAllocatable,
+    records::{Record, RecordKey},
+};
 /// The same evidence, its history from `floor` on, with the state there.
 pub(super) fn cut(evidence: &Evidence, floor: u64) -> Evidence {
     cut_wide(evidence, floor, floor - 1)

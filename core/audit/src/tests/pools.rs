@@ -1,9 +1,7 @@
 //! I1 of the best-effort pool: what guaranteed running units leave, at every binding, and not for long above it.
 
-use godel_domain::node::NodeUsage;
-use godel_domain::records::Record;
-
 use super::*;
+use godel_domain::{node::NodeUsage, records::Record};
 
 fn offline() -> UnitRecord {
     spec(2, 2, 1, demand(1500, None)).pool(Pool::BestEffort)

@@ -1,9 +1,7 @@
 //! I1: rooms and devices of nodes, and nodes that have come to have less.
 
 use super::*;
-use godel_domain::node::NodeAllocatable;
-use godel_domain::records::Record;
-
+use godel_domain::{node::NodeAllocatable, records::Record};
 #[test]
 fn i1_names_the_node_with_too_much_cpu_also_in_the_past() {
     let (story, _) = Story::healthy();

@@ -1,10 +1,11 @@
 //! Turns of gangs.
 
-use godel_base::ids::HoldId;
-use godel_domain::hold::{GangTurn, Hold};
-use godel_domain::records::{Record, RecordKey};
-
 use super::*;
+use godel_base::ids::HoldId;
+use godel_domain::{
+    hold::{GangTurn, Hold},
+    records::{Record, RecordKey},
+};
 
 fn hold(id: u64, of: &UnitRecord, node: u32, expires_ms: i64) -> Change {
     hold_in(None, id, of, node, expires_ms)

@@ -1,16 +1,10 @@
 //! What cannot be read is left out, named, and of no consequence for what is judged.
 
 use super::*;
-use godel_domain::records::Record;
+use godel_domain::records::{Record, RecordKey};
 
-fn of(kind: RecordSubject, what: &str) -> UnreadableRecord {
-    UnreadableRecord {
-        kind,
-        what: what.to_owned(),
-        field: "record.x".to_owned(),
-        why: "is bad".to_owned(),
-        revision: None,
-    }
+fn of(key: RecordKey) -> UnreadableRecord {
+    UnreadableRecord { key, field: "record.x".to_owned(), why: "is bad".to_owned(), revision: None }
 }
 
 /// As a reader would have it that cannot read what these say.
@@ -42,26 +36,24 @@ fn missing_records_make_clauses_not_judged_instead_of_failed() {
     let (story, _) = Story::healthy();
     let node_1 = unread(
         &story,
-        vec![of(RecordSubject::Node(NodeId(1)), "report of node 1")],
+        vec![of(RecordKey::NodeReport(NodeId(1)))],
         |change| !matches!(change, Change::Put(Record::NodeReport(report)) if report.id == NodeId(1)),
     );
     assert_eq!(concerned(&node_1), [I1, I6, I7, I8, I9, I10]);
-    let unit_1 = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
+    let unit_1 = unread(&story, vec![of(RecordKey::Unit(UnitId(1)))], |change| {
         !matches!(change, Change::Put(Record::Unit(_)))
     });
     assert_eq!(concerned(&unit_1), Invariant::ALL);
-    let rows_1 = unread(&story, vec![of(RecordSubject::Rows(UnitId(1)), "rows of unit 1")], |change| {
-        !matches!(change, Change::Rows(..))
-    });
+    let rows_1 =
+        unread(&story, vec![of(RecordKey::Rows(UnitId(1)))], |change| !matches!(change, Change::Rows(..)));
     assert_eq!(concerned(&rows_1), [I1, I3, I4, I5, I6, I7, I8, I9, I10]);
-    let lease = unread(&story, vec![of(RecordSubject::Lease, "lease binder")], |change| {
+    let lease = unread(&story, vec![of(RecordKey::Lease("binder".to_owned()))], |change| {
         !matches!(change, Change::Put(Record::Lease(_)))
     });
     assert_eq!(concerned(&lease), [I7, I9]);
-    let unknown =
-        unread(&story, vec![of(RecordSubject::Unknown, "an operation of no known kind")], |change| {
-            !matches!(change, Change::Put(Record::Unit(_) | Record::NodeReport(_)))
-        });
+    let unknown = unread(&story, vec![of(RecordKey::Unknown)], |change| {
+        !matches!(change, Change::Put(Record::Unit(_) | Record::NodeReport(_)))
+    });
     assert_eq!(concerned(&unknown), Invariant::ALL);
 }
 
@@ -72,18 +64,18 @@ fn what_can_be_read_is_judged_all_the_same() {
     let story = story.then(vec![unit(&big)]).then(vec![bind(&big, &[(0, 2, 0)], 0)]);
     let evidence = unread(
         &story,
-        vec![of(RecordSubject::Node(NodeId(1)), "report of node 1")],
+        vec![of(RecordKey::NodeReport(NodeId(1)))],
         |change| !matches!(change, Change::Put(Record::NodeReport(report)) if report.id == NodeId(1)),
     );
     fails(&evidence, Invariant::I1, "node n2: guaranteed cpu 11000 of 4000");
     let report = &check_all(&evidence)[0];
-    assert_eq!(report.not_judged, ["what cannot be read is left out: report of node 1"]);
+    assert_eq!(report.not_judged, ["what cannot be read is left out: node report 1"]);
 }
 
 #[test]
 fn a_missing_acknowledged_unit_may_be_an_unreadable_one() {
     let (story, _) = Story::healthy();
-    let mut evidence = unread(&story, vec![of(RecordSubject::Unit(UnitId(1)), "unit 1")], |change| {
+    let mut evidence = unread(&story, vec![of(RecordKey::Unit(UnitId(1)))], |change| {
         !matches!(change, Change::Put(Record::Unit(_)))
     });
     let (uid, name) = ("uid-1".to_owned(), "unit-1".to_owned());

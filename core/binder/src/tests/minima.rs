@@ -1,7 +1,9 @@
 //! First bindings of units whose task groups have minima of their own.
 
-use godel_domain::records::Record;
-use godel_domain::unit::{TaskGroup, Template};
+use godel_domain::{
+    records::Record,
+    unit::{TaskGroup, Template},
+};
 
 use super::*;
 

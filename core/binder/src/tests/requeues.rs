@@ -1,7 +1,9 @@
 //! What comes back, how much of it at a time, and after a list.
 
-use godel_domain::records::{Record, RecordKey};
-use godel_domain::unit::{OnBelowMin, OnEviction, UnitEnd};
+use godel_domain::{
+    records::{Record, RecordKey},
+    unit::{OnBelowMin, OnEviction, UnitEnd},
+};
 
 use super::*;
 

@@ -1,7 +1,6 @@
 //! The mode follows the load, unless it was set by hand; who owns which node follows the strategy.
 
-use godel_domain::change::Change;
-use godel_domain::records::Record;
+use godel_domain::{change::Change, records::Record};
 use godel_rules::partition;
 
 use super::*;

@@ -16,13 +16,15 @@ mod objectives;
 mod snapshot;
 mod work;
 
-use godel_domain::records::{Record, RecordKey};
 use std::collections::BTreeMap;
 
 use godel_base::ids::NodeId;
 use godel_core_dispatcher::Config as DispatcherConfig;
 use godel_core_scheduler::Config;
-use godel_domain::change::Change;
+use godel_domain::{
+    change::Change,
+    records::{Record, RecordKey},
+};
 
 use self::{
     agenda::{Agenda, Errand},

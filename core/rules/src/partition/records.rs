@@ -1,10 +1,12 @@
 //! The records in which a split is kept: one for the mode and the schedulers, one for each block of nodes.
 
-use godel_domain::records::Record;
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_base::ids::{NodeId, Revision};
-use godel_domain::change::{Block, Change, Partition, PartitionMode};
+use godel_domain::{
+    change::{Block, Change, Partition, PartitionMode},
+    records::Record,
+};
 
 /// How nodes are split, as recorded.
 #[derive(Clone, Debug, Default)]

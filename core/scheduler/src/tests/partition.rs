@@ -1,9 +1,10 @@
 //! What a scheduler makes of nodes that move.
 
-use godel_domain::change::{Block, PartitionMode};
-use godel_domain::records::Record;
-
 use super::{cases::*, *};
+use godel_domain::{
+    change::{Block, PartitionMode},
+    records::Record,
+};
 
 const N_NODES: u32 = 20_000;
 

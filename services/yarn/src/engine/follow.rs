@@ -1,6 +1,5 @@
 //! The task that follows the store, leads when the lease is granted, and looks at the clock once a second.
 
-use godel_domain::records::Record;
 use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
 use godel_base::ids::{NodeId, ReplicaId, Revision};
@@ -10,7 +9,7 @@ use godel_core_yarn::{
     asks::AskGrowth,
     ids::YarnApplicationId,
 };
-use godel_domain::change::Change;
+use godel_domain::{change::Change, records::Record};
 use godel_kit::{
     CancellationToken,
     client::{Backoff, Channel},

@@ -1,7 +1,9 @@
 //! Holds across leaders and lists, and what makes a hold, or a claim for one, groundless.
 
-use godel_domain::records::{Record, RecordKey};
-use godel_domain::unit::WorkloadClass;
+use godel_domain::{
+    records::{Record, RecordKey},
+    unit::WorkloadClass,
+};
 
 use super::*;
 

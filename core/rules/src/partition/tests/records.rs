@@ -1,10 +1,11 @@
 //! What is written where nodes move, and what it comes to.
 
-use godel_base::ids::Revision;
-use godel_domain::change::{Block, Change};
-use godel_domain::records::Record;
-
 use super::*;
+use godel_base::ids::Revision;
+use godel_domain::{
+    change::{Block, Change},
+    records::Record,
+};
 
 /// As committed in one transaction.
 fn commit(records: &mut PartitionRecords, revision: u64, split: &Partition) -> Vec<Change> {
