@@ -530,12 +530,14 @@ impl MovementDriver {
         }
     }
 
-    /// Puts new moves in the place of those that have not begun. `plan` has the revision, the finding, the moves with their batches from 0, and
-    /// the number of batches; without moves the movement ends when what has begun has ended.
+    /// Puts new moves in the place of those that have not begun. Batches of `moves` are numbered from 0; without moves the
+    /// movement ends when what has begun has ended.
     pub fn replace_plan(
         &mut self,
-        (revision, finding): (Revision, &str),
-        (moves, n_batches): (Vec<MovementMove>, u32),
+        revision: Revision,
+        finding: &str,
+        moves: Vec<MovementMove>,
+        n_batches: u32,
         now_ms: i64,
     ) {
         if !self.awaits_plan || self.movement.ending.is_some() {

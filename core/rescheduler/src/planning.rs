@@ -83,7 +83,8 @@ impl OrderedPlan {
     pub fn movement(
         &self,
         number: u64,
-        (policy, cause): (&str, RunCause),
+        policy: &str,
+        cause: RunCause,
         read: Revision,
         created_ms: i64,
     ) -> MovementRecord {

@@ -203,7 +203,7 @@ fn a_taken_target_has_the_rest_planned_anew_so_often_and_then_the_others_move() 
         assert!(step.replans && step.asked.is_empty());
         assert!(driver.step(&world, &terms, 2).replans, "until there is a plan");
         let moves = vec![planned(3, 0), planned(4, 1)];
-        driver.replace_plan((Revision(8), "again"), (moves, 2), 3);
+        driver.replace_plan(Revision(8), "again", moves, 2, 3);
         assert_eq!(driver.movement().n_replans, replan + 1);
     }
     let movement = driver.movement();
@@ -216,7 +216,7 @@ fn nothing_left_to_move_ends_a_movement_that_is_planned_anew() {
     let world = World::running(1);
     let mut driver = MovementDriver::new(movement(&[0]));
     assert!(driver.step(&world, &TERMS, 5_001).replans, "the plan is old and nothing has begun");
-    driver.replace_plan((Revision(8), ""), (Vec::new(), 0), 5_002);
+    driver.replace_plan(Revision(8), "", Vec::new(), 0, 5_002);
     assert_eq!(driver.movement().phase, MovementPhase::Done);
     assert!(driver.movement().moves.is_empty() && !driver.movement().message.is_empty());
 }

@@ -269,7 +269,7 @@ impl Engine {
     ) -> String {
         let Some(term) = &mut self.term else { return String::new() };
         let number = term.movements.last_key_value().map_or(0, |(last, _)| *last) + 1;
-        let movement = plan.movement(number, (policy, cause), done.revision, done.taken_ms);
+        let movement = plan.movement(number, policy, cause, done.revision, done.taken_ms);
         let movement = MovementRecord { for_unit, ..movement };
         let name = movement.name.clone();
         let mut driven = Driven::of_record(movement.clone());
@@ -303,10 +303,9 @@ impl Engine {
         driven.is_replanned = false;
         match done.plan {
             Ok(plan) => {
-                let moves = (plan.moves, plan.n_batches);
-                driven.driver.replace_plan((done.revision, &plan.finding), moves, now);
+                driven.driver.replace_plan(done.revision, &plan.finding, plan.moves, plan.n_batches, now);
             }
-            Err(why) => driven.driver.replace_plan((done.revision, &why), (Vec::new(), 0), now),
+            Err(why) => driven.driver.replace_plan(done.revision, &why, Vec::new(), 0, now),
         }
     }
 }

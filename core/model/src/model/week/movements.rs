@@ -217,8 +217,8 @@ impl Rescheduler {
         let mut name = String::new();
         if !plan.moves.is_empty() {
             self.n_movements += 1;
-            let policy = (due.name.as_str(), due.cause);
-            let movement = plan.movement(self.n_movements, policy, revision, model.net.wall_ms());
+            let wall_ms = model.net.wall_ms();
+            let movement = plan.movement(self.n_movements, &due.name, due.cause, revision, wall_ms);
             name.clone_from(&movement.name);
             self.driver = Some(MovementDriver::new(movement));
         }
@@ -254,7 +254,7 @@ impl Rescheduler {
             let policy = driver.movement().policy.clone();
             let (revision, plan) = self.plan(&policy, model, work);
             let Some(driver) = &mut self.driver else { return };
-            driver.replace_plan((revision, &plan.finding), (plan.moves, plan.n_batches), now);
+            driver.replace_plan(revision, &plan.finding, plan.moves, plan.n_batches, now);
             step = driver.step(&model.store, &TERMS, now);
         }
         let Some(driver) = &mut self.driver else { return };

@@ -57,7 +57,7 @@ impl Run {
         }
         self.asked.extend(step.asked);
         if step.replans {
-            self.driver.replace_plan((Revision(9), "again"), (Vec::new(), 0), now);
+            self.driver.replace_plan(Revision(9), "again", Vec::new(), 0, now);
             self.recorded = self.driver.movement().clone();
             self.asked.clear();
         }
