@@ -77,7 +77,8 @@ impl Users {
 pub fn existence<T>(
     change: &RecordChange<T>,
     known: bool,
-    (kind, name): (&str, &str),
+    kind: &str,
+    name: &str,
     field: &'static str,
     report: &mut Report,
 ) {

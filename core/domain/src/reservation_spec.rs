@@ -49,7 +49,8 @@ impl ReservationSpec {
     /// Whether a unit with these marks owns it.
     pub fn is_marked(&self, marks: &[u64]) -> bool {
         let mut selector = self.selector.iter();
-        !self.selector.is_empty() && selector.all(|label| marks.contains(&mark(&self.namespace, label)))
+        !self.selector.is_empty()
+            && selector.all(|(key, value)| marks.contains(&mark(&self.namespace, key, value)))
     }
 
     /// Reports each field that is wrong whatever other reservations there are.
@@ -95,10 +96,10 @@ impl ReservationSpec {
 /// The labels of a unit, as schedulers keep them: hashed, since most never matter. Should two be alike by accident, the
 /// binder, which compares the labels themselves, refuses the slot.
 pub fn marks(namespace: &str, labels: &BTreeMap<String, String>) -> impl Iterator<Item = u64> {
-    labels.iter().map(move |label| mark(namespace, label))
+    labels.iter().map(move |(key, value)| mark(namespace, key, value))
 }
 
-fn mark(namespace: &str, (key, value): (&String, &String)) -> u64 {
+fn mark(namespace: &str, key: &str, value: &str) -> u64 {
     let mut hasher = FxHasher::default();
     for part in [namespace, key, value] {
         hasher.write(part.as_bytes());

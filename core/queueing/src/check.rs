@@ -51,7 +51,7 @@ pub fn queues(
         match change.put() {
             Some(spec) => {
                 fields(spec, &mut report);
-                existence(change, known(tree, path), ("queue", path), "meta.name", &mut report);
+                existence(change, known(tree, path), "queue", path, "meta.name", &mut report);
                 after.place(spec, users, &mut report);
                 after.guarantees(spec, &mut report);
             }
@@ -87,7 +87,7 @@ pub fn classes(
         if !seen.insert(name) {
             report.add(Ground::Invalid, "name", format!("`{name}` stands twice"));
         }
-        existence(change, classes.get(name).is_some(), ("priority class", name), "name", &mut report);
+        existence(change, classes.get(name).is_some(), "priority class", name, "name", &mut report);
         if PriorityClasses::is_built_in(name) && !matches!(change, RecordChange::Create(_)) {
             report.add(Ground::State, "name", format!("priority class `{name}` is built in"));
         } else if matches!(change, RecordChange::Delete(_)) {

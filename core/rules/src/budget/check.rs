@@ -36,7 +36,7 @@ pub fn budgets(known: &Budgets, changes: &[BudgetChange]) -> Result<(), Vec<Viol
             report.add(Ground::Invalid, "name", format!("`{name}` stands twice"));
         }
         let exists = known.get(name).is_some();
-        existence(change, exists, ("disruption budget", name), "name", &mut report);
+        existence(change, exists, "disruption budget", name, "name", &mut report);
         if let Some(spec) = spec {
             spec.check_fields(&mut report);
             n_budgets += usize::from(!exists);

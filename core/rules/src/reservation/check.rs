@@ -44,7 +44,7 @@ pub fn reservations(
             report.add(Ground::Invalid, "name", format!("`{name}` stands twice"));
         }
         let before = known.get(name);
-        existence(change, before.is_some(), ("reservation", name), "name", &mut report);
+        existence(change, before.is_some(), "reservation", name, "name", &mut report);
         n_slots = n_slots.saturating_sub(before.map_or(0, |spec| u64::from(spec.slots)));
         match spec {
             Some(spec) => {
