@@ -143,7 +143,8 @@ impl DispatcherOutbox for Out {
         _core: &Dispatcher,
         lot: u64,
         _spec: &UnitSpec,
-        _at: (UnitId, Revision),
+        _unit: UnitId,
+        _revision: Revision,
         _is_duplicate: bool,
     ) {
         if let Some(n_open) = self.open.get_mut(&lot) {
@@ -186,7 +187,8 @@ impl DispatcherPart {
         leader.lead(Revision(0));
         for commit in records {
             for change in &commit.changes {
-                leader.load(change, commit.revision, (commit.revision, 0), now, &mut out);
+                let created = Receipt { revision: commit.revision, time_ms: 0 };
+                leader.load(change, commit.revision, created, now, &mut out);
             }
         }
         let read = records.last().map_or(Revision(0), |last| last.revision);
@@ -197,7 +199,8 @@ impl DispatcherPart {
                 epoch: Epoch(1),
                 ..Lease::default()
             };
-            leader.load(&Change::Put(Record::Lease(lease)), read, (read, 0), now, &mut out);
+            let created = Receipt { revision: read, time_ms: 0 };
+            leader.load(&Change::Put(Record::Lease(lease)), read, created, now, &mut out);
         }
         leader.on_synced(read, now, &mut out);
         for (session, name) in (0..).zip(schedulers) {

@@ -69,15 +69,15 @@ impl AssignmentPass<'_> {
                 continue;
             };
             let room = held.parked.map_or(RoomIdx::NONE, |waiting| waiting.room);
-            let band = || Band::of(entry.record.spec.pool, queueing.classes.priority(&entry.record.spec));
-            let of = || (entry.account.queue, held.parked.map_or_else(band, |waiting| waiting.band));
+            let fresh = || Band::of(entry.record.spec.pool, queueing.classes.priority(&entry.record.spec));
+            let band = || held.parked.map_or_else(fresh, |waiting| waiting.band);
             // What others wait for as well is given out in the order of queues, not to whoever has changed: the unit keeps its place.
             let turn = self.gangs.is_offered(unit);
             let waits = held.unplaced.is_some()
                 && !is_gang
                 && !turn
                 && !held.at_maximum
-                && self.rooms.is_contested(of(), room, &queueing.queues);
+                && self.rooms.is_contested(entry.account.queue, band(), room, &queueing.queues);
             if !waits {
                 // It tries again with what is new, parked or not.
                 schedulers.unpark(held, &mut queueing.queues);
@@ -153,7 +153,7 @@ impl AssignmentPass<'_> {
                 watcher.and_then(|idx| Some((idx, queueing.queues.take_seeker(waiting, self.now)?)))
             };
             let Some((watcher, (waiting, at_maximum))) = taken else { continue };
-            self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any, Some(0));
+            self.assign(&waiting, watcher, self.scope_of_all, at_maximum, Way::Any, Some(0));
         }
     }
 
@@ -207,12 +207,13 @@ impl AssignmentPass<'_> {
                     entry.tried.clear();
                     let is_alone = entry.together() > 0
                         || !self.rooms.is_contested(
-                            (waiting.queue, waiting.band),
+                            waiting.queue,
+                            waiting.band,
                             waiting.room,
                             &queueing.queues,
                         );
                     let n_max = if is_alone { None } else { Some(1) };
-                    self.assign(&waiting, (scheduler, self.scope_of_all, false), way, n_max);
+                    self.assign(&waiting, scheduler, self.scope_of_all, false, way, n_max);
                     continue;
                 }
             }
@@ -246,7 +247,7 @@ impl AssignmentPass<'_> {
                 }
             }
             let chosen = schedulers.pick(waiting.unit, &candidates);
-            self.assign(&waiting, (chosen, scope, false), way, None);
+            self.assign(&waiting, chosen, scope, false, way, None);
         }
         self.send_calls();
         for waiting in skipped {
@@ -265,7 +266,7 @@ impl AssignmentPass<'_> {
         // Room is gathered for one at a time.
         let is_gang = units.get(unit).is_some_and(|entry| entry.together() > 0);
         let n_max = (self.gangs.is_offered(unit) && !is_gang).then_some(1);
-        self.assign(&waiting, (watcher, self.scope_of_all, at_maximum), Way::Any, n_max);
+        self.assign(&waiting, watcher, self.scope_of_all, at_maximum, Way::Any, n_max);
     }
 
     /// Hands out units that wait under a maximum, where running units of lower rank there might have to leave for them.
@@ -290,7 +291,7 @@ impl AssignmentPass<'_> {
                 continue;
             }
             // Whoever has to leave may be anywhere.
-            self.assign(&waiting, (scheduler, self.scope_of_all, true), Way::Any, None);
+            self.assign(&waiting, scheduler, self.scope_of_all, true, Way::Any, None);
         }
     }
 
@@ -304,10 +305,10 @@ impl AssignmentPass<'_> {
         let before = begun.map_or(0, |at| self.calls[at].n);
         let n_lacking = entry.n_unplaced().saturating_sub(before);
         let (left, is_gang) = self.rooms.places_of(waiting.room);
-        let is_contested = self.rooms.is_contested((waiting.queue, waiting.band), waiting.room, queues);
+        let is_contested = self.rooms.is_contested(waiting.queue, waiting.band, waiting.room, queues);
         let part = if is_contested { (left / PARTS_OF_ROOM).max(1) } else { left };
         let n = if is_gang { n_lacking } else { u32::try_from(part).map_or(n_lacking, |n| n.min(n_lacking)) };
-        self.rooms.give(entry, (&waiting, scheduler), n, queues);
+        self.rooms.give(entry, &waiting, scheduler, n, queues);
         let n_served = if is_contested { n } else { n_lacking };
         let mut floor = queues.served(&Waiting { running_units: n_served, ..waiting });
         if !is_contested || n >= n_lacking {
@@ -316,7 +317,7 @@ impl AssignmentPass<'_> {
                 begun.charged.iter().for_each(|(group, n)| queues.discharge(&entry.account, *group, *n));
                 floor.add(&begun.floor);
             }
-            self.assign(&waiting, (scheduler, self.scope_of_all, false), Way::Called(scheduler), None);
+            self.assign(&waiting, scheduler, self.scope_of_all, false, Way::Called(scheduler), None);
             self.note_floor(waiting.unit, floor, before + n_served);
             return;
         }
@@ -343,7 +344,7 @@ impl AssignmentPass<'_> {
                 queueing.queues.discharge(&entry.account, group, n);
             }
             queueing.queues.remove(&waiting);
-            self.assign(&waiting, (scheduler, self.scope_of_all, false), Way::Called(scheduler), Some(n));
+            self.assign(&waiting, scheduler, self.scope_of_all, false, Way::Called(scheduler), Some(n));
             self.note_floor(waiting.unit, floor, n);
         }
     }
@@ -359,7 +360,9 @@ impl AssignmentPass<'_> {
     fn assign(
         &mut self,
         waiting: &Waiting,
-        (idx, scope, at_maximum): (usize, NodeScope, bool),
+        idx: usize,
+        scope: NodeScope,
+        at_maximum: bool,
         way: Way,
         places_max: Option<u32>,
     ) {

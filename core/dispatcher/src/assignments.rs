@@ -9,7 +9,7 @@ use godel_base::{
     ids::{Revision, UnitId},
     time::Millis,
 };
-use godel_domain::{lifecycle, unit::UnitRecord};
+use godel_domain::{lifecycle, txn::Receipt, unit::UnitRecord};
 use godel_queueing::Waiting;
 use godel_rules::admission::feasibility::Capacities;
 
@@ -56,7 +56,7 @@ impl Assignments {
     }
 
     /// A unit is known from now on. What follows from that is the caller's business.
-    pub(super) fn insert(&mut self, record: Arc<UnitRecord>, revision: Revision, created: (Revision, i64)) {
+    pub(super) fn insert(&mut self, record: Arc<UnitRecord>, revision: Revision, created: Receipt) {
         let account = self.queueing.queues.enroll(&record.spec);
         self.queueing.records.note_unit(&record, account.queue);
         self.units.insert(UnitEntry::new(record, revision, created, account));

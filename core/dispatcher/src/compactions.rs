@@ -71,7 +71,9 @@ impl Compactions {
         &mut self,
         units: &Units,
         gates: &AssignmentGates,
-        (read, wall_ms, now): (Revision, i64, Millis),
+        read: Revision,
+        wall_ms: i64,
+        now: Millis,
         actions: &mut Vec<Action>,
     ) {
         let (after_ms, interval_ms) = (self.after_ms, self.interval_ms());

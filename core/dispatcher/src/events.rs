@@ -16,6 +16,7 @@ use godel_domain::{
     records::{BlockNumber, Record, RecordKey},
     reservation_spec::ReservationSpec,
     running_units::{EvictionReason, RunChange, RunningUnits},
+    txn::Receipt,
     unit::UnitRecord,
     unit_report::{RoomReport, UnitReport},
     unreadable::Unreadable,
@@ -83,8 +84,9 @@ impl Dispatcher {
         }
         self.node_evictions.retain_nodes(&listed.nodes);
         let gone: Vec<HoldId> = self.holds.keys().filter(|id| !listed.holds.contains(*id)).copied().collect();
+        let created = Receipt { revision, time_ms: 0 };
         for id in gone {
-            self.on_change(&Change::Gone(RecordKey::Hold(id)), revision, (revision, 0), now);
+            self.on_change(&Change::Gone(RecordKey::Hold(id)), revision, created, now);
         }
         let pauses = self.assignments.gates.pauses.iter().map(|pause| &pause.scope);
         let gone: Vec<Scope> = pauses.filter(|scope| !listed.pauses.contains(*scope)).cloned().collect();
@@ -103,27 +105,27 @@ impl Dispatcher {
         self.following.advance(revision);
     }
 
-    /// A change as committed at `revision`, from the watch in its order or from a list. `created`: revision and commit time of
-    /// the transaction that created its record, used when that is new. Returns the unit whose record, running units or
-    /// holds it is about, unless that is gone.
+    /// A change as committed at `revision`, from the watch in its order or from a list. `created` is the transaction that
+    /// created its record, used when that is new. Returns the unit whose record, running units or holds it is about, unless
+    /// that is gone.
     pub fn on_change(
         &mut self,
         change: &Change,
         revision: Revision,
-        created: (Revision, i64),
+        created: Receipt,
         now: Millis,
     ) -> Option<UnitId> {
         if !self.note_unreadable(change, revision, now) {
             return None;
         }
-        self.surges.note((change, revision), &mut self.assignments, now);
+        self.surges.note(change, revision, &mut self.assignments, now);
         match change {
             Change::Put(Record::Unit(record)) => {
                 self.on_unit(Arc::clone(record), revision, created, now);
                 return Some(record.id);
             }
             Change::Rows(unit, rows) => {
-                self.on_rows(*unit, rows, revision, created.1, now);
+                self.on_rows(*unit, rows, revision, created.time_ms, now);
                 return Some(*unit);
             }
             Change::RowsLoaded(unit, rows) => {
@@ -218,14 +220,8 @@ impl Dispatcher {
     }
 
     /// A unit's record as committed at `revision`, from the store's answer or the watch, in any order and as often as it comes.
-    /// `created`: revision and commit time of the transaction that created it, used when it is new.
-    pub fn on_unit(
-        &mut self,
-        record: Arc<UnitRecord>,
-        revision: Revision,
-        created: (Revision, i64),
-        now: Millis,
-    ) {
+    /// `created` is the transaction that created it, used when it is new.
+    pub fn on_unit(&mut self, record: Arc<UnitRecord>, revision: Revision, created: Receipt, now: Millis) {
         let unit = record.id;
         let mut was_over = false;
         if let Some(listed) = &mut self.following.listed {
@@ -387,9 +383,9 @@ impl Dispatcher {
         self.assignments.on_lease(lease, &mut self.partition, &mut self.rooms, now);
     }
 
-    /// A queue's record as committed at `revision`, from the watch in its order. `created`: revision and commit time of
-    /// the transaction that created it, used when it is new.
-    pub fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: (Revision, i64)) {
+    /// A queue's record as committed at `revision`, from the watch in its order. `created` is the transaction that
+    /// created it, used when it is new.
+    pub fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: Receipt) {
         if let Some(listed) = &mut self.following.listed {
             listed.queues.insert(spec.name.clone());
         }
@@ -402,7 +398,7 @@ impl Dispatcher {
     }
 
     /// A priority class's record, as [`Self::on_queue`]. Units that name it and have no priority of their own follow.
-    pub fn on_priority_class(&mut self, class: PriorityClass, revision: Revision, created: (Revision, i64)) {
+    pub fn on_priority_class(&mut self, class: PriorityClass, revision: Revision, created: Receipt) {
         if let Some(listed) = &mut self.following.listed {
             listed.classes.insert(class.name.clone());
         }
@@ -415,7 +411,7 @@ impl Dispatcher {
     }
 
     /// A budget's record, as [`Self::on_queue`].
-    pub fn on_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision, created: (Revision, i64)) {
+    pub fn on_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision, created: Receipt) {
         if let Some(listed) = &mut self.following.listed {
             listed.budgets.insert(spec.name.clone());
         }
@@ -432,12 +428,7 @@ impl Dispatcher {
     }
 
     /// A reservation's record, as [`Self::on_queue`].
-    pub fn on_reservation(
-        &mut self,
-        spec: Arc<ReservationSpec>,
-        revision: Revision,
-        created: (Revision, i64),
-    ) {
+    pub fn on_reservation(&mut self, spec: Arc<ReservationSpec>, revision: Revision, created: Receipt) {
         if let Some(listed) = &mut self.following.listed {
             listed.reservations.insert(spec.name.clone());
         }

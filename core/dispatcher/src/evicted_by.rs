@@ -44,7 +44,8 @@ impl Grounds {
         reason: EvictionReason,
         members: &[ReplicaId],
         rows: &RunningUnits,
-        (nodes, taints): (&Nodes, &BTreeMap<NodeId, Vec<Taint>>),
+        nodes: &Nodes,
+        taints: &BTreeMap<NodeId, Vec<Taint>>,
     ) -> String {
         let mut on: Vec<NodeId> = members.iter().map(|member| rows.row(member.ordinal).node).collect();
         on.sort_unstable();
@@ -144,7 +145,7 @@ mod tests {
                 RunningUnits { rows: on.iter().map(|node| row(*node)).collect(), ..RunningUnits::default() };
             let members: Vec<ReplicaId> =
                 (0..).zip(on).map(|(ordinal, _)| ReplicaId::new(ordinal, 0)).collect();
-            grounds.by(reason, &members, &rows, (&nodes, &taints))
+            grounds.by(reason, &members, &rows, &nodes, &taints)
         };
         use EvictionReason::{Drained, NodeLost, Tainted};
         for (reason, on, expected) in [

@@ -281,7 +281,8 @@ impl Gangs {
         &mut self,
         assignments: &mut Assignments,
         rooms: &mut Rooms,
-        (sub_cluster_key, mode): (&str, PartitionMode),
+        sub_cluster_key: &str,
+        mode: PartitionMode,
         now: Millis,
     ) {
         let is_idle = self.waiting.is_empty() && rooms.is_empty();
@@ -344,7 +345,7 @@ impl Gangs {
             let may_gather = |entry: &&UnitEntry| entry.holds().is_empty() && !entry.infeasible;
             let Some(entry) = units.get(first.unit).filter(may_gather) else { continue };
             let (pool, gave) = (entry.record.spec.pool, rooms.take_gave(idx));
-            let is_starved = self.last_bound.starves((pool, first), gave, &queueing.queues);
+            let is_starved = self.last_bound.starves(pool, first, gave, &queueing.queues);
             let Some(since) = rooms.note_passed(idx, is_starved, now) else { continue };
             if now.since(since) >= self.after_ms {
                 let n_turns = self.n_turns;

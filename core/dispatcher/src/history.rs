@@ -153,10 +153,12 @@ pub(super) fn of_deleted(histories: &UnitHistories, units: &Units, unit: UnitId)
 
 /// Looks at `n_scan` units at most that are older than `before`, keeping the first `n_units` matches.
 pub(super) fn list(
-    (histories, units): (&UnitHistories, &Units),
+    histories: &UnitHistories,
+    units: &Units,
     filter: &HistoryFilter,
     before: Option<UnitId>,
-    (n_scan, n_units): (usize, usize),
+    n_scan: usize,
+    n_units: usize,
 ) -> HistoryChunk {
     let mut chunk = HistoryChunk::default();
     let mut last = None;

@@ -131,22 +131,15 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 
     /// A commit after the list.
     pub fn apply(&mut self, commit: &Commit, now: Millis, out: &mut O) {
-        let Commit { revision, time_ms, changes } = commit;
+        let Commit { revision, time_ms, ref changes } = *commit;
         for change in changes {
-            self.load(change, *revision, (*revision, *time_ms), now, out);
+            self.load(change, revision, Receipt { revision, time_ms }, now, out);
         }
-        self.on_synced(*revision, now, out);
+        self.on_synced(revision, now, out);
     }
 
-    /// A change of the list, with the revision and time of its record's creation, or of a commit.
-    pub fn load(
-        &mut self,
-        change: &Change,
-        revision: Revision,
-        created: (Revision, i64),
-        now: Millis,
-        out: &mut O,
-    ) {
+    /// A change of the list, with the transaction that created its record, or of a commit.
+    pub fn load(&mut self, change: &Change, revision: Revision, created: Receipt, now: Millis, out: &mut O) {
         let core = &mut self.core;
         // What is told of these is what was known before.
         match change {
@@ -183,7 +176,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
     /// Somebody submits a unit.
     pub fn submit(&mut self, submission: UnitSubmission<O>, now: Millis, out: &mut O) {
         let Self { core, edits, config, .. } = self;
-        self.submissions.admit(submission, (core, edits, config), now, out);
+        self.submissions.admit(submission, core, edits, config, now, out);
     }
 
     /// Whether no submission is on its way to the store.
@@ -193,7 +186,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 
     /// Somebody asks for the change of a unit.
     pub fn change(&mut self, change: UnitChange<O>, now: Millis, out: &mut O) {
-        self.changes.ask(change, (&mut self.core, &mut self.edits), now, out);
+        self.changes.ask(change, &mut self.core, &mut self.edits, now, out);
     }
 
     /// Somebody asks for a change of queues, priority classes, disruption budgets or reservations.
@@ -213,7 +206,9 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
     /// An administrator pauses something (with a reason), or ends a pause.
     pub fn set_pause(
         &mut self,
-        (scope, paused, reason): (Scope, bool, String),
+        scope: Scope,
+        paused: bool,
+        reason: String,
         caller: O::Caller,
         wall_ms: i64,
         out: &mut O,
@@ -308,7 +303,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 impl<O: DispatcherOutbox> DispatcherLeader<O> {
     /// Decides once, and sends what follows. Returns whether anything did.
     pub fn step(&mut self, now: Millis, wall_ms: i64, out: &mut O) -> bool {
-        self.changes.retry((&mut self.core, &mut self.edits), now, out);
+        self.changes.retry(&mut self.core, &mut self.edits, now, out);
         self.next_mode(now, out);
         loop {
             let Self { core, edits, config, submissions, .. } = self;
@@ -317,11 +312,11 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 break;
             }
             for submission in released {
-                submissions.admit(submission, (core, edits, config), now, out);
+                submissions.admit(submission, core, edits, config, now, out);
             }
         }
         let Self { core, edits, config, submissions, .. } = self;
-        submissions.flush((core, edits, config), out);
+        submissions.flush(core, edits, config, out);
         core.set_wall(wall_ms);
         let actions = core.step(now);
         let is_busy = !actions.is_empty();
@@ -348,12 +343,12 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                     }
                 }
                 Action::Surge(record, revision, rows) => {
-                    if self.changes.surge(&record, (revision, rows), &self.core, out) {
+                    if self.changes.surge(&record, revision, rows, &self.core, out) {
                         out.note(&self.core, DispatcherNote::Surges(&record));
                     }
                 }
                 Action::Compact(record, revision, compaction) => {
-                    self.changes.compact(&record, (revision, compaction), &self.core, out);
+                    self.changes.compact(&record, revision, compaction, &self.core, out);
                 }
                 // It is to run again, or goes already.
                 Action::Delete(unit) if self.changes.is_changing(unit) => {
@@ -448,12 +443,12 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
     ) {
         let Self { core, edits, submissions, changes, .. } = self;
         match ticket {
-            TxnTicket::Units(batch) => submissions.on_answer(batch, answer, (core, edits), now, out),
+            TxnTicket::Units(batch) => submissions.on_answer(batch, answer, core, edits, now, out),
             TxnTicket::Change(spec, caller) => {
                 let unit = spec.id;
                 changes.on_answer(unit, Some(&spec), edits);
-                if let Ok(Receipt { revision, time_ms }) = answer {
-                    core.on_unit(spec, revision, (revision, time_ms), now);
+                if let Ok(receipt) = answer {
+                    core.on_unit(spec, receipt.revision, receipt, now);
                     out.note(core, DispatcherNote::UnitChanged(unit));
                 }
                 caller.into_iter().for_each(|caller| out.answer(caller, written(answer.clone())));

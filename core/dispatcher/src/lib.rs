@@ -216,7 +216,8 @@ impl Dispatcher {
         self.gangs.offer_turns(
             &mut self.assignments,
             &mut self.rooms,
-            (&self.config.sub_cluster_key, mode),
+            &self.config.sub_cluster_key,
+            mode,
             now,
         );
         let by_labels = self.goes_by_labels();
@@ -238,13 +239,14 @@ impl Dispatcher {
         ends.end(units, *wall_ms, now, &mut actions);
         if !self.following.is_listing() {
             let Assignments { units, gates, .. } = &self.assignments;
-            self.daemons.follow(units, gates, self.following.revision, now, &mut actions);
-            let at = (self.following.revision, self.assignments.wall_ms, now);
-            self.compactions.compact(units, gates, at, &mut actions);
-            self.surges.follow(units, gates, at, &mut actions);
+            let (read, wall_ms) = (self.following.revision, self.assignments.wall_ms);
+            self.daemons.follow(units, gates, read, now, &mut actions);
+            self.compactions.compact(units, gates, read, wall_ms, now, &mut actions);
+            self.surges.follow(units, gates, read, wall_ms, now, &mut actions);
         }
         self.node_evictions.depart(
-            (&self.assignments, &self.nodes),
+            &self.assignments,
+            &self.nodes,
             &mut self.budgets,
             &self.following,
             now,
@@ -358,9 +360,10 @@ impl Dispatcher {
         &self,
         filter: &HistoryFilter,
         before: Option<UnitId>,
-        (n_scan, n_units): (usize, usize),
+        n_scan: usize,
+        n_units: usize,
     ) -> HistoryChunk {
-        history::list((&self.histories, &self.assignments.units), filter, before, (n_scan, n_units))
+        history::list(&self.histories, &self.assignments.units, filter, before, n_scan, n_units)
     }
 
     /// Old histories were not deleted.

@@ -291,7 +291,8 @@ impl NodeEvictions {
     /// Looks for units on nodes that have to be left, and asks the binder for those that may go.
     pub(super) fn depart(
         &mut self,
-        (assignments, nodes): (&Assignments, &Nodes),
+        assignments: &Assignments,
+        nodes: &Nodes,
         budgets: &mut Budgets,
         following: &Following,
         now: Millis,
@@ -317,7 +318,7 @@ impl NodeEvictions {
         self.sweep(&assignments.units);
         self.take_due(assignments.wall_ms);
         self.pass_at = now.plus(PASS_MS);
-        self.ask_to_leave(&lost, (assignments, nodes), budgets, following.revision, now, actions);
+        self.ask_to_leave(&lost, assignments, nodes, budgets, following.revision, now, actions);
     }
 
     /// When the next look is due, `None` while nobody has to leave.
@@ -366,7 +367,8 @@ impl NodeEvictions {
     fn ask_to_leave(
         &mut self,
         lost: &BTreeSet<NodeId>,
-        (assignments, known): (&Assignments, &Nodes),
+        assignments: &Assignments,
+        known: &Nodes,
         budgets: &mut Budgets,
         read: Revision,
         now: Millis,
@@ -388,7 +390,7 @@ impl NodeEvictions {
             let found = assignments
                 .units
                 .get(unit)
-                .map(|entry| (entry, leaving(entry, lost, (&*drains, &*taints), wall_ms)));
+                .map(|entry| (entry, leaving(entry, lost, drains, taints, wall_ms)));
             later
                 .extend(found.iter().filter_map(|(_, leaving)| leaving.later).map(|(at, on)| (at, unit, on)));
             let Some((entry, leaving)) = found.filter(|(_, leaving)| !leaving.nodes.is_empty()) else {
@@ -438,7 +440,7 @@ impl NodeEvictions {
                     budgets.depart(unit, &told, Some(&entry.rows));
                     asked.told = told;
                 }
-                let by = grounds.by(reason, &members, &entry.rows, (known, taints));
+                let by = grounds.by(reason, &members, &entry.rows, known, taints);
                 let (ordinals, incarnations) = ReplicaId::columns(members);
                 actions.push(Action::Evict(EvictRequest { unit, reason, ordinals, incarnations, by, read }));
             }
@@ -485,7 +487,8 @@ fn affordable(
 fn leaving(
     entry: &UnitEntry,
     lost: &BTreeSet<NodeId>,
-    (drains, taints): (&BTreeMap<NodeId, Drain>, &BTreeMap<NodeId, Vec<Taint>>),
+    drains: &BTreeMap<NodeId, Drain>,
+    taints: &BTreeMap<NodeId, Vec<Taint>>,
     wall_ms: i64,
 ) -> ReplicasToEvict {
     let mut leaving = ReplicasToEvict::default();

@@ -13,6 +13,7 @@ use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::{PriorityClass, QueueSpec},
     record_change::{N_USERS_NAMED, Users},
+    txn::Receipt,
     unit::{UnitRecord, UnitSpec},
 };
 use godel_queueing::{Config, PendingReason, QueueIdx, Queues, Quota, RoomIdx, Waiting};
@@ -111,13 +112,8 @@ impl QueueRecords {
 }
 
 /// A record as committed at `revision`.
-pub(super) fn note(
-    known: &mut BTreeMap<String, Versions>,
-    name: &str,
-    revision: Revision,
-    created: (Revision, i64),
-) {
-    let fresh = Versions { create_revision: created.0, revision, create_time_ms: created.1 };
+pub(super) fn note(known: &mut BTreeMap<String, Versions>, name: &str, revision: Revision, created: Receipt) {
+    let fresh = Versions { create_revision: created.revision, revision, create_time_ms: created.time_ms };
     known.entry(name.to_owned()).and_modify(|versions| versions.revision = revision).or_insert(fresh);
 }
 
@@ -144,7 +140,7 @@ impl Queueing {
     }
 
     /// A queue's record as committed.
-    pub(super) fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: (Revision, i64)) {
+    pub(super) fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: Receipt) {
         note(&mut self.records.queues, &spec.name, revision, created);
         self.queues.put(spec);
     }
@@ -160,7 +156,7 @@ impl Queueing {
         &mut self,
         class: PriorityClass,
         revision: Revision,
-        created: (Revision, i64),
+        created: Receipt,
         units: &mut Units,
     ) {
         let name = class.name.clone();

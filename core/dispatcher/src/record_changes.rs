@@ -164,7 +164,7 @@ impl KnownRecords<'_> {
         let mut plan = EditPlan::default();
         let (mut queues, mut classes) = (Vec::new(), Vec::new());
         for (idx, change) in edit.queues.iter().enumerate() {
-            self.plan_queue((idx, change), edit.expected_revision, &mut plan, &mut queues)?;
+            self.plan_queue(idx, change, edit.expected_revision, &mut plan, &mut queues)?;
         }
         for change in &edit.classes {
             self.plan_class(change, edit.expected_revision, &mut plan)?;
@@ -276,7 +276,8 @@ impl KnownRecords<'_> {
 
     fn plan_queue(
         &self,
-        (idx, change): (usize, &QueueChange),
+        idx: usize,
+        change: &QueueChange,
         expected: Revision,
         plan: &mut EditPlan,
         wrong: &mut Vec<Violation>,

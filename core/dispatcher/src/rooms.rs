@@ -510,12 +510,7 @@ impl Rooms {
 
     /// Whether what comes free is shared out among several queues or bands, or several owners of one: others wait for room as well, or are trying
     /// what they were given.
-    pub(super) fn is_contested(
-        &self,
-        (queue, band): (QueueIdx, Band),
-        room: RoomIdx,
-        queues: &Queues,
-    ) -> bool {
+    pub(super) fn is_contested(&self, queue: QueueIdx, band: Band, room: RoomIdx, queues: &Queues) -> bool {
         queues.is_contested(queue, band)
             || self.calls.iter().any(|call| (call.queue, call.band) != (queue, band))
             || self.scouting.iter().any(|scouted| *scouted != room)
@@ -530,7 +525,8 @@ impl Rooms {
     pub(super) fn give(
         &mut self,
         entry: &UnitEntry,
-        (waiting, scheduler): (&Waiting, usize),
+        waiting: &Waiting,
+        scheduler: usize,
         n: u32,
         queues: &mut Queues,
     ) {

@@ -46,7 +46,8 @@ impl Surges {
     /// Follows a change, as it was committed at a revision or listed, before anybody else does.
     pub(super) fn note(
         &mut self,
-        (change, revision): (&Change, Revision),
+        change: &Change,
+        revision: Revision,
         Assignments { units, counters, moved, .. }: &mut Assignments,
         now: Millis,
     ) {
@@ -105,7 +106,9 @@ impl Surges {
         &mut self,
         units: &Units,
         gates: &AssignmentGates,
-        (read, wall_ms, now): (Revision, i64, Millis),
+        read: Revision,
+        wall_ms: i64,
+        now: Millis,
         actions: &mut Vec<Action>,
     ) {
         let due = self.due.iter().filter(|(_, at)| **at <= now).take(LOOKS_MAX);
@@ -119,7 +122,7 @@ impl Surges {
             let is_known = gates.frozen.unit(unit).is_none() && read >= entry.revision;
             let next = if is_known { self.next_record(entry, wall_ms) } else { None };
             let at = if is_known && next.is_none() {
-                self.next_look(entry, (wall_ms, now))
+                self.next_look(entry, wall_ms, now)
             } else {
                 Some(now.plus(self.retry_ms))
             };
@@ -144,7 +147,7 @@ impl Surges {
     }
 
     /// When a unit is looked at without a change of it; `None`: never.
-    fn next_look(&self, entry: &UnitEntry, (wall_ms, now): (i64, Millis)) -> Option<Millis> {
+    fn next_look(&self, entry: &UnitEntry, wall_ms: i64, now: Millis) -> Option<Millis> {
         let first_ms = entry.record.status.surges.iter().map(|surge| surge.expires_ms).min();
         let wait = |at_ms: i64| now.plus(u64::try_from(at_ms.saturating_sub(wall_ms)).unwrap_or(0).max(1));
         let is_held = self.of_unit(entry.record.id).next().is_some();

@@ -13,6 +13,7 @@ use godel_domain::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnits, Statuses,
     },
     submission::{GroupSubmission, Submission},
+    txn::Receipt,
     unit_report::{ReportState, UnitReport},
 };
 use godel_rules::{admission::admit, partition::StrategyKind};
@@ -113,7 +114,7 @@ impl Rig {
 
     fn put(&mut self, record: UnitRecord) -> Revision {
         let revision = self.next();
-        self.core.on_unit(Arc::new(record), revision, (revision, 5), self.now);
+        self.core.on_unit(Arc::new(record), revision, Receipt { revision, time_ms: 5 }, self.now);
         revision
     }
 
@@ -555,7 +556,7 @@ fn a_list_again_drops_what_is_gone() {
     rig.submit([1, 2]);
     rig.core.on_reset();
     let two = rig.core.unit(UnitId(2)).unwrap().record.clone();
-    rig.core.on_unit(two, Revision(12), (Revision(12), 0), rig.now);
+    rig.core.on_unit(two, Revision(12), Receipt { revision: Revision(12), time_ms: 0 }, rig.now);
     rig.core.on_synced(Revision(rig.revision), rig.now);
     assert!(rig.core.unit(UnitId(1)).is_none() && rig.core.unit(UnitId(2)).is_some());
     assert_eq!(rig.core.summary().queued_units, 1);

@@ -14,6 +14,7 @@ use godel_domain::{
     queue_spec::Band,
     refusals::Refusals,
     running_units::{EvictionReason, Phase as RowPhase, RunChange, RunningUnit, RunningUnits},
+    txn::Receipt,
     unit::UnitRecord,
     unit_report::{ReportState, UnitReport},
 };
@@ -200,7 +201,7 @@ impl UnitEntry {
     pub(super) fn new(
         record: Arc<UnitRecord>,
         revision: Revision,
-        created: (Revision, i64),
+        created: Receipt,
         account: Account,
     ) -> Self {
         let counts = Counts::of(&record, &RunningUnits::default());
@@ -211,8 +212,8 @@ impl UnitEntry {
             revision,
             rows_revision: Revision(0),
             moves_revision: Revision(0),
-            create_revision: created.0,
-            create_time_ms: created.1,
+            create_revision: created.revision,
+            create_time_ms: created.time_ms,
             rows: RunningUnits::default(),
             counts,
             phase,
@@ -278,7 +279,7 @@ impl UnitEntry {
             rows.apply(change, revision, time_ms, |ordinal, before, after| {
                 is_changed = true;
                 counts.move_row(record, ordinal, before, after);
-                GroupShare::move_row(shares, record, ordinal, (before, after));
+                GroupShare::move_row(shares, record, ordinal, before, after);
             });
         }
         is_changed
@@ -337,23 +338,22 @@ impl UnitEntry {
             let n_taken = self.n_taken(group, self.shares[group].pending, &mut in_flight);
             let share = &mut self.shares[group];
             let charged = share.live + n_taken;
-            share.set(queues, &self.account, group, (charged, share.live), standing);
+            share.set(queues, &self.account, group, charged, share.live, standing);
         }
     }
 
     /// Takes back all that the queue was told, before the unit leaves it.
     pub(super) fn discharge(&mut self, queues: &mut Queues) {
         for (group, share) in self.shares.iter_mut().enumerate() {
-            share.set(queues, &self.account, group, (0, 0), None);
+            share.set(queues, &self.account, group, 0, 0, None);
         }
     }
 
     /// Of a unit with one group the counts are those of its group, and are looked at when it is charged.
     fn count_groups(&mut self) {
         if self.shares.len() > 1 {
-            for (share, (live, pending)) in
-                self.shares.iter_mut().zip(by_group(&self.record, &self.rows, &self.counts))
-            {
+            let groups = by_group(&self.record, &self.rows, &self.counts);
+            for (share, (live, pending)) in self.shares.iter_mut().zip(groups) {
                 (share.live, share.pending) = (live, pending);
             }
         }
@@ -460,10 +460,7 @@ impl UnitEntry {
     /// Running units for which a place is to be found now: pending, whether room is held for them or not, as they may fit
     /// elsewhere sooner. Those beyond a first binding that room is held for wait until that is made.
     pub(super) fn to_place(&self) -> u32 {
-        if self.record.spec.is_ordered() {
-            return u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX);
-        }
-        if self.holds.is_empty() || self.was_placed() {
+        if !self.record.spec.is_ordered() && (self.holds.is_empty() || self.was_placed()) {
             return self.counts.pending;
         }
         u32::try_from(self.pending().0.len()).unwrap_or(u32::MAX)
@@ -531,7 +528,8 @@ impl GroupShare {
         shares: &mut [Self],
         record: &UnitRecord,
         ordinal: u32,
-        (before, after): (&RunningUnit, &RunningUnit),
+        before: &RunningUnit,
+        after: &RunningUnit,
     ) {
         for (row, is_after) in [(before, false), (after, true)] {
             let change = |n: &mut u32| *n = if is_after { *n + 1 } else { n.saturating_sub(1) };
@@ -554,7 +552,8 @@ impl GroupShare {
         queues: &mut Queues,
         account: &Account,
         group: usize,
-        (charged, bound): (u32, u32),
+        charged: u32,
+        bound: u32,
         standing: VictimClass,
     ) {
         if charged > self.charged {

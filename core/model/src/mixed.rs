@@ -24,6 +24,7 @@ use godel_domain::{
     queue_spec::QueueSpec,
     records::{Record, RecordKey},
     running_units::{Phase, RunChange, Statuses},
+    txn::Receipt,
     unit::WorkloadClass,
 };
 use godel_testkit::{BuildDemand as _, BuildUnit as _};
@@ -322,7 +323,7 @@ impl MixedWorld {
         let time_ms = i64::try_from(self.now).unwrap();
         let commit = Commit { revision, time_ms, changes };
         for change in &commit.changes {
-            self.dispatcher.on_change(change, revision, (revision, time_ms), now);
+            self.dispatcher.on_change(change, revision, Receipt { revision, time_ms }, now);
         }
         self.dispatcher.on_revision(revision);
         self.scheduler.apply(&commit, now);

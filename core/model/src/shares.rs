@@ -22,6 +22,7 @@ use godel_domain::{
     queue_spec::QueueSpec,
     records::Record,
     running_units::{Bind, Phase, RunChange, Statuses},
+    txn::Receipt,
     unit::{TaskGroup, Template, UnitRecord},
     unit_report::{RoomReport, UnitReport},
 };
@@ -218,7 +219,7 @@ impl ShareWorld {
             }
             ShareMessage::Commit(commit) => {
                 for change in &commit.changes {
-                    let created = (commit.revision, commit.time_ms);
+                    let created = Receipt { revision: commit.revision, time_ms: commit.time_ms };
                     self.dispatcher.on_change(change, commit.revision, created, now);
                 }
                 self.dispatcher.on_revision(commit.revision);

@@ -346,7 +346,8 @@ impl Engine {
             }
             FollowEvent::Loaded(records) => {
                 for record in records {
-                    let created = (record.create_revision, record.create_time_ms);
+                    let created =
+                        Receipt { revision: record.create_revision, time_ms: record.create_time_ms };
                     leader.load(&record.change, record.revision, created, now, out);
                 }
             }
@@ -373,7 +374,7 @@ impl Engine {
             LeaderRequest::SetMode { choice, reply } => leader.set_mode(choice, reply, out),
             LeaderRequest::SetPause(PauseCall { scope, paused, reason, reply }) => {
                 let wall_ms = self.context.clock.wall_ms();
-                leader.set_pause((scope, paused, reason), reply, wall_ms, out);
+                leader.set_pause(scope, paused, reason, reply, wall_ms, out);
             }
             LeaderRequest::ResumeEvictions(reply) => {
                 let resumed = leader.resume_evictions();

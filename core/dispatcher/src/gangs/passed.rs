@@ -48,7 +48,7 @@ impl LastBound {
 
     /// Whether the first unit of a room without a place is passed: in its queue, or by another queue. Where the room gave out places (`gave`) the
     /// latter is so between any two turns of two queues, and counts if its queue comes first even with this unit.
-    pub(super) fn starves(&self, (pool, first): (Pool, &Waiting), gave: bool, queues: &Queues) -> bool {
+    pub(super) fn starves(&self, pool: Pool, first: &Waiting, gave: bool, queues: &Queues) -> bool {
         if queues.is_at_maximum(first) {
             return false;
         }

@@ -150,7 +150,8 @@ impl<O: DispatcherOutbox> Changes<O> {
     pub(super) fn ask(
         &mut self,
         change: UnitChange<O>,
-        (core, edits): (&mut Dispatcher, &mut Edits<O>),
+        core: &mut Dispatcher,
+        edits: &mut Edits<O>,
         now: Millis,
         out: &mut O,
     ) {
@@ -162,23 +163,18 @@ impl<O: DispatcherOutbox> Changes<O> {
             ChangeVerdict::Answer(answer) => out.answer(change.caller, answer.map(Some)),
             ChangeVerdict::Later => self.defer(change, "too many changes of units wait", out),
             ChangeVerdict::Write(write) => match beside(&write, core) {
-                Ok(beside) => self.write(change, (write, beside), edits, out),
+                Ok(beside) => self.write(change, write, beside, edits, out),
                 Err(refusal) => out.answer(change.caller, Err(ChangeFailure::NoRoomToMove(refusal))),
             },
-            ChangeVerdict::Delete(unit, revision) => self.delete(change, (unit, revision), core, now, out),
+            ChangeVerdict::Delete(unit, revision) => self.delete(change, unit, revision, core, now, out),
         }
     }
 
     /// Changes that waited may go on now.
-    pub(super) fn retry(
-        &mut self,
-        (core, edits): (&mut Dispatcher, &mut Edits<O>),
-        now: Millis,
-        out: &mut O,
-    ) {
+    pub(super) fn retry(&mut self, core: &mut Dispatcher, edits: &mut Edits<O>, now: Millis, out: &mut O) {
         for _ in 0..self.deferred.len() {
             if let Some(change) = self.deferred.pop_front() {
-                self.ask(change, (core, edits), now, out);
+                self.ask(change, core, edits, now, out);
             }
         }
     }
@@ -205,7 +201,7 @@ impl<O: DispatcherOutbox> Changes<O> {
         core: &Dispatcher,
         out: &mut O,
     ) -> bool {
-        self.submit_own(record, (revision, None), Vec::new(), core, out)
+        self.submit_own(record, revision, None, Vec::new(), core, out)
     }
 
     /// A replica of a unit starts before the one stops that it replaces, or that is over. What cannot be written now is asked for
@@ -213,18 +209,20 @@ impl<O: DispatcherOutbox> Changes<O> {
     pub(super) fn surge(
         &mut self,
         record: &Arc<UnitRecord>,
-        revisions: (Revision, Option<Revision>),
+        revision: Revision,
+        rows: Option<Revision>,
         core: &Dispatcher,
         out: &mut O,
     ) -> bool {
-        self.submit_own(record, revisions, Vec::new(), core, out)
+        self.submit_own(record, revision, rows, Vec::new(), core, out)
     }
 
     /// Replicas of a unit that ended long ago are compacted. What cannot be written now is asked for again by the core.
     pub(super) fn compact(
         &mut self,
         record: &Arc<UnitRecord>,
-        (revision, compaction): (Revision, Compaction),
+        revision: Revision,
+        compaction: Compaction,
         core: &Dispatcher,
         out: &mut O,
     ) {
@@ -234,13 +232,14 @@ impl<O: DispatcherOutbox> Changes<O> {
         let mut beside: Vec<RunChange> =
             terms.map(|terms| RunChange::Terms(Arc::new(terms))).into_iter().collect();
         beside.push(RunChange::Compact(compaction));
-        self.submit_own(record, (revision, None), beside, core, out);
+        self.submit_own(record, revision, None, beside, core, out);
     }
 
     fn submit_own(
         &mut self,
         record: &Arc<UnitRecord>,
-        (revision, rows): (Revision, Option<Revision>),
+        revision: Revision,
+        rows: Option<Revision>,
         beside: Vec<RunChange>,
         core: &Dispatcher,
         out: &mut O,
@@ -272,7 +271,8 @@ impl<O: DispatcherOutbox> Changes<O> {
     fn write(
         &mut self,
         change: UnitChange<O>,
-        (write, beside): (RecordWrite, WrittenBeside),
+        write: RecordWrite,
+        beside: WrittenBeside,
         edits: &mut Edits<O>,
         out: &mut O,
     ) {
@@ -314,7 +314,8 @@ impl<O: DispatcherOutbox> Changes<O> {
     fn delete(
         &mut self,
         change: UnitChange<O>,
-        (unit, revision): (UnitId, Revision),
+        unit: UnitId,
+        revision: Revision,
         core: &mut Dispatcher,
         now: Millis,
         out: &mut O,

@@ -67,7 +67,8 @@ pub trait DispatcherOutbox: Sized {
         core: &Dispatcher,
         submitter: Self::Submitter,
         spec: &UnitSpec,
-        at: (UnitId, Revision),
+        unit: UnitId,
+        revision: Revision,
         is_duplicate: bool,
     );
 

@@ -65,7 +65,9 @@ impl<O: DispatcherOutbox> Submissions<O> {
     pub(super) fn admit(
         &mut self,
         item: UnitSubmission<O>,
-        (core, edits, config): (&mut Dispatcher, &mut Edits<O>, &DispatcherLeaderConfig),
+        core: &mut Dispatcher,
+        edits: &mut Edits<O>,
+        config: &DispatcherLeaderConfig,
         now: Millis,
         out: &mut O,
     ) {
@@ -90,13 +92,13 @@ impl<O: DispatcherOutbox> Submissions<O> {
                 let view = core.unit(unit);
                 let revision = view.as_ref().map(|view| view.create_revision).unwrap_or_default();
                 let other = view.and_then(|view| differs(view.record, &spec));
-                answer_again(UnitSubmission { spec, submitter }, other, (unit, revision), core, out);
+                answer_again(UnitSubmission { spec, submitter }, other, unit, revision, core, out);
             }
             NameClaim::Gone { unit, created, digest } => {
                 let other = digest
                     .is_some_and(|digest| digest != same::digest(&spec, None))
                     .then_some(NotSubmitted::UidUsed(unit));
-                answer_again(UnitSubmission { spec, submitter }, other, (unit, created), core, out);
+                answer_again(UnitSubmission { spec, submitter }, other, unit, created, core, out);
             }
             NameClaim::InFlight(unit) => {
                 self.followers.entry(unit).or_default().push(UnitSubmission { spec, submitter });
@@ -116,7 +118,9 @@ impl<O: DispatcherOutbox> Submissions<O> {
     /// Puts what has gathered into transactions, as many as may be under way.
     pub(super) fn flush(
         &mut self,
-        (core, edits, config): (&mut Dispatcher, &mut Edits<O>, &DispatcherLeaderConfig),
+        core: &mut Dispatcher,
+        edits: &mut Edits<O>,
+        config: &DispatcherLeaderConfig,
         out: &mut O,
     ) {
         while !self.batch.units.is_empty() && self.n_in_flight < config.txns_in_flight_max.max(1) {
@@ -139,7 +143,7 @@ impl<O: DispatcherOutbox> Submissions<O> {
                     }
                     return;
                 }
-                Err((batch, NotSent::Failed(failure))) => self.fail(batch, &failure, (core, edits), out),
+                Err((batch, NotSent::Failed(failure))) => self.fail(batch, &failure, core, edits, out),
             }
         }
     }
@@ -149,28 +153,29 @@ impl<O: DispatcherOutbox> Submissions<O> {
         &mut self,
         batch: UnitBatch<O>,
         answer: Result<Receipt, TxnFailure>,
-        (core, edits): (&mut Dispatcher, &mut Edits<O>),
+        core: &mut Dispatcher,
+        edits: &mut Edits<O>,
         now: Millis,
         out: &mut O,
     ) {
         self.n_in_flight -= 1;
-        let Receipt { revision, time_ms } = match answer {
+        let created = match answer {
             Ok(receipt) => receipt,
-            Err(failure) => return self.fail(batch, &failure, (core, edits), out),
+            Err(failure) => return self.fail(batch, &failure, core, edits, out),
         };
         for PendingUnit { record, .. } in &batch.units {
             edits.remove_unit(&record.spec);
-            core.on_unit(Arc::clone(record), revision, (revision, time_ms), now);
+            core.on_unit(Arc::clone(record), created.revision, created, now);
             out.note(core, DispatcherNote::UnitTried(record.id));
             out.note(core, DispatcherNote::UnitChanged(record.id));
         }
         out.note(core, DispatcherNote::UnitsDurable);
         for PendingUnit { record, submitter, .. } in batch.units {
             let unit = record.id;
-            out.submitted(core, submitter, &record.spec, (unit, revision), false);
+            out.submitted(core, submitter, &record.spec, unit, created.revision, false);
             for follower in self.followers.remove(&unit).unwrap_or_default() {
                 let other = differs(&record, &follower.spec);
-                answer_again(follower, other, (unit, revision), core, out);
+                answer_again(follower, other, unit, created.revision, core, out);
             }
         }
     }
@@ -180,7 +185,8 @@ impl<O: DispatcherOutbox> Submissions<O> {
         &mut self,
         batch: UnitBatch<O>,
         failure: &TxnFailure,
-        (core, edits): (&mut Dispatcher, &mut Edits<O>),
+        core: &mut Dispatcher,
+        edits: &mut Edits<O>,
         out: &mut O,
     ) {
         for PendingUnit { record, submitter, .. } in batch.units {
@@ -205,14 +211,15 @@ impl<O: DispatcherOutbox> Submissions<O> {
 fn answer_again<O: DispatcherOutbox>(
     again: UnitSubmission<O>,
     other: Option<NotSubmitted>,
-    at: (UnitId, Revision),
+    unit: UnitId,
+    revision: Revision,
     core: &Dispatcher,
     out: &mut O,
 ) {
     let UnitSubmission { spec, submitter } = again;
     match other {
         Some(why) => out.not_submitted(submitter, spec, why),
-        None => out.submitted(core, submitter, &spec, at, true),
+        None => out.submitted(core, submitter, &spec, unit, revision, true),
     }
 }
 

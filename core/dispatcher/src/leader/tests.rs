@@ -90,7 +90,8 @@ impl DispatcherOutbox for Sent {
         _core: &Dispatcher,
         submitter: u32,
         _spec: &UnitSpec,
-        (unit, _): (UnitId, Revision),
+        unit: UnitId,
+        _revision: Revision,
         is_duplicate: bool,
     ) {
         self.submitted.push((submitter, unit, is_duplicate));
@@ -348,7 +349,7 @@ fn a_change_of_queues_is_answered_once_the_watch_shows_it() {
 fn an_answered_pause_is_in_force_and_a_repeat_changes_nothing() {
     let mut rig = Rig::new();
     let pause = |rig: &mut Rig, caller, paused| {
-        rig.leader.set_pause((Scope::All, paused, String::new()), caller, 5, &mut rig.sent);
+        rig.leader.set_pause(Scope::All, paused, String::new(), caller, 5, &mut rig.sent);
     };
     pause(&mut rig, 1, true);
     assert!(rig.leader.core().pauses().get(&Scope::All).is_none());
@@ -359,8 +360,8 @@ fn an_answered_pause_is_in_force_and_a_repeat_changes_nothing() {
     pause(&mut rig, 3, false);
     rig.settle();
     assert!(rig.leader.core().pauses().get(&Scope::All).is_none());
-    let unknown = (Scope::Queue("none".to_owned()), true, String::new());
-    rig.leader.set_pause(unknown, 4, 5, &mut rig.sent);
+    let unknown = Scope::Queue("none".to_owned());
+    rig.leader.set_pause(unknown, true, String::new(), 4, 5, &mut rig.sent);
     assert_eq!(rig.sent.answers[3], (4, Err(ChangeFailure::UnknownQueue("none".to_owned()))));
 }
 

@@ -13,7 +13,7 @@ fn rows_that_follow_unreadable_rows_are_not_applied() {
     let mut rig = Rig::new();
     let mut apply = |revision: u64, change: &Change| {
         let revision = Revision(revision);
-        let unit = rig.core.on_change(change, revision, (revision, 5), NOW);
+        let unit = rig.core.on_change(change, revision, Receipt { revision, time_ms: 5 }, NOW);
         rig.core.on_revision(revision);
         unit
     };

@@ -126,7 +126,12 @@ fn a_node_whose_report_cannot_be_read_is_not_lost() {
     rig.core.on_reset();
     list_node(&mut rig.core, rig.now);
     rig.ready((2..=20).filter(|node| *node != 7), true);
-    rig.core.on_unit(Arc::new(spec(1, 2)), Revision(11), (Revision(11), 5), rig.now);
+    rig.core.on_unit(
+        Arc::new(spec(1, 2)),
+        Revision(11),
+        Receipt { revision: Revision(11), time_ms: 5 },
+        rig.now,
+    );
     rig.unreadable(RecordKey::NodeReport(NodeId(7)));
     rig.core.on_synced(Revision(rig.revision), rig.now);
     assert_eq!(rig.run_for(600_000), [""; 0]);
@@ -180,7 +185,12 @@ fn a_change_without_a_key_stops_everything_at_no_cost() {
     list_node(&mut rig.core, rig.now);
     for unit in 1..=3 {
         let known = rig.core.unit(UnitId(unit)).unwrap();
-        rig.core.on_unit(Arc::clone(known.record), known.spec_revision, (Revision(11), 5), rig.now);
+        rig.core.on_unit(
+            Arc::clone(known.record),
+            known.spec_revision,
+            Receipt { revision: Revision(11), time_ms: 5 },
+            rig.now,
+        );
     }
     rig.core.on_synced(Revision(rig.revision), rig.now);
     let mut seen = rig.step();

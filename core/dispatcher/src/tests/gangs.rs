@@ -215,7 +215,7 @@ fn large_parked(large: UnitRecord, before: &[u64]) -> Rig {
     let mut rig = Rig::new();
     for name in ["a", "b"] {
         let revision = rig.next();
-        rig.core.on_queue(Arc::new(QueueSpec::new(name)), revision, (revision, 5));
+        rig.core.on_queue(Arc::new(QueueSpec::new(name)), revision, Receipt { revision, time_ms: 5 });
     }
     rig.attach("a", 1, 1, &[], 1_000);
     let id = large.id.0;
@@ -327,7 +327,7 @@ fn turns_go_by_the_order_of_queues_and_not_by_who_waits_longest() {
     let mut rig = Rig::new();
     for name in ["a", "b"] {
         let revision = rig.next();
-        rig.core.on_queue(Arc::new(QueueSpec::new(name)), revision, (revision, 5));
+        rig.core.on_queue(Arc::new(QueueSpec::new(name)), revision, Receipt { revision, time_ms: 5 });
     }
     rig.attach("a", 1, 1, &[], 1_000);
     rig.put(sized(1, 100).queue("a"));

@@ -329,7 +329,7 @@ fn what_is_left_of_a_broken_gang_leaves_too_or_the_unit_ends() {
 fn a_drain_waits_for_budgets_until_its_deadline() {
     let mut rig = Rig::new();
     rig.ready(1..=20, true);
-    rig.core.on_budget(Arc::new(web_budget(2)), Revision(1), (Revision(1), 1));
+    rig.core.on_budget(Arc::new(web_budget(2)), Revision(1), Receipt { revision: Revision(1), time_ms: 1 });
     let labelled = |id, class, min_member| {
         of_class(id, 3, class, min_member).labels([("app".to_owned(), "web".to_owned())].into())
     };
@@ -356,7 +356,7 @@ fn a_drain_waits_for_budgets_until_its_deadline() {
     rig.status(1, &[0, 1], RowPhase::Running);
     assert_eq!(rig.run_for(300), ["evict 2 Drained [0, 1]"]);
     // A stricter one, and then the deadline.
-    rig.core.on_budget(Arc::new(web_budget(0)), Revision(2), (Revision(1), 1));
+    rig.core.on_budget(Arc::new(web_budget(0)), Revision(2), Receipt { revision: Revision(1), time_ms: 1 });
     assert_eq!(rig.run_for(5_000), [""; 0]);
     assert_eq!(rig.blocks(7), ["2: disruption budget web: 6 of 6 are available, max_unavailable 0"]);
     rig.core.set_wall(9_000);
@@ -368,9 +368,9 @@ fn a_drain_waits_for_budgets_until_its_deadline() {
 #[test]
 fn a_list_without_a_budget_ends_it() {
     let mut rig = Rig::new();
-    rig.core.on_budget(Arc::new(web_budget(0)), Revision(1), (Revision(1), 1));
+    rig.core.on_budget(Arc::new(web_budget(0)), Revision(1), Receipt { revision: Revision(1), time_ms: 1 });
     rig.core.on_reset();
-    rig.core.on_budget(Arc::new(web_budget(1)), Revision(2), (Revision(1), 1));
+    rig.core.on_budget(Arc::new(web_budget(1)), Revision(2), Receipt { revision: Revision(1), time_ms: 1 });
     rig.core.on_synced(Revision(rig.revision), rig.now);
     assert_eq!(rig.core.budget_view("web").unwrap().versions.revision, Revision(2));
     rig.core.on_reset();

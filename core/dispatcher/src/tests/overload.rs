@@ -43,7 +43,7 @@ fn what_its_queue_holds_up_is_neither() {
     let mut rig = Rig::new();
     let record = QueueSpec { max: [("cpu".to_owned(), 200)].into(), ..QueueSpec::new("small") };
     let revision = rig.next();
-    rig.core.on_queue(Arc::new(record), revision, (revision, 7));
+    rig.core.on_queue(Arc::new(record), revision, Receipt { revision, time_ms: 7 });
     rig.attach("a", 1, 1, &[], 100);
     // Each asks for 200: one is all that the queue may use.
     for unit in 1..=3 {

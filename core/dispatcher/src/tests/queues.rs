@@ -29,7 +29,7 @@ fn class(name: &str, value: i32) -> PriorityClass {
 impl Rig {
     fn queue(&mut self, spec: QueueSpec) -> Revision {
         let revision = self.next();
-        self.core.on_queue(Arc::new(spec), revision, (revision, 7));
+        self.core.on_queue(Arc::new(spec), revision, Receipt { revision, time_ms: 7 });
         revision
     }
 
@@ -275,15 +275,19 @@ fn a_list_forgets_what_it_does_not_show() {
     rig.queue(queue("a", Some(100)));
     rig.queue(queue("b", Some(100)));
     let revision = rig.next();
-    rig.core.on_priority_class(class("gold", 7), revision, (revision, 7));
+    rig.core.on_priority_class(class("gold", 7), revision, Receipt { revision, time_ms: 7 });
     rig.submit_to("a", [1, 2]);
     let unit = |rig: &Rig, id| Arc::clone(rig.core.unit(UnitId(id)).unwrap().record);
     let (one, two) = (unit(&rig, 1), unit(&rig, 2));
     rig.core.on_reset();
     assert!(rig.core.queue_versions("a").is_some(), "until the list is complete nothing is gone");
-    rig.core.on_unit(one, Revision(13), (Revision(13), 5), rig.now);
-    rig.core.on_unit(two, Revision(14), (Revision(14), 5), rig.now);
-    rig.core.on_queue(Arc::new(queue("a", Some(200))), Revision(20), (Revision(11), 7));
+    rig.core.on_unit(one, Revision(13), Receipt { revision: Revision(13), time_ms: 5 }, rig.now);
+    rig.core.on_unit(two, Revision(14), Receipt { revision: Revision(14), time_ms: 5 }, rig.now);
+    rig.core.on_queue(
+        Arc::new(queue("a", Some(200))),
+        Revision(20),
+        Receipt { revision: Revision(11), time_ms: 7 },
+    );
     rig.core.on_synced(Revision(20), rig.now);
     let versions = rig.core.queue_versions("a").unwrap();
     assert_eq!((versions.create_revision, versions.revision), (Revision(11), Revision(20)));
@@ -463,7 +467,7 @@ impl Rig {
             Change::Gone(RecordKey::Hold(id))
         };
         let revision = self.next();
-        self.core.on_change(&change, revision, (revision, 5), self.now);
+        self.core.on_change(&change, revision, Receipt { revision, time_ms: 5 }, self.now);
     }
 
     fn told_to_move(&mut self) {
@@ -477,7 +481,12 @@ impl Rig {
         let again =
             RunChange::Requeue(Requeue { ordinals: vec![1], incarnations: vec![1], ..Requeue::default() });
         let revision = self.next();
-        self.core.on_change(&Change::Rows(UnitId(1), again), revision, (revision, 5), self.now);
+        self.core.on_change(
+            &Change::Rows(UnitId(1), again),
+            revision,
+            Receipt { revision, time_ms: 5 },
+            self.now,
+        );
     }
 
     /// Running units that count in a queue.

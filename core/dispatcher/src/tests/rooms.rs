@@ -102,7 +102,7 @@ fn contested() -> Rig {
     for (name, weight) in [("a", 2), ("b", 1)] {
         let revision = rig.next();
         let queue = QueueSpec { weight, ..QueueSpec::new(name) };
-        rig.core.on_queue(Arc::new(queue), revision, (revision, 5));
+        rig.core.on_queue(Arc::new(queue), revision, Receipt { revision, time_ms: 5 });
     }
     rig.attach("s", 1, 1, &[], 1_000);
     rig.put(spec(1, 9).queue("a"));
@@ -184,7 +184,12 @@ fn comes_back(is_moved: bool) -> Rig {
         let hold =
             Hold { id: HoldId(7), unit: UnitId(2), ordinals, incarnations, movement, ..Hold::default() };
         let revision = rig.next();
-        rig.core.on_change(&Change::Put(Record::Hold(Arc::new(hold))), revision, (revision, 5), rig.now);
+        rig.core.on_change(
+            &Change::Put(Record::Hold(Arc::new(hold))),
+            revision,
+            Receipt { revision, time_ms: 5 },
+            rig.now,
+        );
     }
     let evict = Evict {
         ordinals: vec![1],
@@ -197,7 +202,12 @@ fn comes_back(is_moved: bool) -> Rig {
     let again = Requeue { ordinals: vec![1], incarnations: vec![1], ..Requeue::default() };
     for change in [RunChange::Evict(evict), RunChange::Statuses(ended), RunChange::Requeue(again)] {
         let revision = rig.next();
-        rig.core.on_change(&Change::Rows(UnitId(2), change), revision, (revision, 5), rig.now);
+        rig.core.on_change(
+            &Change::Rows(UnitId(2), change),
+            revision,
+            Receipt { revision, time_ms: 5 },
+            rig.now,
+        );
     }
     rig
 }

@@ -24,7 +24,7 @@ impl Rig {
 
     fn change(&mut self, change: Change) {
         let revision = Revision(self.revision + 1);
-        self.core.on_change(&change, revision, (revision, 5), self.now);
+        self.core.on_change(&change, revision, Receipt { revision, time_ms: 5 }, self.now);
         self.next();
     }
 

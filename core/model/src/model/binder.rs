@@ -175,7 +175,7 @@ impl BinderPart {
             return;
         }
         for listed in store.list() {
-            self.leader.load(listed.change, listed.revision, listed.created.1);
+            self.leader.load(listed.change, listed.revision, listed.created.time_ms);
         }
         (self.is_synced, self.read) = (true, store.commits.len());
         self.leader.on_synced(store.revision(), &mut Out { net, callers: &mut self.callers });

@@ -63,7 +63,7 @@ fn first_failure(reports: &[InvariantReport]) -> Result<(), String> {
 fn audit(model: &Model) -> Vec<InvariantReport> {
     let mut listed_again = World::default();
     for listed in model.store.list() {
-        listed_again.load(listed.created.0, listed.revision, &listed.change);
+        listed_again.load(listed.created.revision, listed.revision, &listed.change);
     }
     listed_again.revision = model.store.revision();
     let history = History {

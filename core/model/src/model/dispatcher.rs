@@ -367,8 +367,7 @@ impl DispatcherPart {
     pub(super) fn pause(&mut self, scope: Scope, paused: bool, net: &Net) {
         if self.is_up() {
             self.heard();
-            let wanted = (scope, paused, String::new());
-            self.leader.set_pause(wanted, (), net.wall_ms(), &mut self.callers);
+            self.leader.set_pause(scope, paused, String::new(), (), net.wall_ms(), &mut self.callers);
         }
     }
 
@@ -450,7 +449,8 @@ impl DispatcherOutbox for DispatcherCallers {
         _core: &Dispatcher,
         (): (),
         spec: &UnitSpec,
-        (_, revision): (UnitId, Revision),
+        _unit: UnitId,
+        revision: Revision,
         is_duplicate: bool,
     ) {
         if !is_duplicate {

@@ -129,7 +129,7 @@ impl SchedulerPart {
             return;
         }
         for listed in store.list() {
-            self.core.load(&listed.change, listed.revision, listed.created.1, net.millis());
+            self.core.load(&listed.change, listed.revision, listed.created.time_ms, net.millis());
         }
         self.core.on_listed(store.revision());
         (self.is_synced, self.read) = (true, store.commits.len());

@@ -91,7 +91,7 @@ fn op_refusal(index: usize, revision: Revision) -> TxnRefusal {
 pub(super) struct ListedRecord {
     pub(super) change: Change,
     pub(super) revision: Revision,
-    pub(super) created: (Revision, i64),
+    pub(super) created: Receipt,
 }
 
 /// See the module.
@@ -309,7 +309,8 @@ impl Store {
             at => self.commits[usize::try_from(at - 1).expect("a position")].time_ms,
         };
         let mut add = |created: Revision, revision: Revision, change: Change| {
-            listed.push(ListedRecord { change, revision, created: (created, time(created)) });
+            let created = Receipt { revision: created, time_ms: time(created) };
+            listed.push(ListedRecord { change, revision, created });
         };
         for (id, node) in &world.nodes {
             if let Some(spec) = &node.spec {

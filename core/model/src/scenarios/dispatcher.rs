@@ -12,6 +12,7 @@ use godel_domain::{
     records::Record,
     running_units::{Bind, RunChange},
     submission::Submission,
+    txn::Receipt,
     unit::{UnitRecord, UnitSpec, WorkloadClass},
     unit_report::{ReportState, UnitReport},
 };
@@ -77,7 +78,7 @@ impl Dispatching {
         self.revision += 1;
         let revision = Revision(self.revision);
         for unit in units {
-            self.core.on_unit(Arc::clone(unit), revision, (revision, 1), NOW);
+            self.core.on_unit(Arc::clone(unit), revision, Receipt { revision, time_ms: 1 }, NOW);
         }
         self.core.on_revision(revision);
     }

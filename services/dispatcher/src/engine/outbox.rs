@@ -167,7 +167,8 @@ impl DispatcherOutbox for EngineOutbox {
         core: &Dispatcher,
         submitter: PendingSubmitter,
         spec: &UnitSpec,
-        (unit, revision): (UnitId, Revision),
+        unit: UnitId,
+        revision: Revision,
         duplicate: bool,
     ) {
         let PendingSubmitter { waiter, since, room, .. } = submitter;

@@ -64,7 +64,7 @@ pub(super) fn list_units(core: &Dispatcher, call: ListCall) {
 pub(super) fn list_history(core: &Dispatcher, call: HistoryCall) {
     let HistoryCall { filter, before, n_scan, n_units, reply } = call;
     // The caller may be gone.
-    let _ = reply.send(core.list_history(&filter, before, (n_scan, n_units)));
+    let _ = reply.send(core.list_history(&filter, before, n_scan, n_units));
 }
 
 fn unknown_node(name: &str) -> Status {

@@ -33,14 +33,14 @@ impl World {
         let policy = QueuePolicy::ALL[policy];
         let record = QueueSpec { max, policy, weight, ..QueueSpec::new(QUEUES[queue]) };
         let revision = self.rig.next();
-        self.rig.core.on_queue(Arc::new(record), revision, (revision, 5));
+        self.rig.core.on_queue(Arc::new(record), revision, Receipt { revision, time_ms: 5 });
     }
 
     pub(super) fn put_class(&mut self, value: i32) {
         let (name, description) = ("gold".to_owned(), String::new());
         let gold = PriorityClass { name, value, preemptible: true, description };
         let revision = self.rig.next();
-        self.rig.core.on_priority_class(gold, revision, (revision, 5));
+        self.rig.core.on_priority_class(gold, revision, Receipt { revision, time_ms: 5 });
     }
 
     /// Who may be charged in a step.
@@ -120,16 +120,16 @@ impl World {
         list_node(core, self.rig.now);
         for (spec, revision, rows) in units {
             let unit = spec.id;
-            core.on_unit(spec, revision, (revision, 5), self.rig.now);
+            core.on_unit(spec, revision, Receipt { revision, time_ms: 5 }, self.rig.now);
             core.on_rows_loaded(unit, rows, self.rig.now);
         }
         for queue in queues {
             let revision = core.queue_versions(&queue.name).unwrap().revision;
-            core.on_queue(queue, revision, (revision, 5));
+            core.on_queue(queue, revision, Receipt { revision, time_ms: 5 });
         }
         for class in classes {
             let revision = core.class_versions(&class.name).unwrap().revision;
-            core.on_priority_class(class, revision, (revision, 5));
+            core.on_priority_class(class, revision, Receipt { revision, time_ms: 5 });
         }
         core.on_synced(Revision(self.rig.revision), self.rig.now);
     }

@@ -7,6 +7,7 @@ use std::{
 
 use godel_domain::{
     submission::{GroupSubmission, Submission},
+    txn::Receipt,
     unit::UnitRecord,
 };
 use godel_kit::room::{Messages, Room};
@@ -33,7 +34,7 @@ fn core() -> Dispatcher {
     let mut core = Dispatcher::new(godel_core_dispatcher::Config::default());
     core.on_reset();
     for id in 1..=N_UNITS {
-        core.on_unit(unit(id), Revision(id), (Revision(id), 0), Millis(0));
+        core.on_unit(unit(id), Revision(id), Receipt { revision: Revision(id), time_ms: 0 }, Millis(0));
     }
     core.on_synced(Revision(N_UNITS), Millis(0));
     core
@@ -72,7 +73,8 @@ fn the_present_state_goes_out_in_parts_as_it_is_read() {
     assert_eq!(begun, 1, "nothing is made for the other readers of this client");
     assert!(watches.next_wake() > Some(Millis(0)), "they are looked at again, later");
     // A unit that changes before it was listed comes once, as it is then.
-    core.on_unit(unit(N_UNITS), Revision(N_UNITS + 1), (Revision(N_UNITS), 0), Millis(0));
+    let created = Receipt { revision: Revision(N_UNITS), time_ms: 0 };
+    core.on_unit(unit(N_UNITS), Revision(N_UNITS + 1), created, Millis(0));
     watches.touch(&core, UnitId(N_UNITS));
     let mut seen: Vec<BTreeMap<u64, u32>> = vec![BTreeMap::new(); readers.len()];
     let mut complete = vec![0; readers.len()];
