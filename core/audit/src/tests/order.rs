@@ -1,7 +1,8 @@
 //! I10: histories in which places of a full node come free one by one.
 
-use godel_domain::records::Record;
 use std::collections::{BTreeMap, VecDeque};
+
+use godel_domain::records::Record;
 
 use super::*;
 

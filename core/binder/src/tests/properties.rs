@@ -1,8 +1,8 @@
 //! Random interleavings of several schedulers' decisions, commits, refusals, node and unit changes.
 
-use godel_domain::records::{Record, RecordKey};
 use std::collections::{BTreeMap, VecDeque};
 
+use godel_domain::records::{Record, RecordKey};
 use proptest::prelude::*;
 
 use super::{
