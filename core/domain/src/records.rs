@@ -71,11 +71,6 @@ macro_rules! records {
                     Self::Rows => "rows of unit",
                 }
             }
-
-            /// Whether one service alone reads records of the kind.
-            pub fn is_foreign(self) -> bool {
-                matches!(self, $(Self::$foreign)|*)
-            }
         }
 
         /// A record, whole.
@@ -94,7 +89,7 @@ macro_rules! records {
             Foreign(ForeignKey),
             /// Rows of a unit, or an operation on them.
             Rows(UnitId),
-            /// Nobody can tell.
+            /// A record of which nobody can tell which one it is.
             Unknown,
         }
 
