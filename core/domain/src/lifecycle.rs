@@ -157,19 +157,6 @@ pub struct GroupCounts {
     pub ended: u32,
 }
 
-/// What the record of a unit says of one of its rows.
-#[derive(Clone, Copy)]
-struct RowTerms {
-    /// The record names the replica.
-    named: bool,
-    /// The replica is named, and the unit wants to run.
-    wanted: bool,
-    /// Others had the replica leave, which counts as its failure.
-    fails: bool,
-    /// The replica comes back as its next incarnation.
-    returns: bool,
-}
-
 impl Counts {
     /// From scratch, in time of the rows.
     pub fn of(record: &UnitRecord, rows: &RunningUnits) -> Self {
@@ -191,25 +178,30 @@ impl Counts {
         let group = record.group_of(ordinal);
         let named = group.is_some();
         let wanted = named && record.is_wanted();
-        let terms = |row: &RunningUnit| RowTerms {
-            named,
-            wanted,
-            fails: record.spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others(),
-            returns: returns(&record.status.next_incarnations, ordinal, row),
-        };
+        let fails =
+            |row: &RunningUnit| record.spec.on_eviction == OnEviction::Fail && row.was_evicted_by_others();
+        let returns = |row: &RunningUnit| returns(&record.status.next_incarnations, ordinal, row);
         let (less, more) =
             (|count: &mut u32| *count = count.saturating_sub(1), |count: &mut u32| *count += 1);
-        let (was, is) = (terms(before), terms(after));
-        self.count(before, was, less);
-        self.count(after, is, more);
+        let (failed, fails) = (fails(before), fails(after));
+        let (returned, returns) = (returns(before), returns(after));
+        self.count(before, failed, returned, named, wanted, less);
+        self.count(after, fails, returns, named, wanted, more);
         if let Some(of_group) = group.and_then(|group| self.groups.get_mut(group)) {
-            of_group.count(before, was, less);
-            of_group.count(after, is, more);
+            of_group.count(before, failed, returned, less);
+            of_group.count(after, fails, returns, more);
         }
     }
 
-    fn count(&mut self, row: &RunningUnit, terms: RowTerms, change: impl Fn(&mut u32)) {
-        let RowTerms { named, wanted, fails, returns } = terms;
+    fn count(
+        &mut self,
+        row: &RunningUnit,
+        fails: bool,
+        returns: bool,
+        named: bool,
+        wanted: bool,
+        change: impl Fn(&mut u32),
+    ) {
         match row.phase {
             _ if returns && named => change(&mut self.stopped),
             RowPhase::Pending => {
@@ -258,9 +250,9 @@ impl Counts {
 }
 
 impl GroupCounts {
-    fn count(&mut self, row: &RunningUnit, terms: RowTerms, change: impl Fn(&mut u32)) {
+    fn count(&mut self, row: &RunningUnit, fails: bool, returns: bool, change: impl Fn(&mut u32)) {
         match row.phase {
-            _ if terms.returns => {}
+            _ if returns => {}
             RowPhase::Bound | RowPhase::Starting | RowPhase::Running => {
                 change(&mut self.live);
                 if row.phase == RowPhase::Running {
@@ -271,7 +263,7 @@ impl GroupCounts {
                 }
             }
             RowPhase::Succeeded | RowPhase::Failed => change(&mut self.ended),
-            RowPhase::Stopped if terms.fails => change(&mut self.ended),
+            RowPhase::Stopped if fails => change(&mut self.ended),
             RowPhase::Pending | RowPhase::Stopped => {}
         }
     }
