@@ -50,7 +50,7 @@ fn concerned(key: &RecordKey) -> &'static [Invariant] {
 /// A record or an operation that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnreadableRecord {
-    /// Which one.
+    /// The record, or that of the running units that the operation changes.
     pub key: RecordKey,
     /// Path of the field at fault, as `task_groups[0].replicas`.
     pub field: String,

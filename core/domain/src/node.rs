@@ -185,7 +185,7 @@ impl Default for NodeReport {
     }
 }
 
-/// What is in force on a node of what it allows.
+/// The allocatable in force on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeAllocatable {
     /// The node.

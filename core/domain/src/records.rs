@@ -36,12 +36,12 @@ trait Key: Sized {
     fn stored(&self) -> StoredKey;
 }
 
-/// A kind of record that one service alone reads: others learn its key, and nothing of what it says.
+/// The key of a record that one service alone reads: others learn nothing of what it says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ForeignKey {
-    /// Its kind.
+    /// The kind of the record.
     pub kind: RecordKind,
-    /// Its key.
+    /// The key within its kind.
     pub key: StoredKey,
 }
 
@@ -81,7 +81,7 @@ macro_rules! records {
             Foreign(ForeignKey),
         }
 
-        /// Which record.
+        /// The key of a record, with its kind.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum RecordKey {
             $($(#[$doc])* $kind $(($key))?,)*
@@ -152,13 +152,13 @@ records! {
     NodeReport = 2 "node report": NodeReport, NodeId => |it| it.id;
     /// Allocatable in force on a node.
     NodeAllocatable = 3 "node allocatable": NodeAllocatable, NodeId => |it| it.id;
-    /// What a node's use leaves to best-effort running units.
+    /// The measured use of a node, with what it leaves to best-effort running units.
     NodeUsage = 12 "node usage": NodeUsage, NodeId => |it| it.id;
     /// A unit: of the store its own record, for deciders whole.
     Unit = 4 "unit": Arc<UnitRecord>, UnitId => |it| it.id;
     /// A task group that was added to a unit. Deciders see it as part of its unit, see [`crate::task_group_record`].
     TaskGroup = 18 "task group": Arc<TaskGroupRecord>, TaskGroupKey => |it| TaskGroupKey { unit: it.unit, idx: it.idx };
-    /// What is kept of a unit that was deleted.
+    /// The history of a unit that was deleted.
     UnitHistory = 17 "unit history": Arc<UnitHistory>, UnitId => |it| it.id;
     /// A queue, by its path.
     Queue = 7 "queue": Arc<QueueSpec>, String => |it| it.name.clone();
@@ -176,7 +176,7 @@ records! {
     Lease = 5 "lease": Lease, String => |it| it.name.clone();
     /// How nodes are split over schedulers.
     Partition = 6 "partition": Partition;
-    /// Whose the nodes of a block are, by its number: a block without owners is gone.
+    /// The owners of the nodes of a block, by its number: a block without owners is gone.
     PartitionBlock = 15 "partition block": Block, BlockNumber => |it| BlockNumber(it.number);
     /// Keys of YARN's tokens, by what the tokens are for: a record without keys is gone.
     YarnKeys = 19 "YARN keys": YarnKeys, String => |it| it.name.clone();

@@ -21,12 +21,12 @@ use godel_base::ids::{IdMap, UnitId};
 /// Task groups of a unit, those of its submission and those added together.
 pub const TASK_GROUPS_MAX: usize = 1_024;
 
-/// Which task group that was added to a unit.
+/// The key of a task group that was added to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskGroupKey {
-    /// Its unit.
+    /// The unit.
     pub unit: UnitId,
-    /// Its position among all task groups of the unit.
+    /// The position of the group among all task groups of the unit.
     pub idx: u16,
 }
 

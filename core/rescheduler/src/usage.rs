@@ -107,7 +107,7 @@ fn note(looks: &mut Vec<UsageLook>, at_s: u32, usage: &MeasuredUse) {
     });
 }
 
-/// What both of two measurements saw, at the time of the second.
+/// Returns the lower amounts of two measurements, at the time of the second.
 fn lower(looks: &[UsageLook]) -> Option<UsageLook> {
     let [first, second] = looks else { return None };
     Some(UsageLook {
