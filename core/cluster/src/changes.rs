@@ -45,7 +45,7 @@ impl Cluster {
 
     /// Begins to keep best-effort room, if it is not kept yet. `O(running units + nodes)` the first time.
     pub(super) fn keep_best_effort(&mut self) {
-        let Self { catalogue, records, free, taken, holds, limits_load: _ } = self;
+        let Self { catalogue, records, free, taken, holds, .. } = self;
         let Some(mut kept) = free.empty_best_effort(catalogue) else { return };
         let n_nodes = free.len();
         for idx in 0..n_nodes {
@@ -179,22 +179,10 @@ impl Cluster {
         self.settle_opened();
     }
 
-    /// Like [`Self::assume`], for a trial: what others gain by it they gain at [`Self::keep_trial`], or not at all.
-    pub fn try_out(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
-        let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
-        let assumed = Assumed { incarnation, shape, node, allocation };
-        self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
-        self.settle_mover(unit, ordinal);
-        if self.taken.domains.has_opened() {
-            let n_nodes = self.free.len();
-            let opened = self.taken.domains.try_opened(n_nodes);
-            self.touch_opened(opened);
-        }
-    }
-
     /// What was tried out is decided.
     #[inline]
     pub fn keep_trial(&mut self) {
+        self.journal.forget_assumed();
         if self.taken.domains.has_opened_by_trial() {
             let opened = self.taken.domains.take_opened_by_trial(self.free.len());
             self.gain(opened);
@@ -204,6 +192,7 @@ impl Cluster {
     /// Nothing that was tried out is left.
     #[inline]
     pub fn drop_trial(&mut self) {
+        self.journal.forget_assumed();
         if self.taken.domains.has_opened_by_trial() {
             self.taken.domains.take_opened_by_trial(0);
         }
@@ -240,7 +229,7 @@ impl Cluster {
 
     /// A replica that moves has a place, or has none any more.
     #[inline]
-    fn settle_mover(&mut self, unit: UnitId, ordinal: u32) {
+    pub(super) fn settle_mover(&mut self, unit: UnitId, ordinal: u32) {
         // Of one that has a place at its target nothing more is counted: only its hold tells.
         if !self.taken.movers.is_empty() || self.holds.has_of(unit) {
             movers::settle(&mut self.taken, &self.holds, unit, ordinal);
@@ -248,7 +237,7 @@ impl Cluster {
     }
 
     /// What has opened since is looked at again, though nothing was gained.
-    fn touch_settled(&mut self) {
+    pub(super) fn touch_settled(&mut self) {
         if self.taken.domains.has_opened() {
             let opened = self.taken.domains.take_opened(self.free.len());
             self.touch_opened(opened);
@@ -351,7 +340,7 @@ impl Cluster {
 
     /// What is known of nodes is looked at again, though nothing was gained.
     #[cold]
-    fn touch_opened(&mut self, opened: Vec<usize>) {
+    pub(super) fn touch_opened(&mut self, opened: Vec<usize>) {
         let n_nodes = self.free.len();
         for idx in opened.into_iter().filter(|idx| *idx < n_nodes) {
             self.free.touch(&self.catalogue, idx);

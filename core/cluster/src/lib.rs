@@ -54,6 +54,7 @@
 //! - `sub_clusters`: which nodes are of which sub-cluster.
 //! - `taken`: what units take: rows and assumptions.
 //! - `topology`: what lies where on one node: zones, devices near them, links.
+//! - `trial`: room taken and given up on probation.
 //! - `unfit`: why a node does not take a running unit.
 //! - `work_kinds`: running units by node and kind of work.
 
@@ -76,7 +77,7 @@ use godel_domain::{
 
 use self::{
     catalogue::Catalogue, domains::KnownNodes, free::FreeRoom, holds::NodeHolds, loads::LoadChange,
-    records::NodeRecords, taken::TakenRoom,
+    records::NodeRecords, taken::TakenRoom, trial::TrialJournal,
 };
 
 pub use self::{
@@ -94,6 +95,7 @@ pub use self::{
     slots::Owned,
     sub_clusters::{NodeBlocks, SubClusterId},
     topology::ZoneShares,
+    trial::{Trial, TrialMark},
     unfit::Unfit,
     work_kinds::KindCounts,
 };
@@ -132,6 +134,7 @@ mod taken;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod trial;
 mod unfit;
 mod work_kinds;
 
@@ -145,6 +148,7 @@ pub struct Cluster {
     holds: NodeHolds,
     /// Some replica has asked for nodes that are used little.
     limits_load: bool,
+    journal: TrialJournal,
 }
 
 impl Cluster {

@@ -255,8 +255,8 @@ impl TakenRoom {
         std::mem::take(&mut self.assumptions)
     }
 
-    /// Takes room for a running unit; nothing happens when a row of this or a later incarnation was bound already. An
-    /// assumption of the same running unit is replaced.
+    /// Takes room for a running unit; nothing happens when a row of this or a later incarnation was bound already. Returns the
+    /// assumption of the same running unit that this one replaces.
     #[inline]
     pub(crate) fn assume(
         &mut self,
@@ -265,16 +265,17 @@ impl TakenRoom {
         unit: UnitId,
         ordinal: u32,
         assumed: Assumed,
-    ) {
+    ) -> Option<Assumed> {
         let row = self.units.get(&unit).map(|taken| taken.rows.row(ordinal)).unwrap_or_default();
         if is_past(&row, assumed.incarnation) {
-            return;
+            return None;
         }
         let old = self.assumptions.insert(unit, ordinal, assumed);
         self.shift(catalogue, free, unit, assumed.shape, assumed.node, assumed.allocation, 1);
         if let Some(old) = old {
             self.release(catalogue, free, unit, old.shape, old.node, old.allocation);
         }
+        old
     }
 
     /// Gives assumed room back, for others to have. False, and without effect, when there is no such assumption.

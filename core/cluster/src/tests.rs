@@ -28,6 +28,7 @@ mod gathering;
 mod shrunk;
 mod slots;
 mod sub_clusters;
+mod trial;
 mod zones;
 
 const N_NODES: u32 = 5;

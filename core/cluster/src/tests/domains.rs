@@ -13,6 +13,7 @@ use godel_rules::budget::{Identity, WantedOrdinals};
 use super::*;
 
 mod movers;
+mod trial;
 
 const N_NODES: u32 = 6;
 
@@ -511,31 +512,6 @@ fn gained(world: &mut World) -> Vec<u32> {
     nodes.sort_unstable();
     nodes.dedup();
     nodes.into_iter().map(|node| node.0).collect()
-}
-
-#[test]
-fn a_trial_opens_nodes_only_if_it_is_kept() {
-    for (unit, node, opened) in [(1, 1, vec![0, 1]), (3, 2, vec![2])] {
-        let mut world = near_and_apart();
-        world.offer(unit);
-        let shape = world.cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
-        let id = RunningUnitId::new(UnitId(unit), 0, 0);
-        for is_kept in [false, true] {
-            let before = world.cluster.node_generation(NodeId(node));
-            world.cluster.try_out(id, shape, NodeId(node), Allocation::default());
-            assert!(world.cluster.node_generation(NodeId(node)) > before, "candidates are looked at again");
-            if is_kept {
-                world.cluster.keep_trial();
-                assert_eq!(gained(&mut world), opened, "unit {unit}");
-                continue;
-            }
-            world.cluster.undo(id);
-            world.cluster.drop_trial();
-            // Whatever settles next.
-            world.apply(&Event::Terms(2, 6));
-            assert_eq!(gained(&mut world), [] as [u32; 0], "unit {unit}");
-        }
-    }
 }
 
 #[test]

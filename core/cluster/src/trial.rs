@@ -1,0 +1,265 @@
+//! Trials: room that is taken and given up on probation, and is as it was before if nothing comes of it.
+//!
+//! The journal of a cluster has two stacks: the assumptions that trials made, and what trials lifted, each with the number of
+//! assumptions before it. A place in both is a [`TrialMark`]. To take back means to pop both, the latest first.
+
+use godel_base::ids::{HoldId, NodeId, ReplicaId, RunningUnitId, UnitId};
+use godel_domain::{allocation::Allocation, hold::Borrower};
+
+use super::{Cluster, assumptions::Assumed, shapes::ShapeId};
+
+/// What trials have changed and may take back; empty between decisions. It keeps its memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TrialJournal {
+    assumed: Vec<RunningUnitId>,
+    /// Assumptions that others took the place of, with the number of assumptions before those. Few trials have any.
+    replaced: Vec<(usize, Assumed)>,
+    lifted: Vec<LiftedAt>,
+    /// The holds of [`Lifted::Holds`], one after another.
+    hold_ids: Vec<HoldId>,
+}
+
+/// What a trial takes no account of.
+#[derive(Clone, Copy, Debug)]
+enum Lifted {
+    /// So many holds.
+    Holds(usize),
+    /// What a unit may enter of what others gather.
+    Gathered,
+    /// The target of a replica that moves.
+    Target,
+    /// A running unit on its node, for terms.
+    Member(UnitId, NodeId),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LiftedAt {
+    n_assumed: usize,
+    lifted: Lifted,
+}
+
+/// How much had been tried at some time. Marks that were made earlier are smaller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrialMark {
+    n_assumed: usize,
+    n_lifted: usize,
+}
+
+impl TrialJournal {
+    /// What was assumed is decided, or taken back.
+    #[inline]
+    pub(super) fn forget_assumed(&mut self) {
+        self.assumed.clear();
+        self.replaced.clear();
+    }
+}
+
+impl TrialMark {
+    /// Before everything that is tried.
+    pub const START: Self = Self { n_assumed: 0, n_lifted: 0 };
+}
+
+/// A trial on a cluster. What it assumes and lifts is taken back when it is dropped, the latest first.
+#[derive(Debug)]
+pub struct Trial<'a> {
+    cluster: &'a mut Cluster,
+    mark: TrialMark,
+}
+
+impl std::ops::Deref for Trial<'_> {
+    type Target = Cluster;
+
+    #[inline]
+    fn deref(&self) -> &Cluster {
+        self.cluster
+    }
+}
+
+impl std::ops::DerefMut for Trial<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Cluster {
+        self.cluster
+    }
+}
+
+impl Drop for Trial<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.cluster.roll_back(self.mark);
+    }
+}
+
+impl Trial<'_> {
+    /// Takes room. An assumption of the same running unit is replaced, and there again if this one is taken back. What others gain by it
+    /// they gain at [`Self::commit`], or not at all.
+    #[inline]
+    pub fn assume(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
+        self.cluster.try_out(id, shape, node, allocation);
+    }
+
+    /// Takes no account of some holds, as if they were not there: a unit looks for room beside what is held for it, or in place of what
+    /// is held for others of lower rank. Slots stay.
+    pub fn lift_holds(&mut self, ids: &[HoldId]) {
+        self.cluster.lift_holds(ids);
+        self.cluster.journal.hold_ids.extend_from_slice(ids);
+        self.push(Lifted::Holds(ids.len()));
+    }
+
+    /// Takes no account of what a unit may enter of what others gather, on one node or on all. False, and without effect, if there is
+    /// nothing of the kind.
+    pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {
+        let is_lifted = self.cluster.lift_gathered(borrower, only);
+        if is_lifted {
+            self.push(Lifted::Gathered);
+        }
+        is_lifted
+    }
+
+    /// Counts the target of a replica that moves no longer, for terms that keep units together or apart: a place is looked for that
+    /// replica itself. False, and without effect, if it has none. What is held for it stays held. One target at a time is lifted.
+    #[inline]
+    pub fn lift_target(&mut self, id: RunningUnitId) -> bool {
+        let is_lifted = self.cluster.lift_target(id);
+        if is_lifted {
+            self.push(Lifted::Target);
+        }
+        is_lifted
+    }
+
+    /// Counts one running unit of a unit as not on its node, for terms that keep units together or apart. Its room stays taken.
+    pub fn lift_member(&mut self, unit: UnitId, node: NodeId) {
+        let domains = &mut self.cluster.taken.domains;
+        if domains.is_active() {
+            domains.shift(unit, node, -1);
+            self.push(Lifted::Member(unit, node));
+        }
+    }
+
+    fn push(&mut self, lifted: Lifted) {
+        let journal = &mut self.cluster.journal;
+        journal.lifted.push(LiftedAt { n_assumed: journal.assumed.len(), lifted });
+    }
+
+    /// Leaves the trial open, to be taken up by [`Cluster::resume`].
+    #[inline]
+    pub fn pause(self) -> TrialMark {
+        let mark = self.mark;
+        std::mem::forget(self);
+        mark
+    }
+
+    /// Ends a part of a trial: what it lifted counts again, and what it assumed belongs to the trial around it.
+    #[inline]
+    pub fn join(self) {
+        self.cluster.put_down(self.mark);
+        std::mem::forget(self);
+    }
+
+    /// What is assumed by this trial and those around it is decided, and what this one lifted counts again.
+    #[inline]
+    pub fn commit(self) {
+        self.cluster.put_down(self.mark);
+        self.cluster.keep_trial();
+        std::mem::forget(self);
+    }
+}
+
+/// Trials.
+impl Cluster {
+    /// Begins a trial, within those that are open.
+    #[inline]
+    pub fn trial(&mut self) -> Trial<'_> {
+        let journal = &self.journal;
+        let mark = TrialMark { n_assumed: journal.assumed.len(), n_lifted: journal.lifted.len() };
+        self.resume(mark)
+    }
+
+    /// Takes up a trial again that was left open; those that were begun within it are part of it.
+    #[inline]
+    pub fn resume(&mut self, mark: TrialMark) -> Trial<'_> {
+        Trial { cluster: self, mark }
+    }
+
+    /// Takes room as a part of the trial that is open: see [`Trial::assume`].
+    pub fn try_out(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
+        let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
+        let assumed = Assumed { incarnation, shape, node, allocation };
+        let replaced = self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
+        if let Some(replaced) = replaced {
+            self.journal.replaced.push((self.journal.assumed.len(), replaced));
+        }
+        self.journal.assumed.push(id);
+        self.settle_mover(unit, ordinal);
+        if self.taken.domains.has_opened() {
+            let opened = self.taken.domains.try_opened(self.free.len());
+            self.touch_opened(opened);
+        }
+    }
+
+    /// Takes back everything since a mark, the latest first; assumptions between two lifts in the order in which they were made.
+    fn roll_back(&mut self, mark: TrialMark) {
+        loop {
+            let top = self.journal.lifted.get(mark.n_lifted..).and_then(<[_]>::last).copied();
+            self.forget_tried(top.map_or(mark.n_assumed, |top| top.n_assumed.max(mark.n_assumed)));
+            let Some(LiftedAt { lifted, .. }) = top else { break };
+            self.journal.lifted.pop();
+            self.put_down_one(lifted);
+        }
+        if self.journal.assumed.is_empty() {
+            self.drop_trial();
+        }
+    }
+
+    /// Takes back the assumptions from a position on.
+    fn forget_tried(&mut self, from: usize) {
+        if self.journal.replaced.last().is_some_and(|(at, _)| *at >= from) {
+            self.forget_one_by_one(from);
+            return;
+        }
+        // In this order the columns of assumptions guess right.
+        for at in from..self.journal.assumed.len() {
+            self.undo(self.journal.assumed[at]);
+        }
+        self.journal.assumed.truncate(from);
+    }
+
+    /// Like [`Self::forget_tried`], where assumptions took the place of others.
+    #[cold]
+    fn forget_one_by_one(&mut self, from: usize) {
+        while self.journal.assumed.len() > from
+            && let Some(id) = self.journal.assumed.pop()
+        {
+            self.undo(id);
+            let at = self.journal.assumed.len();
+            if let Some((_, replaced)) = self.journal.replaced.pop_if(|(known, _)| *known == at) {
+                self.taken.assume(&mut self.catalogue, &mut self.free, id.unit, id.replica.ordinal, replaced);
+                self.settle_mover(id.unit, id.replica.ordinal);
+                self.touch_settled();
+            }
+        }
+    }
+
+    /// What was lifted since a mark counts again.
+    fn put_down(&mut self, mark: TrialMark) {
+        while self.journal.lifted.len() > mark.n_lifted
+            && let Some(LiftedAt { lifted, .. }) = self.journal.lifted.pop()
+        {
+            self.put_down_one(lifted);
+        }
+    }
+
+    fn put_down_one(&mut self, lifted: Lifted) {
+        match lifted {
+            Lifted::Holds(n) => {
+                let mut ids = std::mem::take(&mut self.journal.hold_ids);
+                let from = ids.len().saturating_sub(n);
+                self.settle_holds(&ids[from..]);
+                ids.truncate(from);
+                self.journal.hold_ids = ids;
+            }
+            Lifted::Gathered => self.settle_lifted(),
+            Lifted::Target => self.put_down_target(),
+            Lifted::Member(unit, node) => self.taken.domains.shift(unit, node, 1),
+        }
+    }
+}
