@@ -19,14 +19,14 @@ impl BinderPicture {
         &self,
         victims: impl Iterator<Item = &'a RunningUnitId>,
     ) -> Result<Vec<(String, Revision)>, Wrong> {
-        let budgets = self.cluster.budgets();
+        let budgets = self.cluster.taken().budgets();
         if budgets.is_empty() {
             return Ok(Vec::new());
         }
         let mut spent = Spent::default();
         let mut node = None;
         for victim in victims {
-            if let Some(rows) = self.cluster.rows(victim.unit) {
+            if let Some(rows) = self.cluster.rows().of(victim.unit) {
                 let row = rows.row(victim.replica.ordinal);
                 node = node.or(Some(row.node));
                 budgets.spend(victim.unit, victim.replica.ordinal, &row, &mut spent);
@@ -43,17 +43,17 @@ impl BinderPicture {
     }
 
     fn records(&self, spent: &Spent) -> Vec<(String, Revision)> {
-        let known = spent.budgets().filter_map(|budget| self.cluster.budgets().at(budget));
+        let known = spent.budgets().filter_map(|budget| self.cluster.taken().budgets().at(budget));
         known.map(|budget| (budget.spec.name.clone(), budget.revision)).collect()
     }
 
     /// Takes out of a drain's eviction what budgets keep: of a gang everything that they count, or nothing.
     pub(super) fn keep_some(&mut self, unit: UnitId, evict: &mut Evict) -> Vec<(String, Revision)> {
-        let (Some(rows), budgets) = (self.cluster.rows(unit), self.cluster.budgets()) else {
+        let (Some(rows), budgets) = (self.cluster.rows().of(unit), self.cluster.taken().budgets()) else {
             return Vec::new();
         };
         let is_forced = |node| {
-            let drain = self.cluster.spec(node).and_then(|spec| spec.drain.as_ref());
+            let drain = self.cluster.nodes().spec(node).and_then(|spec| spec.drain.as_ref());
             drain.is_some_and(|drain| drain.is_overdue(self.now_ms))
         };
         let mut spent = Spent::default();
@@ -62,7 +62,7 @@ impl BinderPicture {
         let mut is_kept = false;
         for (idx, &ordinal) in evict.ordinals.iter().enumerate() {
             let row = rows.row(ordinal);
-            if !is_forced(row.node) && self.cluster.frozen().keeps_budgets() {
+            if !is_forced(row.node) && self.cluster.nodes().frozen().keeps_budgets() {
                 is_kept = true;
             } else if is_forced(row.node) || budgets.counting(unit, ordinal, &row).is_empty() {
                 leaving.push((idx, false));

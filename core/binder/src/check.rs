@@ -113,8 +113,9 @@ impl Binder {
         let (queue, payer) = (unit.queue, unit.payer);
         let (mut own, mut members, mut full) = (own, members, None);
         let (accepted, taken) = loop {
-            let gathers =
-                own.iter().any(|id| self.picture.cluster.hold(*id).is_some_and(|hold| hold.turn.is_some()));
+            let gathers = own
+                .iter()
+                .any(|id| self.picture.cluster.holds().get(*id).is_some_and(|hold| hold.turn.is_some()));
             let borrower = if gathers { None } else { borrower(decision.unit, &self.picture) };
             if !own.is_empty() {
                 self.holds.lift(&own, &mut self.picture.cluster, &mut self.picture.quotas);
@@ -185,7 +186,7 @@ impl Binder {
         refused: &mut RejectionList,
     ) -> Result<PlacedReplicas, Wait> {
         let replaced = if own.is_empty() { FxHashSet::default() } else { self.holds.replicas_of(own) };
-        let rows = self.picture.cluster.rows(decision.unit);
+        let rows = self.picture.cluster.rows().of(decision.unit);
         let open: Vec<(Ticket, &Open)> = self.under_way.of_unit(decision.unit).collect();
         let mut members = PlacedReplicas::with_capacity(decision.len());
         for (group, placement) in decision.groups.iter().enumerate() {
@@ -231,7 +232,7 @@ impl Binder {
         if accepted.is_empty() || is_enough {
             return None;
         }
-        let rows = self.picture.cluster.rows(decision.unit);
+        let rows = self.picture.cluster.rows().of(decision.unit);
         let existing = rows.map(|rows| lifecycle::counted(rows, terms)).unwrap_or_default();
         let bound = with_placed(unit, existing, decision, accepted);
         if terms.is_reached(&bound) {
@@ -287,7 +288,7 @@ impl Binder {
             }
             return Verdict::Reject(refused.rejections);
         }
-        let rows = self.picture.cluster.rows(decision.unit);
+        let rows = self.picture.cluster.rows().of(decision.unit);
         let existing = rows.map(|rows| lifecycle::counted(rows, &unit.terms)).unwrap_or_default();
         let held = with_placed(unit, existing, decision, &members);
         if !unit.terms.is_reached(&held) {
@@ -368,7 +369,7 @@ impl Binder {
             let hold = Hold {
                 id: known.next(),
                 spec_revision,
-                demand: Arc::clone(picture.cluster.demand(group.shape)),
+                demand: Arc::clone(picture.cluster.catalogue().demand(group.shape)),
                 pool: picture.units[&decision.unit].pool,
                 expires_ms: picture.now_ms.saturating_add(lasts_ms),
                 queue: picture.quotas.path(queue).cloned(),
@@ -385,11 +386,11 @@ impl Binder {
                 may_stand_anew(&mut picture.cluster, &asked, id, hold.node, decision.nodes_as_of)
             });
             let fits = may.and_then(|()| match turn {
-                Some(_) => picture.cluster.could_hold(shape, &hold),
+                Some(_) => picture.cluster.held().could_hold(shape, &hold),
                 None => {
                     let mut chosen = (0..hold.ordinals.len()).map(|idx| hold.allocation(idx));
-                    chosen.try_for_each(|chosen| picture.cluster.suits(shape, hold.node, chosen))?;
-                    picture.cluster.fits_hold(shape, &hold)
+                    chosen.try_for_each(|chosen| picture.cluster.free().suits(shape, hold.node, chosen))?;
+                    picture.cluster.held().fits_hold(shape, &hold)
                 }
             });
             if let Err(wrong) = fits {

@@ -117,7 +117,7 @@ impl ClaimCheck<'_> {
             .victims()
             .for_each(|victim| taken.entry(victim.unit).or_default().push(victim.replica.ordinal));
         let broken = |(unit, taken): &(UnitId, Vec<u32>)| {
-            let rows = self.picture.cluster.rows(*unit)?;
+            let rows = self.picture.cluster.rows().of(*unit)?;
             let n_left = staying(rows).count().saturating_sub(taken.len());
             let is_broken = n_left < min_member(rows) || lacks_of_group(rows, taken, |_| true);
             (n_left > 0 && is_broken).then_some(*unit)
@@ -134,7 +134,7 @@ impl ClaimCheck<'_> {
         let (usage, tree) = (rights.quota().usage(), rights.quota().tree());
         let mut unsure: FxHashMap<QueueIdx, Amounts> = FxHashMap::default();
         let is_concerned = |victim: &RunningUnitId| {
-            self.picture.cluster.rows(victim.unit).is_some_and(|rows| {
+            self.picture.cluster.rows().of(victim.unit).is_some_and(|rows| {
                 let (queue, takes) = self.picture.pays(
                     rights.quota(),
                     victim.unit,
@@ -202,7 +202,7 @@ impl ClaimCheck<'_> {
             return Err((RejectionReason::PreemptionLoop, of_unit.node, detail));
         }
         for (unit, of_unit) in &by_unit {
-            let Some(rows) = self.picture.cluster.rows(*unit) else { continue };
+            let Some(rows) = self.picture.cluster.rows().of(*unit) else { continue };
             let is_there = |ordinal| !self.evictions.is_victim(*unit, ordinal);
             let n_staying = staying(rows).filter(|(ordinal, _)| is_there(*ordinal)).count();
             let n_left = n_staying.saturating_sub(of_unit.ordinals.len());
@@ -227,7 +227,7 @@ impl ClaimCheck<'_> {
 
     /// Returns the units for which running units of `unit` are being evicted by transactions that are not read yet.
     fn preemptors_of(&self, unit: UnitId) -> Vec<UnitId> {
-        let mut staying = self.picture.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
+        let mut staying = self.picture.cluster.rows().of(unit).into_iter().flat_map(RunningUnits::live);
         if !staying.any(|(ordinal, _)| self.evictions.is_victim(unit, ordinal)) {
             return Vec::new();
         }
@@ -246,7 +246,7 @@ impl ClaimCheck<'_> {
         let gone = |node, why: &str| {
             Err((RejectionReason::VictimGone, node, format!("unit {unit}, {ordinal}: {why}")))
         };
-        let Some(rows) = self.picture.cluster.rows(unit) else {
+        let Some(rows) = self.picture.cluster.rows().of(unit) else {
             return gone(on.unwrap_or_default(), "is not there");
         };
         let row = rows.row(ordinal);
@@ -258,7 +258,7 @@ impl ClaimCheck<'_> {
         {
             return gone(node, "is not there, or leaves already");
         }
-        let own = self.picture.cluster.rows(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
+        let own = self.picture.cluster.rows().of(seeker.unit).map_or(&[][..], |rows| rows.preemptors());
         let sides = rights.map_or_else(Sides::default, |rights| {
             let (queue, takes) = self.picture.pays(rights.quota(), unit, rows, row.group);
             rights.against(queue, &takes, &QueueTally::default())

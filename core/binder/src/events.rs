@@ -47,29 +47,29 @@ impl Binder {
         }
         let picture = &mut self.picture;
         match change {
-            Change::Put(Record::NodeSpec(spec)) => picture.cluster.put_spec(spec, revision),
+            Change::Put(Record::NodeSpec(spec)) => picture.cluster.nodes_mut().put_spec(spec, revision),
             Change::Put(Record::NodeReport(report)) => {
                 let node = report.id;
-                picture.cluster.put_report(report, revision);
+                picture.cluster.nodes_mut().put_report(report, revision);
                 self.squeezes.look_at(node, Cause::Node, picture);
             }
             Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
-                picture.cluster.put_allocatable(node, allocatable, revision);
+                picture.cluster.nodes_mut().put_allocatable(node, allocatable, revision);
                 self.squeezes.look_at(node, Cause::Node, picture);
             }
             Change::Put(Record::NodeUsage(usage)) => {
                 let node = usage.id;
-                picture.cluster.put_usage(usage, revision);
+                picture.cluster.nodes_mut().put_usage(usage, revision);
                 self.squeezes.look_at(node, Cause::Usage, picture);
             }
-            Change::Gone(RecordKey::NodeSpec(node)) => picture.cluster.remove_node(node),
+            Change::Gone(RecordKey::NodeSpec(node)) => picture.cluster.nodes_mut().remove(node),
             Change::Put(Record::Unit(record)) => self.on_unit(&record, revision),
             Change::Put(Record::Queue(spec)) => picture.quotas.put(spec, revision),
             Change::Gone(RecordKey::Queue(path)) => picture.quotas.remove(&path, revision),
             Change::Put(Record::PriorityClass(class)) => picture.classes.put(class),
             Change::Gone(RecordKey::PriorityClass(name)) => picture.classes.remove(&name),
             Change::Put(Record::Budget(spec)) => picture.put_budget(spec, revision),
-            Change::Gone(RecordKey::Budget(name)) => picture.cluster.remove_budget(&name),
+            Change::Gone(RecordKey::Budget(name)) => picture.cluster.taken_mut().remove_budget(&name),
             Change::Put(Record::Reservation(spec)) => {
                 self.reservations.put(spec, revision, &mut picture.cluster)
             }
@@ -165,7 +165,7 @@ impl Binder {
     /// be applied.
     fn begin_change(&mut self, change: &Change, time_ms: i64) -> bool {
         self.on_wall(time_ms);
-        let noted = self.picture.cluster.note_unreadable(change);
+        let noted = self.picture.cluster.nodes_mut().note_unreadable(change);
         if noted.is_news {
             self.holds.mark_stale();
             self.reservations.look_anew();
@@ -184,7 +184,7 @@ impl Binder {
             self.holds.move_to(record.id, &mut self.picture);
         }
         if put.is_resumed
-            && let Some(rows) = self.picture.cluster.rows(record.id)
+            && let Some(rows) = self.picture.cluster.rows().of(record.id)
         {
             self.requeues.look_at_all(record.id, rows, &self.picture);
         }
@@ -225,11 +225,11 @@ impl Binder {
         self.requeues.look_at_all(unit, &rows, &self.picture);
         self.picture.load_rows(unit, rows);
         self.place_unread(unit);
-        let evicting = self.picture.cluster.rows(unit).into_iter().flat_map(RunningUnits::live);
+        let evicting = self.picture.cluster.rows().of(unit).into_iter().flat_map(RunningUnits::live);
         let evicting = evicting.filter(|(_, row)| row.eviction.is_some()).map(|(ordinal, _)| ordinal);
         self.evictions.end_promises(unit, evicting, &mut self.picture.quotas);
         self.evictions.on_rows_loaded(unit, &mut self.picture.cluster);
-        if let Some(rows) = self.picture.cluster.rows(unit) {
+        if let Some(rows) = self.picture.cluster.rows().of(unit) {
             self.under_way.on_rows_loaded(unit, rows, &mut self.picture.quotas);
         }
         self.holds.settle_movers(unit, &mut self.picture);

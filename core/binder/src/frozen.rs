@@ -29,7 +29,7 @@ impl BinderPicture {
     /// Of a unit whose record was never read the rows say whose queue pays: true if it is another one than before.
     pub(super) fn place_unread(&mut self, unit: UnitId) -> bool {
         let is_placed = self.units.get(&unit).is_some_and(|known| !known.is_unread || known.revision.0 > 0);
-        let Some(rows) = self.cluster.rows(unit).filter(|_| !is_placed) else { return false };
+        let Some(rows) = self.cluster.rows().of(unit).filter(|_| !is_placed) else { return false };
         let standings = rows.groups.iter().flatten().filter_map(|group| group.standing.as_ref());
         let Some(path) = standings.filter_map(|standing| standing.queue.clone()).next() else { return false };
         let queue = self.quotas.queue(&path);
@@ -47,7 +47,7 @@ impl BinderPicture {
 
     /// Why nothing of a decision can be judged.
     pub(super) fn frozen_for(&self, decision: &Decision) -> Option<(RejectionReason, String)> {
-        if self.cluster.frozen().is_empty() {
+        if self.cluster.nodes().frozen().is_empty() {
             return None;
         }
         // It goes back to the dispatcher, and is handed out again after a pause: what has thawed then is bound.
@@ -56,7 +56,7 @@ impl BinderPicture {
 
     /// Why a unit is not placed further.
     fn frozen_unit(&self, unit: UnitId) -> Option<&Unreadable> {
-        let frozen = self.cluster.frozen();
+        let frozen = self.cluster.nodes().frozen();
         if let Some(why) = frozen.unit(unit) {
             return Some(why);
         }
@@ -68,7 +68,7 @@ impl BinderPicture {
 
     /// A hold neither turns into a binding nor ends: one of the records that say so cannot be read.
     pub(super) fn is_hold_frozen(&self, hold: &Hold) -> bool {
-        let frozen = self.cluster.frozen();
+        let frozen = self.cluster.nodes().frozen();
         !frozen.is_empty()
             && (frozen.has_hold(hold.id)
                 || frozen.has_node(hold.node)
@@ -77,7 +77,7 @@ impl BinderPicture {
 
     /// A slot stays as it is.
     pub(super) fn is_slot_frozen(&self, hold: &Hold) -> bool {
-        let frozen = self.cluster.frozen();
+        let frozen = self.cluster.nodes().frozen();
         !frozen.is_empty()
             && (frozen.has_hold(hold.id)
                 || frozen.has_node(hold.node)
@@ -86,7 +86,7 @@ impl BinderPicture {
 
     /// Why nobody leaves for others, or no gang gathers room.
     pub(super) fn keeps_all(&self, gathers: bool) -> Option<String> {
-        let frozen = self.cluster.frozen();
+        let frozen = self.cluster.nodes().frozen();
         let is_kept = if gathers { frozen.has_holds() } else { frozen.keeps_all() };
         is_kept.then(|| {
             let n = frozen.len();
@@ -97,7 +97,7 @@ impl BinderPicture {
 
     /// A running unit stays: what it is, or whether its node is lost, cannot be told.
     pub(super) fn is_kept_there(&self, unit: UnitId, node: NodeId, reason: EvictionReason) -> bool {
-        let frozen = self.cluster.frozen();
+        let frozen = self.cluster.nodes().frozen();
         if frozen.is_empty() {
             return false;
         }

@@ -38,9 +38,9 @@ pub struct Gathering {
 /// Gangs that gather now, by pool. `O(holds)`.
 pub(super) fn gathering(cluster: &Cluster) -> Vec<Gathering> {
     let mut gangs: Vec<Gathering> = Vec::new();
-    for hold in cluster.holds() {
+    for hold in cluster.holds().all() {
         let Some(turn) = &hold.turn else { continue };
-        let (n_gathered, n_wanted) = (cluster.n_gathered(hold.id), hold.ordinals.len());
+        let (n_gathered, n_wanted) = (cluster.held().n_gathered(hold.id), hold.ordinals.len());
         match gangs.iter_mut().find(|gang| gang.unit == hold.unit) {
             Some(gang) => {
                 gang.n_gathered += n_gathered;
@@ -86,7 +86,7 @@ pub(super) fn turn_for(
 
 /// A unit as what is gathered sees it; `None` while nothing is.
 pub(super) fn borrower(unit: UnitId, picture: &BinderPicture) -> Option<Borrower> {
-    let unit = picture.units.get(&unit).filter(|_| picture.cluster.is_gathering())?;
+    let unit = picture.units.get(&unit).filter(|_| picture.cluster.free().gathering().is_any())?;
     let quota = picture.quotas.quota();
     Some(Borrower {
         priority: picture.classes.value(unit.priority),

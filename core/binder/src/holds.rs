@@ -174,14 +174,14 @@ impl BinderHolds {
 
     /// Whether all that is held for a running unit are targets of moves.
     pub(super) fn is_moving(&self, id: RunningUnitId, cluster: &Cluster) -> bool {
-        let holds = cluster.holds_of(id.unit).into_iter().filter_map(|hold| self.hold(hold));
+        let holds = cluster.holds().of(id.unit).into_iter().filter_map(|hold| self.hold(hold));
         let mut own = holds.filter(|hold| hold.replicas().any(|replica| replica == id.replica));
         own.all(|hold| hold.movement.is_some())
     }
 
     /// Whether the end of a target that is held for a running unit is under way.
     pub(super) fn ends_target(&self, id: RunningUnitId, cluster: &Cluster) -> bool {
-        let kept = cluster.holds_of(id.unit).into_iter().filter_map(|hold| self.by_id.get(&hold));
+        let kept = cluster.holds().of(id.unit).into_iter().filter_map(|hold| self.by_id.get(&hold));
         let mut ending = kept.filter(|kept| kept.state == HoldState::Ending && kept.hold.movement.is_some());
         ending.any(|kept| kept.hold.replicas().any(|replica| replica == id.replica))
     }
@@ -215,7 +215,7 @@ impl BinderHolds {
         if self.by_id.is_empty() || !self.replicas.contains_key(&id) {
             return;
         }
-        for hold in picture.cluster.holds_of(id) {
+        for hold in picture.cluster.holds().of(id) {
             let Some(kept) = self.by_id.get_mut(&hold).filter(|kept| kept.hold.movement.is_some()) else {
                 continue;
             };
@@ -224,7 +224,7 @@ impl BinderHolds {
                 kept.count_nothing(picture);
                 continue;
             };
-            let share = picture.cluster.mover_share(&kept.hold);
+            let share = picture.cluster.taken().mover_share(&kept.hold);
             let is_same = kept.payer == unit.payer && kept.queue == unit.queue;
             if is_same && (kept.need.n, kept.n_returning) == (share.n_counted, share.n_returning) {
                 continue;
@@ -242,7 +242,7 @@ impl BinderHolds {
 
     /// A unit's records go: its replicas that move count nowhere.
     pub(super) fn forget_movers(&mut self, id: UnitId, picture: &mut BinderPicture) {
-        for hold in picture.cluster.holds_of(id) {
+        for hold in picture.cluster.holds().of(id) {
             if let Some(kept) = self.by_id.get_mut(&hold).filter(|kept| kept.hold.movement.is_some()) {
                 kept.count_nothing(picture);
             }
@@ -261,7 +261,7 @@ impl BinderHolds {
         if self.by_id.is_empty() || !self.replicas.contains_key(&id) {
             return movers;
         }
-        let holds = cluster.holds_of(id).into_iter().filter_map(|hold| self.by_id.get(&hold));
+        let holds = cluster.holds().of(id).into_iter().filter_map(|hold| self.by_id.get(&hold));
         let counted = holds.filter(|kept| kept.hold.movement.is_some() && kept.need.n > 0);
         let counted: SmallVec<[&KnownHold; 2]> = counted.collect();
         if counted.is_empty() {
@@ -337,9 +337,9 @@ impl BinderHolds {
         let may_matter = match change {
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
                 self.replicas.contains_key(unit)
-                    || cluster.backs_any(*unit)
+                    || cluster.holds().backs_any(*unit)
                     || self.reliefs.is_backed_by(*unit)
-                    || cluster.is_in_slots(*unit)
+                    || cluster.held().is_in_slots(*unit)
             }
             Change::Put(Record::Unit(record)) => self.replicas.contains_key(&record.id),
             Change::Put(Record::NodeSpec(_) | Record::NodeReport(_) | Record::NodeAllocatable(_))
@@ -358,7 +358,7 @@ impl BinderHolds {
                 known.hold = Arc::clone(&hold);
                 let is_ending = known.state == HoldState::Ending;
                 picture.cluster.put_hold(Arc::clone(&hold));
-                picture.cluster.close_slot(hold.id, is_ending);
+                picture.cluster.holds_mut().close_slot(hold.id, is_ending);
             }
             self.is_stale = true;
             return;
@@ -440,7 +440,7 @@ impl BinderHolds {
                 (HoldState::Converting(_), _) => self.insert(KnownHold { revision: None, ..kept }),
                 (HoldState::Held | HoldState::Ending, None) => {
                     picture.cluster.put_hold(Arc::clone(&kept.hold));
-                    picture.cluster.close_slot(kept.hold.id, true);
+                    picture.cluster.holds_mut().close_slot(kept.hold.id, true);
                     if kept.hold.movement.is_some() {
                         // It counts once its unit and its rows are listed.
                         let need = Need { n: 0, ..kept.need };
@@ -496,7 +496,7 @@ impl BinderHolds {
             if let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Ending) {
                 kept.state = HoldState::Held;
                 self.is_stale = true;
-                cluster.close_slot(*id, false);
+                cluster.holds_mut().close_slot(*id, false);
             }
         }
     }
@@ -506,7 +506,7 @@ impl BinderHolds {
         let ending = self.by_id.values_mut().filter(|kept| kept.state == HoldState::Ending);
         for kept in ending {
             kept.state = HoldState::Held;
-            picture.cluster.close_slot(kept.hold.id, false);
+            picture.cluster.holds_mut().close_slot(kept.hold.id, false);
         }
         let made = self.by_id.values().filter(|kept| !kept.hold.counts_in_queue() && kept.revision.is_none());
         let made: Vec<HoldId> = made.map(|kept| kept.hold.id).collect();

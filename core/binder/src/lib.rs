@@ -261,7 +261,7 @@ impl Binder {
     pub fn has_hold_work(&self) -> bool {
         let cluster = &self.picture.cluster;
         self.holds.has_work(self.picture.now_ms)
-            || cluster.is_gathered()
+            || cluster.free().gathering().is_met()
             || self.reservations.has_work(cluster)
     }
 

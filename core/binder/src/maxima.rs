@@ -90,8 +90,8 @@ fn pays_still(
     cluster: &Cluster,
     units: &IdMap<UnitId, Box<Unit>>,
 ) -> Option<(QueueIdx, Amounts)> {
-    let row = cluster.remains(victim)?;
-    let group = cluster.rows(victim.unit)?.groups.get(usize::from(row.group))?.as_ref()?;
+    let row = cluster.rows().remains(victim)?;
+    let group = cluster.rows().of(victim.unit)?.groups.get(usize::from(row.group))?.as_ref()?;
     let queue = units.get(&victim.unit).map(|unit| unit.queue)?;
     Some((queue, quota.usage().amounts_of(&group.demand)))
 }

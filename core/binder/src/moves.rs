@@ -123,13 +123,13 @@ pub(crate) fn move_refused(binder: &mut Binder, accepted: &AcceptedMove) {
 
 /// What is known of a move that was asked for before.
 fn made(binder: &Binder, terms: &MoveTerms, running: &RunningUnitId) -> Option<MoveVerdict> {
-    let targets = binder.picture.cluster.holds_of(running.unit).into_iter().filter_map(|id| {
-        let hold = binder.picture.cluster.hold(id)?;
+    let targets = binder.picture.cluster.holds().of(running.unit).into_iter().filter_map(|id| {
+        let hold = binder.picture.cluster.holds().get(id)?;
         Some((id, hold.movement.as_ref()?))
     });
     let mut same = targets.filter(|(_, target)| target.from == *running && target.movement == terms.movement);
     if let Some((id, _)) = same.next() {
-        let surge = binder.picture.cluster.hold(id).and_then(|hold| hold.surge_ordinal());
+        let surge = binder.picture.cluster.holds().get(id).and_then(|hold| hold.surge_ordinal());
         return Some(match binder.holds.is_recorded(id) {
             true => MoveVerdict::Made(MadeMove { hold: id, surge }),
             false => refused(RejectionReason::AlreadyHeld, true, "the same move is under way".to_owned()),
@@ -142,7 +142,7 @@ fn made(binder: &Binder, terms: &MoveTerms, running: &RunningUnitId) -> Option<M
     if let Some(surge) = surges.iter().find(is_same) {
         return Some(gone(Some(surge.ordinal)));
     }
-    let last = binder.picture.cluster.rows(running.unit)?.last_eviction(running.replica.ordinal)?;
+    let last = binder.picture.cluster.rows().of(running.unit)?.last_eviction(running.replica.ordinal)?;
     let is_this = last.replica == running.replica
         && last.reason == EvictionReason::Rescheduled
         && *last.by == *evicted_by(&terms.movement);
@@ -269,7 +269,7 @@ fn hold_target(
         unit: id,
         spec_revision: unit.revision,
         group: index,
-        demand: Arc::clone(cluster.demand(unit.groups[at].shape)),
+        demand: Arc::clone(cluster.catalogue().demand(unit.groups[at].shape)),
         pool: unit.pool,
         ordinals: vec![next.ordinal],
         incarnations: vec![next.incarnation],
@@ -287,7 +287,7 @@ fn hold_target(
 fn there(binder: &Binder, running: &RunningUnitId) -> Result<RunningUnit, MoveRefusal> {
     let gone = |detail: &str| refusal(RejectionReason::NotThere, false, detail);
     let rows =
-        binder.picture.cluster.rows(running.unit).ok_or_else(|| gone("nothing of its unit is bound"))?;
+        binder.picture.cluster.rows().of(running.unit).ok_or_else(|| gone("nothing of its unit is bound"))?;
     let row = rows.row(running.replica.ordinal);
     if row.incarnation != running.replica.incarnation {
         return Err(gone(&format!("incarnation {} is current", row.incarnation)));
@@ -306,7 +306,7 @@ fn breaks_minimum(binder: &Binder, unit: &Unit, running: &RunningUnitId) -> bool
     if unit.terms.on_below_min == OnBelowMin::Keep {
         return false;
     }
-    let rows = binder.picture.cluster.rows(running.unit);
+    let rows = binder.picture.cluster.rows().of(running.unit);
     let stays = |(ordinal, row): &(u32, &RunningUnit)| {
         let id = RunningUnitId::new(running.unit, *ordinal, row.incarnation);
         row.eviction.is_none()
@@ -326,7 +326,7 @@ fn may_be_moved(
     running: &RunningUnitId,
     row: &RunningUnit,
 ) -> Result<(), MoveRefusal> {
-    let frozen = picture.cluster.frozen();
+    let frozen = picture.cluster.nodes().frozen();
     let is_kept = unit.is_unread
         || picture.is_kept_there(running.unit, row.node, EvictionReason::Rescheduled)
         || frozen.keeps_budgets();
@@ -335,10 +335,10 @@ fn may_be_moved(
         return Err(refusal(RejectionReason::Stale, true, detail));
     }
     let never = |detail: &str| Err(refusal(RejectionReason::NotMovable, false, detail));
-    if picture.cluster.daemon(running.unit).is_some() {
+    if picture.cluster.taken().daemons.find(running.unit).is_some() {
         return never("it is of a daemon, which has a replica on each of its nodes");
     }
-    if picture.cluster.has_slots() && picture.cluster.slot_of(running).is_some() {
+    if picture.cluster.held().has_slots() && picture.cluster.held().slot_of(running).is_some() {
         return never("it is in a slot of a reservation");
     }
     Ok(())
@@ -347,7 +347,7 @@ fn may_be_moved(
 /// What becomes of a move whose hold is there: why the hold ends, if it does.
 pub(super) fn why_move_ends(hold: &Hold, picture: &BinderPicture) -> Option<&'static str> {
     let Some(unit) = picture.units.get(&hold.unit) else { return Some("changed") };
-    let rows = picture.cluster.rows(hold.unit);
+    let rows = picture.cluster.rows().of(hold.unit);
     let comes = |replica: ReplicaId| {
         let row = rows.map(|rows| rows.row(replica.ordinal)).unwrap_or_default();
         if row.incarnation == replica.incarnation {
@@ -363,12 +363,12 @@ pub(super) fn why_move_ends(hold: &Hold, picture: &BinderPicture) -> Option<&'st
             Some(ordinal) => surge::is_awaited(hold, ordinal, unit, rows),
             None => hold.ordinals.iter().all(|ordinal| group.owns(*ordinal)),
         };
-        is_wanted && unit.pool == hold.pool && *picture.cluster.demand(group.shape) == hold.demand
+        is_wanted && unit.pool == hold.pool && *picture.cluster.catalogue().demand(group.shape) == hold.demand
     });
     if !unit.is_wanted || !asks_for_this || !hold.replicas().all(comes) {
         return Some("changed");
     }
-    if picture.cluster.usable(hold.node).is_err() {
+    if picture.cluster.nodes().usable(hold.node).is_err() {
         return Some("node-lost");
     }
     (hold.expires_ms <= picture.now_ms).then_some("expired")

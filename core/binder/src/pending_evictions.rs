@@ -42,7 +42,7 @@ impl PendingEvictions {
     ) -> Vec<(UnitId, Evict)> {
         let mut evictions = Vec::new();
         for (unit, evict) in asked {
-            let Some(rows) = picture.cluster.rows(*unit) else { continue };
+            let Some(rows) = picture.cluster.rows().of(*unit) else { continue };
             let replicas: BTreeSet<ReplicaId> = evict
                 .replicas()
                 .filter(|replica| {
@@ -52,7 +52,7 @@ impl PendingEvictions {
                     }
                     let leaves = match evict.reason.is_end() {
                         // A node that is back reports for itself.
-                        true => !picture.cluster.report(row.node).is_some_and(|report| report.ready),
+                        true => !picture.cluster.nodes().report(row.node).is_some_and(|report| report.ready),
                         false => {
                             row.eviction.is_none()
                                 && !self.is_asked(RunningUnitId { unit: *unit, replica: *replica })
@@ -96,7 +96,7 @@ impl PendingEvictions {
             let is_new = self.asked.insert((unit, ordinal), incarnation).is_none();
             is_new.then_some((unit, ordinal))
         };
-        picture.cluster.depart(evict.replicas().filter_map(departs));
+        picture.cluster.taken_mut().depart(evict.replicas().filter_map(departs));
         (!evict.ordinals.is_empty()).then_some(Departure { unit, evict, budgets })
     }
 
@@ -104,7 +104,7 @@ impl PendingEvictions {
     pub(super) fn ask(&mut self, running: RunningUnitId, cluster: &mut Cluster) {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = running;
         if self.asked.insert((unit, ordinal), incarnation).is_none() {
-            cluster.depart([(unit, ordinal)]);
+            cluster.taken_mut().depart([(unit, ordinal)]);
         }
     }
 
@@ -115,7 +115,7 @@ impl PendingEvictions {
             promised.into_iter().for_each(|(queue, need)| picture.quotas.promise(queue, need, 1));
             self.victims.insert((unit, ordinal), promised);
         }
-        picture.cluster.depart(victims.iter().copied());
+        picture.cluster.taken_mut().depart(victims.iter().copied());
     }
 
     /// The evictions of victims are read, or were refused.
@@ -187,7 +187,7 @@ impl PendingEvictions {
         if self.asked.is_empty() {
             return;
         }
-        let Some(rows) = cluster.rows(unit) else { return };
+        let Some(rows) = cluster.rows().of(unit) else { return };
         let shown = rows.rows.iter().filter_map(|(ordinal, row)| {
             let is_past = row.eviction.is_some() || !row.phase.is_live();
             let past = if is_past { Some(row.incarnation) } else { row.incarnation.checked_sub(1) };
@@ -213,6 +213,6 @@ impl PendingEvictions {
         let stays = |(unit, ordinal): &(UnitId, u32)| {
             !self.asked.contains_key(&(*unit, *ordinal)) && !self.is_victim(*unit, *ordinal)
         };
-        cluster.arrive(members.into_iter().filter(stays));
+        cluster.taken_mut().arrive(members.into_iter().filter(stays));
     }
 }

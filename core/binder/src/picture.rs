@@ -108,7 +108,7 @@ impl BinderPicture {
 
     /// A disruption budget's record; older ones than the one known are ignored.
     pub(super) fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) {
-        if self.cluster.put_budget(spec, revision) {
+        if self.cluster.taken_mut().put_budget(spec, revision) {
             self.offer_all();
         }
     }
@@ -122,7 +122,7 @@ impl BinderPicture {
 
     /// Tells budgets and terms of a unit whose record is another one.
     fn offer(&mut self, unit: UnitId) {
-        if self.cluster.budgets().is_empty() && !self.cluster.has_terms() {
+        if self.cluster.taken().budgets().is_empty() && !self.cluster.domains().is_active() {
             return;
         }
         if let Some(known) = self.units.get(&unit) {
@@ -148,7 +148,7 @@ impl BinderPicture {
     /// All that a unit's rows take counts (`sign` 1) in its queue, or does no longer (-1); in none while the unit is
     /// not known.
     pub(super) fn count_rows(&mut self, unit: UnitId, sign: i64) {
-        if let Some((known, rows)) = self.units.get(&unit).zip(self.cluster.rows(unit)) {
+        if let Some((known, rows)) = self.units.get(&unit).zip(self.cluster.rows().of(unit)) {
             self.quotas.charge_groups(unit, known, &GroupDeltas::of(rows), sign, &self.cluster);
         }
     }
@@ -169,7 +169,7 @@ impl BinderPicture {
         nodes
             .into_iter()
             .filter_map(|node| {
-                let (allocated, device_free_milli) = self.cluster.pool_state(node, pool)?;
+                let (allocated, device_free_milli) = self.cluster.free().pool_state(node, pool)?;
                 Some(FreshNode { node, pool, allocated, device_free_milli, revision: self.revision })
             })
             .collect()
@@ -186,8 +186,8 @@ impl BinderPicture {
     /// The queue of a running unit, and what the running unit takes of it; `None` if either is not known.
     pub(super) fn need_of_row(&mut self, unit: UnitId, ordinal: u32) -> Option<(QueueIdx, Need)> {
         let known = self.units.get(&unit)?;
-        let group = self.cluster.rows(unit)?.row(ordinal).group;
-        let shape = known.in_quota(group, self.cluster.group_shape(unit, group)?);
+        let group = self.cluster.rows().of(unit)?.row(ordinal).group;
+        let shape = known.in_quota(group, self.cluster.rows().group_shape(unit, group)?);
         Some((known.queue, self.quotas.need(shape, 1, &self.cluster)))
     }
 

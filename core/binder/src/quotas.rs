@@ -160,7 +160,7 @@ impl Quotas {
         cluster: &Cluster,
     ) {
         for (group, n) in turns.iter() {
-            let Some(shape) = cluster.group_shape(id, group) else { continue };
+            let Some(shape) = cluster.rows().group_shape(id, group) else { continue };
             let ask = self.ask(unit.in_quota(group, shape), cluster);
             let need = Need { ask, n: u32::try_from(n.unsigned_abs()).unwrap_or(u32::MAX) };
             match (n * sign).signum() {
@@ -170,7 +170,7 @@ impl Quotas {
             }
         }
         for (group, n) in turns.leaving() {
-            let Some(shape) = cluster.group_shape(id, group) else { continue };
+            let Some(shape) = cluster.rows().group_shape(id, group) else { continue };
             let need = Need { ask: self.ask(unit.in_quota(group, shape), cluster), n: 1 };
             self.quota.usage_mut().note_leaving(unit.queue, need, n * sign);
         }
@@ -238,7 +238,8 @@ impl Quotas {
             self.asks.resize(shape.idx() + 1, None);
         }
         let asks = &mut self.asks[shape.idx()];
-        let ask = *asks.get_or_insert_with(|| self.quota.usage_mut().intern(cluster.demand(shape)));
+        let ask =
+            *asks.get_or_insert_with(|| self.quota.usage_mut().intern(cluster.catalogue().demand(shape)));
         if is_of_master { self.need_of_masters(Need { ask, n: 1 }).ask } else { ask }
     }
 }

@@ -48,7 +48,7 @@ impl Requeues {
     /// Something has come that can be read: units whose running units could not come back because of that are looked at.
     pub(super) fn look_at_frozen(&mut self, picture: &BinderPicture) {
         for unit in std::mem::take(&mut self.frozen) {
-            if let Some(rows) = picture.cluster.rows(unit) {
+            if let Some(rows) = picture.cluster.rows().of(unit) {
                 self.look_at_all(unit, rows, picture);
             }
         }
@@ -56,7 +56,7 @@ impl Requeues {
 
     /// Some rows of a unit may have come to be such, or have ceased to.
     pub(super) fn look_at(&mut self, unit: UnitId, ordinals: &[u32], picture: &BinderPicture) {
-        let Some(rows) = picture.cluster.rows(unit).filter(|_| !ordinals.is_empty()) else { return };
+        let Some(rows) = picture.cluster.rows().of(unit).filter(|_| !ordinals.is_empty()) else { return };
         let known = picture.units.get(&unit).map(|known| &**known);
         for &ordinal in ordinals {
             self.look_at_row(unit, ordinal, &rows.row(ordinal), known);
@@ -125,10 +125,11 @@ impl Requeues {
             if let Some(&rest) = ordinals.iter().nth(max - n_taken) {
                 self.ready.insert(unit, ordinals.split_off(&rest));
             }
-            let (Some(known), Some(rows)) = (picture.units.get(&unit), picture.cluster.rows(unit)) else {
+            let (Some(known), Some(rows)) = (picture.units.get(&unit), picture.cluster.rows().of(unit))
+            else {
                 continue;
             };
-            if picture.cluster.frozen().unit(unit).is_some() {
+            if picture.cluster.nodes().frozen().unit(unit).is_some() {
                 self.frozen.insert(unit);
                 continue;
             }

@@ -57,20 +57,20 @@ impl ReservedSlots {
     }
 
     pub(super) fn put(&mut self, spec: Arc<ReservationSpec>, revision: Revision, cluster: &mut Cluster) {
-        cluster.put_reservation(Arc::clone(&spec));
+        cluster.holds_mut().put_reservation(Arc::clone(&spec));
         self.known.insert(spec.name.clone(), (spec, revision));
         self.looks_anew = true;
     }
 
     pub(super) fn remove(&mut self, name: &str, cluster: &mut Cluster) {
-        cluster.remove_reservation(name);
+        cluster.holds_mut().remove_reservation(name);
         self.known.remove(name);
         self.looks_anew = true;
     }
 
     /// Slots may be held, or may have to be given up, that could not before.
     pub(super) fn has_work(&self, cluster: &Cluster) -> bool {
-        self.looks_anew || (self.is_short && cluster.has_gained())
+        self.looks_anew || (self.is_short && cluster.free().generations().has_gained())
     }
 
     /// Gives up the slots that must not stay, and holds those that are missing.
@@ -81,7 +81,7 @@ impl ReservedSlots {
         held: &mut BinderHolds,
     ) {
         let has_lost = held.take_lost_slot();
-        if self.known.is_empty() && !picture.cluster.has_slots() {
+        if self.known.is_empty() && !picture.cluster.held().has_slots() {
             self.looks_anew = false;
             return;
         }
@@ -102,7 +102,7 @@ impl ReservedSlots {
         }
         drop(seen);
         for (why, ids) in ended {
-            ids.iter().for_each(|id| picture.cluster.close_slot(*id, true));
+            ids.iter().for_each(|id| picture.cluster.holds_mut().close_slot(*id, true));
             work.extend(ids.chunks(N_PART).map(|ids| held.end(ids, why)));
         }
         let looks_anew = std::mem::take(&mut self.looks_anew) || has_lost;
@@ -114,13 +114,13 @@ impl ReservedSlots {
         }
         self.is_short = false;
         let nodes = if looks_anew {
-            picture.cluster.nodes().collect()
+            picture.cluster.nodes().ids().collect()
         } else {
             gained.sort_unstable();
             gained
         };
         let mut there: BTreeMap<Arc<str>, BTreeSet<u32>> = BTreeMap::new();
-        for hold in picture.cluster.holds() {
+        for hold in picture.cluster.holds().all() {
             let of = hold.slot.as_ref().map(|slot| Arc::clone(&slot.reservation));
             of.into_iter().for_each(|of| there.entry(of).or_default().extend(&hold.ordinals));
         }
@@ -144,9 +144,9 @@ impl ReservedSlots {
         if picture.is_slot_frozen(hold) {
             return None;
         }
-        let occupant = picture.cluster.occupant_of(hold.id);
+        let occupant = picture.cluster.held().occupant_of(hold.id);
         if let Some(RunningUnitId { unit, replica }) = occupant
-            && picture.cluster.assumed(unit, replica.ordinal).is_some()
+            && picture.cluster.taken().assumptions.get(unit, replica.ordinal).is_some()
         {
             // Somebody is about to take it: looked at again when that is known.
             return None;
@@ -162,22 +162,22 @@ impl ReservedSlots {
             // It goes with its node, or is looked at again when it has left.
             return None;
         }
-        if picture.cluster.usable(hold.node).is_err() {
+        if picture.cluster.nodes().usable(hold.node).is_err() {
             return Some("node-lost");
         }
-        if picture.cluster.allows(&spec.node_selector, &[], hold.node).is_err() {
+        if picture.cluster.nodes().allows(&spec.node_selector, &[], hold.node).is_err() {
             return Some("changed");
         }
-        (!picture.cluster.is_sound(hold.id)).then_some("no-room")
+        (!picture.cluster.held().is_sound(hold.id)).then_some("no-room")
     }
 }
 
 /// Reservations that a unit owns.
 pub(super) fn owned(unit: &Unit, cluster: &Cluster) -> Owned {
-    if !cluster.has_slots() {
+    if !cluster.held().has_slots() {
         return Owned::new();
     }
-    cluster.owned(unit.pool, |spec| unit.identity.is_labelled(&spec.namespace, &spec.selector))
+    cluster.held().owned(unit.pool, |spec| unit.identity.is_labelled(&spec.namespace, &spec.selector))
 }
 
 /// Slots that members of a decision take, as they are to be written.
@@ -186,13 +186,13 @@ pub(super) fn slots_taken(
     accepted: &[PlacedReplica],
     cluster: &Cluster,
 ) -> Vec<Arc<Hold>> {
-    if !cluster.has_slots() {
+    if !cluster.held().has_slots() {
         return Vec::new();
     }
     let taken = accepted.iter().filter_map(|member| {
         let placement = &decision.groups[member.group];
         let id = RunningUnitId { unit: decision.unit, replica: placement.replica(member.idx) };
-        let hold = cluster.hold(cluster.slot_of(&id)?)?;
+        let hold = cluster.holds().get(cluster.held().slot_of(&id)?)?;
         let slot = hold.slot.clone().map(|slot| Slot { occupant: Some(id), ..slot });
         Some(Arc::new(Hold { slot, ..(**hold).clone() }))
     });
@@ -219,15 +219,15 @@ fn hold_slots(
     while missing.peek().is_some() && !nodes.is_empty() {
         let mut have_more = Vec::with_capacity(nodes.len());
         for node in nodes {
-            let fits = picture.cluster.fits(shape, node).ok();
-            let picked = fits.and_then(|()| picture.cluster.pick(shape, node));
+            let fits = picture.cluster.free().fits(shape, node).ok();
+            let picked = fits.and_then(|()| picture.cluster.free().pick(shape, node));
             let Some(Allocation { devices, zones }) = picked else { continue };
             let Some(slot) = missing.next() else { break };
             let hold = Arc::new(Hold {
                 id: held.next(),
                 node,
                 unit: UnitId(0),
-                demand: Arc::clone(picture.cluster.demand(shape)),
+                demand: Arc::clone(picture.cluster.catalogue().demand(shape)),
                 pool: Pool::Guaranteed,
                 ordinals: vec![slot],
                 devices: if devices.is_empty() { Vec::new() } else { vec![devices] },
@@ -238,7 +238,7 @@ fn hold_slots(
             });
             picture.cluster.put_hold(Arc::clone(&hold));
             // Nobody may take it before it is there.
-            picture.cluster.close_slot(hold.id, true);
+            picture.cluster.holds_mut().close_slot(hold.id, true);
             held.begin(Arc::clone(&hold), QueueIdx::DEFAULT, QueueIdx::DEFAULT.into(), need);
             holds.push(hold);
             have_more.push(node);
@@ -253,7 +253,8 @@ fn hold_slots(
 /// Room aside: they are there, ready and open, have its labels, and no taint, as nobody knows what its owners tolerate.
 fn usable_nodes(cluster: &Cluster, spec: &ReservationSpec, among: &[NodeId]) -> Vec<NodeId> {
     let may = |node: &&NodeId| {
-        cluster.usable(**node).is_ok() && cluster.allows(&spec.node_selector, &[], **node).is_ok()
+        cluster.nodes().usable(**node).is_ok()
+            && cluster.nodes().allows(&spec.node_selector, &[], **node).is_ok()
     };
     among.iter().filter(may).copied().collect()
 }

@@ -77,12 +77,12 @@ impl Squeezes {
 
     /// Nodes above their best-effort room, in their grace too.
     pub(super) fn n_over(&self, cluster: &Cluster) -> usize {
-        self.over.len() + usize::from(self.look_at_all && cluster.has_best_effort())
+        self.over.len() + usize::from(self.look_at_all && cluster.free().has_best_effort())
     }
 
     /// Somebody may have to leave now.
     pub(super) fn is_due(&self, picture: &BinderPicture) -> bool {
-        (self.look_at_all && picture.cluster.has_best_effort())
+        (self.look_at_all && picture.cluster.free().has_best_effort())
             || self.next_ms.is_some_and(|at| at <= picture.now_ms)
     }
 
@@ -92,9 +92,9 @@ impl Squeezes {
         picture: &mut BinderPicture,
         evictions: &PendingEvictions,
     ) -> Vec<(UnitId, Evict)> {
-        if self.look_at_all && picture.cluster.has_best_effort() {
+        if self.look_at_all && picture.cluster.free().has_best_effort() {
             self.look_at_all = false;
-            picture.cluster.nodes().for_each(|node| self.look_at(node, Cause::Usage, picture));
+            picture.cluster.nodes().ids().for_each(|node| self.look_at(node, Cause::Usage, picture));
         }
         let mut by_unit: BTreeMap<(UnitId, Cause), Vec<RunningUnitId>> = BTreeMap::new();
         let mut n_asked = 0;
@@ -125,7 +125,7 @@ impl Squeezes {
 
     /// A binding was read.
     pub(super) fn on_bind(&mut self, unit: UnitId, bind: &Bind, picture: &BinderPicture) {
-        if bind.pool == Pool::Guaranteed && picture.cluster.has_best_effort() {
+        if bind.pool == Pool::Guaranteed && picture.cluster.free().has_best_effort() {
             for node in &bind.nodes {
                 self.look_at(*node, Cause::Unit(unit), picture);
             }
@@ -136,7 +136,7 @@ impl Squeezes {
     /// above its room already: what is not committed counts, so a usage report can find the node over before the binding
     /// that made it so is read.
     pub(super) fn look_at(&mut self, node: NodeId, cause: Cause, picture: &BinderPicture) {
-        if !picture.cluster.is_over(node) {
+        if !picture.cluster.free().is_over(node) {
             return;
         }
         let at_ms = picture.now_ms.saturating_add(self.grace_ms());

@@ -28,14 +28,14 @@ pub(crate) fn victims(
     node: NodeId,
     leaves: impl Fn(UnitId, u32) -> bool,
 ) -> Vec<RunningUnitId> {
-    if !cluster.is_over(node) {
+    if !cluster.free().is_over(node) {
         return Vec::new();
     }
-    cluster.keep_occupants();
-    let mut free: Vec<i64> = cluster.best_effort_free(node).to_vec();
+    cluster.taken_mut().keep_occupants();
+    let mut free: Vec<i64> = cluster.free().best_effort_free(node).to_vec();
     let mut staying = Vec::new();
-    for one in cluster.occupants(node).iter().filter(|one| one.pool == Pool::BestEffort) {
-        let Some(rows) = cluster.rows(one.unit) else { continue };
+    for one in cluster.taken().occupants.on(node).iter().filter(|one| one.pool == Pool::BestEffort) {
+        let Some(rows) = cluster.rows().of(one.unit) else { continue };
         let row = rows.row(one.ordinal);
         if row.eviction.is_some() || leaves(one.unit, one.ordinal) {
             give_back(&mut free, cluster, one.shape);
@@ -55,7 +55,7 @@ pub(crate) fn victims(
     staying.sort_unstable();
     let mut victims = Vec::new();
     for (Order { unit, ordinal, .. }, shape, incarnation) in staying {
-        let asks = &cluster.shapes().get(shape).asks;
+        let asks = &cluster.catalogue().shape(shape).asks;
         if asks.iter().any(|(id, amount)| *amount > 0 && free[usize::from(*id)] < 0) {
             give_back(&mut free, cluster, shape);
             victims.push(RunningUnitId::new(unit, ordinal, incarnation));
@@ -65,7 +65,7 @@ pub(crate) fn victims(
 }
 
 fn give_back(free: &mut [i64], cluster: &Cluster, shape: godel_cluster::ShapeId) {
-    for (id, amount) in &cluster.shapes().get(shape).asks {
+    for (id, amount) in &cluster.catalogue().shape(shape).asks {
         let free = &mut free[usize::from(*id)];
         *free = free.saturating_add(*amount);
     }

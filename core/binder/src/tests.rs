@@ -204,14 +204,14 @@ fn what_is_taken_back_is_free_again() {
     let revision = world.unit(unit(1, 2, 1, demand(600, 1000)));
     let mut decision = place(1, revision, &[(0, 1)]);
     decision.groups[0].devices = vec![DeviceSet(1)];
-    let before = world.binder.cluster().node_state(NodeId(1));
+    let before = world.binder.cluster().free().node_state(NodeId(1));
     let first = world.accept(&decision);
-    assert_ne!(world.binder.cluster().node_state(NodeId(1)), before);
+    assert_ne!(world.binder.cluster().free().node_state(NodeId(1)), before);
     world.binder.take_back(first.ticket);
-    assert_eq!(world.binder.cluster().node_state(NodeId(1)), before);
+    assert_eq!(world.binder.cluster().free().node_state(NodeId(1)), before);
     let again = world.accept(&decision);
     world.binder.take_back_all();
-    assert_eq!(world.binder.cluster().node_state(NodeId(1)), before);
+    assert_eq!(world.binder.cluster().free().node_state(NodeId(1)), before);
     world.binder.take_back(again.ticket);
     assert_eq!(world.binder.n_open(), 0);
 }
@@ -255,7 +255,7 @@ fn gangs_bind_whole_or_not_at_all() {
         world.refuse(&place(1, revision, &[(0, 1), (1, 2), (2, 2)])),
         [(RejectionReason::InsufficientResources, vec![2]), (RejectionReason::MinMember, vec![0, 1])]
     );
-    assert_eq!(world.binder.cluster().node_state(NodeId(1)).unwrap().0, Resources::default());
+    assert_eq!(world.binder.cluster().free().node_state(NodeId(1)).unwrap().0, Resources::default());
 
     // Beyond its minimum what fits is bound.
     let revision = world.unit(unit(2, 3, 2, demand(600, 0)));
@@ -449,7 +449,7 @@ fn devices_of_two_kinds_are_bound_together() {
     assert_eq!(accepted.binds[0].devices, [DeviceSet(0b11)]);
     assert_eq!(world.refuse(&on(1, 0b11)), [(RejectionReason::DeviceTaken, vec![1])], "the GPU is short");
     world.commit(&accepted);
-    let (_, free) = world.binder.cluster().node_state(NodeId(1)).unwrap();
+    let (_, free) = world.binder.cluster().free().node_state(NodeId(1)).unwrap();
     assert_eq!(free, [400, 700], "each device by the request of its kind");
 }
 
@@ -564,6 +564,6 @@ fn a_new_list_keeps_what_is_under_way() {
     world.binder.on_revision(Revision(revision + 1));
     world.binder.commit(accepted.ticket, Revision(revision + 1));
     assert_eq!(world.binder.n_open(), 0);
-    let (allocated, _) = world.binder.cluster().node_state(NodeId(1)).unwrap();
+    let (allocated, _) = world.binder.cluster().free().node_state(NodeId(1)).unwrap();
     assert_eq!(allocated.get(CPU), 600);
 }

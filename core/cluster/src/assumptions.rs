@@ -11,16 +11,20 @@ use super::shapes::ShapeId;
 
 /// One running unit's room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Assumed {
+pub struct Assumed {
+    /// Incarnation of the replica.
     pub incarnation: u32,
+    /// What it asks for.
     pub shape: ShapeId,
+    /// Where it goes.
     pub node: NodeId,
+    /// What it is given there.
     pub allocation: Allocation,
 }
 
 /// Assumptions; few units at a time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Assumptions {
+pub struct Assumptions {
     /// None is empty.
     units: IdMap<UnitId, Column>,
     /// The unit asked for last, and its column, which may be empty; it is not among the others.
@@ -61,10 +65,22 @@ impl Assumptions {
         })
     }
 
-    pub(crate) fn get(&self, unit: UnitId, ordinal: u32) -> Option<Assumed> {
+    /// Returns what is assumed of a replica.
+    pub fn get(&self, unit: UnitId, ordinal: u32) -> Option<Assumed> {
         let column = if self.at_hand.0 == unit { &self.at_hand.1 } else { self.units.get(&unit)? };
         let idx = column.slots.binary_search_by_key(&ordinal, |(at, _)| *at).ok()?;
         column.slots[idx].1
+    }
+
+    /// Whether something of a unit is assumed.
+    pub fn has_of(&self, unit: UnitId) -> bool {
+        self.of(unit).next().is_some()
+    }
+
+    /// Whether this incarnation of a replica is assumed somewhere.
+    pub fn has(&self, id: RunningUnitId) -> bool {
+        let assumed = self.get(id.unit, id.replica.ordinal);
+        assumed.is_some_and(|assumed| assumed.incarnation == id.replica.incarnation)
     }
 
     /// Those of one unit, in order of ordinals.

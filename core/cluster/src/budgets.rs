@@ -10,17 +10,17 @@ use super::taken::TakenRoom;
 
 impl TakenRoom {
     /// Returns the disruption budgets, and what they allow.
-    pub(crate) fn budgets(&self) -> &Budgets {
+    pub fn budgets(&self) -> &Budgets {
         &self.budgets
     }
 
     /// Follows a budget's record. True if all units have to be offered.
-    pub(crate) fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) -> bool {
+    pub fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) -> bool {
         self.budgets.put(spec, revision)
     }
 
     /// Forgets a budget's record.
-    pub(crate) fn remove_budget(&mut self, name: &str) {
+    pub fn remove_budget(&mut self, name: &str) {
         self.budgets.remove(name);
     }
 
@@ -31,7 +31,7 @@ impl TakenRoom {
         identity: &Identity,
         wanted: impl FnOnce() -> WantedOrdinals,
     ) {
-        let rows = self.units.get(&unit).map(|taken| &taken.rows);
+        let rows = self.rows.of(unit);
         self.budgets.offer(unit, identity, wanted, rows);
         if self.domains.is_active() {
             let mut domains = std::mem::take(&mut self.domains);
@@ -41,12 +41,12 @@ impl TakenRoom {
     }
 
     /// Counts running units as told to leave, which their rows do not show yet.
-    pub(crate) fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+    pub fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
         self.count_members(members, Budgets::depart);
     }
 
     /// Counts running units by their rows again, which were counted as told to leave: their rows show it, or they stay.
-    pub(crate) fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
+    pub fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
         self.count_members(members, Budgets::arrive);
     }
 
@@ -59,7 +59,7 @@ impl TakenRoom {
         let mut members: Vec<(UnitId, u32)> = members.into_iter().collect();
         members.sort_unstable();
         for of_unit in members.chunk_by(|a, b| a.0 == b.0) {
-            let rows = self.units.get(&of_unit[0].0).map(|taken| &taken.rows);
+            let rows = self.rows.of(of_unit[0].0);
             turn(&mut self.budgets, of_unit[0].0, of_unit, rows);
         }
     }
@@ -67,7 +67,7 @@ impl TakenRoom {
     /// Counts the rows of a unit again, since they have changed.
     pub(super) fn recount_budgets(&mut self, unit: UnitId) {
         if self.budgets.selects(unit) {
-            let rows = self.units.get(&unit).map(|taken| &taken.rows);
+            let rows = self.rows.of(unit);
             self.budgets.recount(unit, rows);
         }
     }

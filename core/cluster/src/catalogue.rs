@@ -3,7 +3,7 @@
 //! Nothing that is known here changes with running units: new words and demands are added as they appear, and what a demand
 //! asks for is resolved again then. The catalogue outlives a new list of records.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use godel_base::resources::Resources;
 use godel_domain::{
@@ -23,7 +23,7 @@ use super::{
 
 /// Words and demands as small integers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Catalogue {
+pub struct Catalogue {
     names: Names,
     classes: DeviceClasses,
     labels: Labels,
@@ -49,13 +49,18 @@ impl Catalogue {
 
     /// Returns what a shape asks for.
     #[inline]
-    pub(crate) fn shape(&self, id: ShapeId) -> &Shape {
+    pub fn shape(&self, id: ShapeId) -> &Shape {
         self.shapes.get(id)
+    }
+
+    /// Returns the demand of a shape.
+    pub fn demand(&self, id: ShapeId) -> &Arc<Demand> {
+        &self.shape(id).demand
     }
 
     /// Returns all shapes.
     #[inline]
-    pub(crate) fn shapes(&self) -> &Shapes {
+    pub fn shapes(&self) -> &Shapes {
         &self.shapes
     }
 
@@ -83,12 +88,12 @@ impl Catalogue {
     }
 
     /// Returns the name of a resource; `?` for a number that no resource has.
-    pub(crate) fn resource_name(&self, id: u8) -> &str {
+    pub fn resource_name(&self, id: u8) -> &str {
         self.names.name(usize::from(id))
     }
 
     /// Returns the integer of a resource; `None`: it has none yet.
-    pub(crate) fn resource_id(&self, name: &str) -> Option<usize> {
+    pub fn resource_id(&self, name: &str) -> Option<usize> {
         self.names.find(name).map(usize::from)
     }
 
@@ -141,13 +146,13 @@ impl Catalogue {
     }
 
     /// Returns the label pairs and taint lists of all nodes.
-    pub(crate) fn labels(&self) -> &Labels {
+    pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
     /// Returns the sub-clusters and their nodes.
     #[inline]
-    pub(crate) fn sub_clusters(&self) -> &SubClusters {
+    pub fn sub_clusters(&self) -> &SubClusters {
         &self.sub_clusters
     }
 
@@ -157,15 +162,12 @@ impl Catalogue {
     }
 
     /// Returns the sub-cluster of a name, known or new.
-    pub(crate) fn sub_cluster(&mut self, name: &str) -> SubClusterId {
+    pub fn sub_cluster(&mut self, name: &str) -> SubClusterId {
         self.sub_clusters.id(name)
     }
 
     /// Returns the sub-cluster that a node selector demands.
-    pub(crate) fn demanded_sub_cluster(
-        &mut self,
-        selector: &BTreeMap<String, String>,
-    ) -> Option<SubClusterId> {
+    pub fn demanded_sub_cluster(&mut self, selector: &BTreeMap<String, String>) -> Option<SubClusterId> {
         self.sub_clusters.demanded(selector)
     }
 }

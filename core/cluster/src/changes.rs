@@ -3,29 +3,27 @@
 
 use std::sync::Arc;
 
-use godel_base::{
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
-    resources::Resources,
-};
+use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     allocation::Allocation,
-    budget_spec::BudgetSpec,
     demand::{Demand, Pool},
     hold::{Borrower, Hold},
-    reservation_spec::ReservationSpec,
+    node_load::MaxLoad,
     running_units::{EvictionReason, RunChange, RunningUnits},
+    work_kind::WorkKind,
+    zone::ZonePolicy,
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::{
-    AffinityTerms, Cluster, DaemonIdx, NodeGroups, StandingTerms, TopologyLevel,
+    AffinityTerms, Cluster, DaemonIdx, StandingTerms,
     assumptions::Assumed,
-    domains::KnownNodes,
+    free_view::FreeView,
     group_deltas::GroupDeltas,
     holds::{Basis, NodeHolds},
     movers,
     shapes::ShapeId,
-    taken::UnitTaken,
+    unit_rows::UnitTaken,
 };
 
 /// Demands, and the pools that pay for them.
@@ -36,14 +34,22 @@ impl Cluster {
         self.catalogue.intern(demand, pool)
     }
 
-    /// There may be demands of this pool from now on.
+    /// Returns the shape of a demand of replicas that accept so much use of the zones that they are given. Those that are given none are
+    /// judged by the node, and have the shape of the demand.
+    pub fn shape_below(&mut self, demand: &Demand, pool: Pool, max_load: MaxLoad) -> ShapeId {
+        let has_zones = demand.zones.is_some_and(|request| request.policy != ZonePolicy::BestEffort);
+        let shape = self.shape(demand, pool);
+        if has_zones && !max_load.is_any() { self.catalogue.intern_below(shape, max_load) } else { shape }
+    }
+
+    /// There may be demands of a pool from now on. `O(running units + nodes)` the first time for the best-effort one.
     fn keep_pool(&mut self, pool: Pool) {
         if pool == Pool::BestEffort {
             self.keep_best_effort();
         }
     }
 
-    /// Begins to keep best-effort room, if it is not kept yet. `O(running units + nodes)` the first time.
+    /// Begins to keep best-effort room, if it is not kept yet.
     pub(super) fn keep_best_effort(&mut self) {
         let Self { catalogue, records, free, taken, holds, .. } = self;
         let Some(mut kept) = free.empty_best_effort(catalogue) else { return };
@@ -54,19 +60,11 @@ impl Cluster {
             }
         }
         taken.begin_best_effort(catalogue, n_nodes, &mut kept);
-        let held = holds.best_effort_asks().chain(free.gathering().best_effort_asks());
+        let held = holds.best_effort_asks().chain(free.gathering.best_effort_asks());
         for (node, asks) in held.filter(|(node, _)| node.idx() < n_nodes) {
             kept.room.shift(node.idx(), asks, 1);
         }
         free.begin_best_effort(kept);
-    }
-
-    /// Usage of a node is known no longer, or of an earlier time: what was left out counts again.
-    pub(super) fn forget_usage(&mut self) {
-        if self.free.end_best_effort() {
-            self.keep_best_effort();
-            self.free.touch_all(&self.catalogue);
-        }
     }
 }
 
@@ -98,7 +96,7 @@ impl Cluster {
         let UnitTaken { rows, shapes } = &mut of_unit;
         let mut deltas = GroupDeltas::default();
         // Whoever turned live or no longer, where that matters.
-        let is_watched = !holds.is_empty() || taken.has_occupants();
+        let is_watched = holds.is_any() || taken.occupants.is_kept();
         let mut turned: Vec<(u32, NodeId)> = Vec::new();
         rows.apply(change, revision, time_ms, |ordinal, before, after| {
             let (was_live, is_live) = (before.phase.is_live(), after.phase.is_live());
@@ -111,13 +109,13 @@ impl Cluster {
                 turned.push((ordinal, row.node));
             }
             taken.release_row(catalogue, free, unit, shapes, before);
-            if taken.settle_row(catalogue, free, unit, shapes, ordinal, after) && holds.slots().is_any() {
+            if taken.settle_row(catalogue, free, unit, shapes, ordinal, after) && holds.slots.is_any() {
                 holds.follow_slot(&mut Basis { catalogue, taken, free }, unit, ordinal);
             }
         });
         taken.put_back(unit, of_unit, &deltas);
         if !turned.is_empty() {
-            taken.follow_occupants(unit, &turned);
+            taken.occupants.follow(&taken.rows, unit, &turned);
             for (ordinal, _) in &turned {
                 holds.follow_victim(&mut Basis { catalogue, taken, free }, unit, *ordinal);
             }
@@ -137,7 +135,7 @@ impl Cluster {
         let of_unit = taken.begin_load(catalogue, free, unit, rows);
         for (ordinal, row) in &of_unit.rows.rows {
             let ended = taken.settle_row(catalogue, free, unit, &of_unit.shapes, ordinal, row);
-            if ended && holds.slots().is_any() {
+            if ended && holds.slots.is_any() {
                 holds.follow_slot(&mut Basis { catalogue, taken, free }, unit, ordinal);
             }
         }
@@ -154,16 +152,6 @@ impl Cluster {
         let (holds, on) = self.holding();
         holds.follow_victims(on, unit);
         self.settle_opened();
-    }
-
-    /// Keeps who is on which node from now on, if that is not kept yet. `O(running units)` the first time.
-    pub fn keep_occupants(&mut self) {
-        self.taken.keep_occupants();
-    }
-
-    /// Keeps no longer who is on which node: nobody searches for victims now.
-    pub fn forget_occupants(&mut self) {
-        self.taken.forget_occupants();
     }
 }
 
@@ -216,17 +204,6 @@ impl Cluster {
         }
     }
 
-    /// Whether something of a unit is assumed.
-    pub fn has_assumed(&self, unit: UnitId) -> bool {
-        self.taken.has_assumed(unit)
-    }
-
-    /// Whether this incarnation of a replica is assumed somewhere.
-    pub fn is_assumed(&self, id: RunningUnitId) -> bool {
-        let assumed = self.taken.assumed(id.unit, id.replica.ordinal);
-        assumed.is_some_and(|assumed| assumed.incarnation == id.replica.incarnation)
-    }
-
     /// A replica that moves has a place, or has none any more.
     #[inline]
     pub(super) fn settle_mover(&mut self, unit: UnitId, ordinal: u32) {
@@ -245,27 +222,10 @@ impl Cluster {
     }
 
     fn leave_slot(&mut self, unit: UnitId, ordinal: u32) {
-        if self.has_slots() {
+        if self.holds.slots.is_any() {
             let (holds, on) = self.holding();
             holds.leave_slot(on, unit, ordinal);
         }
-    }
-
-    /// Takes the fresh state of a node from a rejection: what others have taken of a pool there and we have not seen is kept
-    /// from new placements until their binds arrive, or until [`Self::clear_foreign`].
-    pub fn note_foreign(
-        &mut self,
-        node: NodeId,
-        pool: Pool,
-        allocated: &Resources,
-        device_free_milli: &[u32],
-    ) {
-        self.free.note_foreign(&mut self.catalogue, node, pool, allocated, device_free_milli);
-    }
-
-    /// Ends a foreign note.
-    pub fn clear_foreign(&mut self, node: NodeId) {
-        self.free.clear_foreign(&self.catalogue, node);
     }
 }
 
@@ -281,7 +241,21 @@ impl Cluster {
             standing.push(StandingTerms::of(template, shape));
         }
         let Self { catalogue, records, free, taken, .. } = self;
-        taken.put_terms(unit, identity, terms, &standing, KnownNodes { records, free, catalogue })
+        taken.put_terms(unit, identity, terms, &standing, FreeView { records, free, catalogue })
+    }
+
+    /// Counts running units of this unit by node from now on. `O(running units of both)` if another one was counted.
+    pub fn count_unit(&mut self, unit: UnitId) {
+        self.taken.count_unit(unit, self.free.len());
+    }
+
+    /// A unit is of a kind, wherever its running units are. Without effect where nobody counts kinds.
+    pub fn put_work(&mut self, unit: UnitId, kind: WorkKind) {
+        if self.taken.work.is_active() {
+            for node in self.taken.put_work(unit, kind) {
+                self.nodes_mut().note_moved(node, false);
+            }
+        }
     }
 
     /// Follows where the replicas of a daemon are from now on, so that none is placed beside another one. `O(1)` for one that is
@@ -290,35 +264,9 @@ impl Cluster {
         self.taken.put_daemon(unit, self.free.len())
     }
 
-    /// Ends that, for a unit that was only planned.
-    pub fn forget_daemon(&mut self, unit: UnitId) {
-        self.taken.daemons.remove(unit);
-    }
-
-    /// Returns the groups of a level, and the number by which [`GroupRef`](crate::GroupRef) names the level. `O(1)` while no node moves.
-    pub fn groups(&mut self, level: &TopologyLevel) -> (usize, Arc<NodeGroups>) {
-        self.taken.domains.groups(level)
-    }
-
-    /// Takes groups of nodes that are not alike in labels: each as indices of nodes, ascending. Returns them as [`Self::groups`] does; they
-    /// are known until others are taken.
-    pub fn take_groups(&mut self, groups: &[Vec<u32>]) -> (usize, Arc<NodeGroups>) {
-        self.taken.domains.take_groups(groups)
-    }
-
-    /// The records of the node at an index changed: it may be of another domain.
-    pub(super) fn follow_domain(&mut self, idx: usize) {
-        if !self.taken.domains.is_active() {
-            return;
-        }
-        let Self { catalogue, records, free, taken, .. } = self;
-        taken.domains.set_node(idx, KnownNodes { records, free, catalogue });
-        self.settle_opened();
-    }
-
     /// More may fit where running units came or left than before, for units with terms.
     #[inline]
-    fn settle_opened(&mut self) {
+    pub(super) fn settle_opened(&mut self) {
         if self.taken.domains.has_opened() {
             self.gain_opened();
         }
@@ -350,16 +298,6 @@ impl Cluster {
 
 /// Disruption budgets.
 impl Cluster {
-    /// Follows a budget's record. True if all units have to be offered.
-    pub fn put_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision) -> bool {
-        self.taken.put_budget(spec, revision)
-    }
-
-    /// Forgets a budget's record.
-    pub fn remove_budget(&mut self, name: &str) {
-        self.taken.remove_budget(name);
-    }
-
     /// Follows a unit's record, for the budgets and the terms of others that select it.
     pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> WantedOrdinals) {
         self.taken.offer(unit, identity, wanted);
@@ -398,41 +336,14 @@ impl Cluster {
         movers::put_down(&mut self.taken, &self.holds);
         self.touch_settled();
     }
-
-    /// Counts a running unit of a unit on another node than it is on, for terms that keep units together or apart. Its room stays
-    /// where it was.
-    pub fn move_in_terms(&mut self, unit: UnitId, from: NodeId, to: NodeId) {
-        if self.taken.domains.is_active() {
-            self.taken.domains.shift(unit, from, -1);
-            self.taken.domains.shift(unit, to, 1);
-        }
-    }
-
-    /// Counts running units as told to leave, which their rows do not show yet.
-    pub fn depart(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
-        self.taken.depart(members);
-    }
-
-    /// Counts such running units by their rows again: these show it, or they stay.
-    pub fn arrive(&mut self, members: impl IntoIterator<Item = (UnitId, u32)>) {
-        self.taken.arrive(members);
-    }
 }
 
 /// Holds and slots.
 impl Cluster {
     /// What is held, and what that rests on.
-    fn holding(&mut self) -> (&mut NodeHolds, Basis<'_>) {
+    pub(super) fn holding(&mut self) -> (&mut NodeHolds, Basis<'_>) {
         let Self { catalogue, free, taken, holds, .. } = self;
         (holds, Basis { catalogue, taken, free })
-    }
-
-    /// A node has other devices than before.
-    pub(super) fn follow_devices(&mut self, node: NodeId) {
-        if !self.holds.is_empty() {
-            let (holds, on) = self.holding();
-            holds.follow_devices(on, node);
-        }
     }
 
     /// Keeps room; a hold known by its id is replaced.
@@ -478,11 +389,6 @@ impl Cluster {
         holds.settle_lifted(on, ids);
     }
 
-    /// Returns [`Self::is_gathered`], which is false from then on.
-    pub fn take_gathered(&mut self) -> bool {
-        self.free.gathering_mut().take_met()
-    }
-
     /// Takes no account of what a unit may enter, on one node or on all, until [`Self::settle_lifted`]. False, and without
     /// effect, if there is nothing of the kind.
     pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {
@@ -494,25 +400,10 @@ impl Cluster {
         self.free.settle_lifted(&self.catalogue);
     }
 
-    /// Follows a reservation's record.
-    pub fn put_reservation(&mut self, spec: Arc<ReservationSpec>) {
-        self.holds.put_reservation(spec);
-    }
-
-    /// Forgets a reservation's record.
-    pub fn remove_reservation(&mut self, name: &str) {
-        self.holds.remove_reservation(name);
-    }
-
     /// Lets somebody take a slot whose room is assumed.
     pub fn occupy(&mut self, id: HoldId, member: RunningUnitId) {
         let (holds, on) = self.holding();
         holds.occupy(on, id, member);
-    }
-
-    /// Lets nobody take a slot from now on, or lets somebody.
-    pub fn close_slot(&mut self, id: HoldId, is_closed: bool) {
-        self.holds.close_slot(id, is_closed);
     }
 }
 

@@ -59,8 +59,8 @@ impl Charge {
         let mut charge = Self::whole(catalogue.shape(shape), hold, node);
         let whole = charge.asks.clone();
         for victim in &hold.victims {
-            let Some(row) = taken.remains(victim).filter(|row| row.node == hold.node) else { continue };
-            let Some(takes) = taken.shape_of(victim.unit, row) else { continue };
+            let Some(row) = taken.rows.remains(victim).filter(|row| row.node == hold.node) else { continue };
+            let Some(takes) = taken.rows.shape_of(victim.unit, row) else { continue };
             charge.cover(catalogue.shape(takes), row.allocation, node);
         }
         let charge = charge.tidy();

@@ -13,7 +13,7 @@ pub struct DaemonIdx(u32);
 
 /// Daemons by unit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DaemonPlaces {
+pub struct DaemonPlaces {
     ids: IdMap<UnitId, DaemonIdx>,
     /// By daemon; empty for one that is gone.
     reached: Vec<ReachedNodes>,
@@ -80,7 +80,7 @@ impl DaemonPlaces {
     }
 
     /// Returns the integer of a daemon that is known.
-    pub(crate) fn find(&self, unit: UnitId) -> Option<DaemonIdx> {
+    pub fn find(&self, unit: UnitId) -> Option<DaemonIdx> {
         self.ids.get(&unit).copied()
     }
 
@@ -104,7 +104,7 @@ impl DaemonPlaces {
     }
 
     /// A daemon is gone, and all that ran of it.
-    pub(crate) fn remove(&mut self, unit: UnitId) {
+    pub fn remove(&mut self, unit: UnitId) {
         if let Some(DaemonIdx(idx)) = self.ids.remove(&unit) {
             self.reached[idx as usize] = ReachedNodes::default();
         }
@@ -133,13 +133,13 @@ impl DaemonPlaces {
 
     /// Whether a replica of a daemon is on the node at an index, assumed or there.
     #[inline]
-    pub(crate) fn is_on(&self, DaemonIdx(daemon): DaemonIdx, idx: usize) -> bool {
+    pub fn is_on(&self, DaemonIdx(daemon): DaemonIdx, idx: usize) -> bool {
         self.reached[daemon as usize].count(idx) > 0
     }
 
     /// Returns the blocks with nodes without a replica of a daemon, ascending, and which nodes these are.
     #[inline]
-    pub(crate) fn open(&self, DaemonIdx(daemon): DaemonIdx) -> &[(usize, BlockMask)] {
+    pub fn open(&self, DaemonIdx(daemon): DaemonIdx) -> &[(usize, BlockMask)] {
         &self.reached[daemon as usize].open
     }
 }

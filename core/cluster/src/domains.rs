@@ -24,7 +24,6 @@ use godel_rules::budget::Identity;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-pub(crate) use self::takers::KnownNodes;
 use self::{
     counter::{Counted, Counter, Opened, Selector, Tallied},
     groups::GroupCache,
@@ -39,6 +38,7 @@ pub use self::{
     takers::{StandingTerms, TakersIdx, names_classes},
     topology::DomainIdx,
 };
+use super::free_view::FreeView;
 
 /// Counters that nothing uses are kept up to this many, for terms to come.
 const N_UNUSED_MAX: usize = 1_024;
@@ -121,7 +121,7 @@ impl Domains {
     }
 
     /// The records of a node changed, or what it has.
-    pub(crate) fn set_node(&mut self, idx: usize, nodes: KnownNodes<'_>) {
+    pub(crate) fn set_node(&mut self, idx: usize, nodes: FreeView<'_>) {
         let node = u32::try_from(idx).unwrap_or(u32::MAX);
         let judged = self.takers.judge(idx, nodes);
         for (at, topology) in self.topologies.iter_mut().enumerate() {
@@ -159,7 +159,7 @@ impl Domains {
         identity: &Identity,
         AffinityTerms { affinity, topology, groups, .. }: &AffinityTerms<'_>,
         standing: &[StandingTerms],
-        known: KnownNodes<'_>,
+        known: FreeView<'_>,
         places: impl Fn(UnitId) -> UnitPlaces,
     ) -> bool {
         let was_active = self.is_active();
@@ -305,6 +305,14 @@ impl Domains {
     #[cold]
     pub(crate) fn shift_leaving(&mut self, unit: UnitId, node: NodeId, sign: i8) {
         self.shift_all(unit, node, sign, Tallied::Leaving);
+    }
+
+    /// Counts a running unit of a unit on another node than it is on. Its room stays where it was.
+    pub fn move_member(&mut self, unit: UnitId, from: NodeId, to: NodeId) {
+        if self.is_active() {
+            self.shift(unit, from, -1);
+            self.shift(unit, to, 1);
+        }
     }
 
     fn shift_all(&mut self, unit: UnitId, node: NodeId, sign: i8, which: Tallied) {
@@ -463,7 +471,7 @@ fn key_of(selector: &Selector) -> SelectorKey {
 /// What makes the counters of a unit's terms.
 struct Begin<'a> {
     domains: &'a mut Domains,
-    known: KnownNodes<'a>,
+    known: FreeView<'a>,
     unit: UnitId,
     identity: &'a Identity,
     /// Counters that were not there before.
@@ -475,7 +483,7 @@ impl Begin<'_> {
         let known = self.domains.topologies.iter().position(|topology| topology.key == key);
         known.unwrap_or_else(|| {
             let mut topology = NodeDomains::new(key);
-            for node in self.known.records.nodes() {
+            for node in self.known.records.ids() {
                 let idx = node.idx();
                 let value = self.known.value(&topology, idx);
                 let to = value.map(|value| topology.domain(idx, value));

@@ -49,9 +49,9 @@ pub(crate) struct FreeRoom {
     mixed: FxHashMap<usize, Holders>,
     /// A summary of `devices`.
     pub(super) device_room: Vec<DeviceRoom>,
-    nominal: Nominal,
-    ports: TakenPorts,
-    generations: Generations,
+    pub(super) nominal: Nominal,
+    pub(super) ports: TakenPorts,
+    pub(super) generations: Generations,
     pub(super) gathering: GatheringHolds,
 }
 
@@ -207,33 +207,6 @@ impl FreeRoom {
         (0..self.len()).for_each(|idx| self.touch(catalogue, idx));
     }
 
-    /// Fills `into` with the nodes that have gained room since the last call.
-    pub(crate) fn take_gained(&mut self, into: &mut Vec<NodeId>) {
-        self.generations.take_gained(into);
-    }
-
-    /// Returns when nodes changed last.
-    pub(crate) fn generations(&self) -> &Generations {
-        &self.generations
-    }
-
-    /// Returns the holds that gather.
-    #[inline]
-    pub(crate) fn gathering(&self) -> &GatheringHolds {
-        &self.gathering
-    }
-
-    /// Returns the holds that gather, to be asked what has become of them.
-    pub(crate) fn gathering_mut(&mut self) -> &mut GatheringHolds {
-        &mut self.gathering
-    }
-
-    /// Returns the rooms of both pools.
-    #[inline]
-    pub(crate) fn pools(&self) -> &PoolRooms {
-        &self.pools
-    }
-
     /// Returns the room of the pool that a shape is of.
     #[inline]
     pub(crate) fn room_of(&self, shape: &Shape) -> &Room {
@@ -244,42 +217,6 @@ impl FreeRoom {
     #[inline]
     pub(crate) fn devices(&self, idx: usize) -> &NodeDevices {
         &self.devices[idx]
-    }
-
-    /// Returns what running units on a node count in scores beyond what they take, of cpu and memory.
-    #[inline]
-    pub(crate) fn nominal(&self, idx: usize) -> [i64; 2] {
-        self.nominal.of(idx)
-    }
-
-    /// Returns the first port of a shape that is taken on the node at an index.
-    #[inline]
-    pub(crate) fn taken_port(&self, shape: &Shape, idx: usize) -> Option<HostPort> {
-        if shape.has_ports { self.ports.first_taken(idx, &shape.demand.host_ports) } else { None }
-    }
-
-    /// Returns what is taken of a node's room in a pool, foreign notes aside, and the thousandths free per device.
-    pub(crate) fn state(
-        &self,
-        catalogue: &Catalogue,
-        node: NodeId,
-        pool: Pool,
-    ) -> Option<(Resources, Vec<u32>)> {
-        let idx = self.known(node)?;
-        let devices = &self.devices[idx];
-        let free = (0..devices.len()).map(|device| devices.free_seen(device)).collect();
-        Some((catalogue.resources(&self.pools.of(pool).taken(idx)), free))
-    }
-
-    /// Returns what a node has; nothing when it has not reported.
-    pub(crate) fn allocatable(&self, catalogue: &Catalogue, node: NodeId) -> Option<Resources> {
-        let row = self.pools.guaranteed().allocatable(self.known(node)?);
-        let mut amounts: SmallVec<[i64; 8]> = SmallVec::from_slice(row);
-        // No node reports the number of running units as a resource.
-        if let Some(count) = amounts.get_mut(usize::from(COUNT)) {
-            *count = 0;
-        }
-        Some(catalogue.resources(&amounts))
     }
 
     /// The bounds of a block are exact from now on, for shapes of a pool.

@@ -28,7 +28,7 @@ use super::{
 
 /// What is known of holds that gather.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GatheringHolds {
+pub struct GatheringHolds {
     by_id: IdMap<HoldId, GatheringHold>,
     /// By node index; ascending.
     at: FxHashMap<usize, SmallVec<[HoldId; 1]>>,
@@ -61,12 +61,12 @@ impl GatheringHold {
 impl GatheringHolds {
     /// Whether somebody gathers room.
     #[inline]
-    pub(crate) fn is_any(&self) -> bool {
+    pub fn is_any(&self) -> bool {
         !self.at.is_empty()
     }
 
     /// Whether all of some unit's holds have what they need, since [`Self::take_met`].
-    pub(crate) fn is_met(&self) -> bool {
+    pub fn is_met(&self) -> bool {
         self.is_met
     }
 
@@ -87,7 +87,12 @@ impl GatheringHolds {
 
     /// Returns for how many running units a hold that gathers has room; `None` if there is no such hold. `devices` are those of
     /// all nodes.
-    fn n_gathered(&self, catalogue: &Catalogue, devices: &[NodeDevices], id: HoldId) -> Option<usize> {
+    pub(super) fn n_gathered(
+        &self,
+        catalogue: &Catalogue,
+        devices: &[NodeDevices],
+        id: HoldId,
+    ) -> Option<usize> {
         let entry = self.by_id.get(&id)?;
         let n_needed = entry.hold.ordinals.len();
         if !entry.lacks {
@@ -107,12 +112,12 @@ impl GatheringHolds {
     }
 
     /// Whether another unit of a pool gathers room on a node.
-    pub(crate) fn gathers_beside(&self, unit: UnitId, pool: Pool, node: NodeId) -> bool {
+    pub fn gathers_beside(&self, unit: UnitId, pool: Pool, node: NodeId) -> bool {
         self.on(node.idx()).any(|entry| entry.hold.unit != unit && entry.hold.pool == pool)
     }
 
     /// Whether a unit may take some of what is gathered.
-    pub(crate) fn admits(&self, borrower: &Borrower) -> bool {
+    pub fn admits(&self, borrower: &Borrower) -> bool {
         let mut ids = self.at.values().flatten();
         ids.any(|id| self.by_id.get(id).is_some_and(|entry| entry.hold.admits(borrower)))
     }
@@ -180,11 +185,6 @@ impl GatheringHolds {
 
 /// What gathers takes room as others do.
 impl FreeRoom {
-    /// Returns for how many running units a hold that gathers has room; `None` if there is no such hold.
-    pub(crate) fn n_gathered(&self, catalogue: &Catalogue, id: HoldId) -> Option<usize> {
-        self.gathering.n_gathered(catalogue, &self.devices, id)
-    }
-
     /// A hold begins to gather.
     pub(crate) fn begin_gathering(&mut self, catalogue: &Catalogue, hold: Arc<Hold>, shape: ShapeId) {
         let idx = hold.node.idx();

@@ -4,7 +4,7 @@ use godel_base::ids::NodeId;
 
 /// Changes of nodes by number, and the nodes on which more may fit than before.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Generations {
+pub struct Generations {
     /// The number of the last change of any node.
     last: u64,
     /// By node index.
@@ -54,17 +54,17 @@ impl Generations {
     }
 
     /// Whether some node has gained room since [`Self::take_gained`].
-    pub(crate) fn has_gained(&self) -> bool {
+    pub fn has_gained(&self) -> bool {
         !self.gained.is_empty()
     }
 
     /// Returns the number of the last change of any node.
-    pub(crate) fn last(&self) -> u64 {
+    pub fn last(&self) -> u64 {
         self.last
     }
 
     /// Returns the number of a node's last change; 0 if there was none.
-    pub(crate) fn of(&self, node: NodeId) -> u64 {
+    pub fn of(&self, node: NodeId) -> u64 {
         self.of.get(node.idx()).copied().unwrap_or(0)
     }
 }

@@ -16,7 +16,7 @@ use super::{
 
 /// Holds known, by committed records or under way.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NodeHolds {
+pub struct NodeHolds {
     by_id: IdMap<HoldId, HoldEntry>,
     /// The hold of each victim, by its unit.
     backing: IdMap<UnitId, FxHashMap<u32, HoldId>>,
@@ -82,42 +82,36 @@ impl Basis<'_> {
 
 /// What is held.
 impl NodeHolds {
-    /// Whether there is no hold, and no slot.
+    /// Whether there is any hold, or slot.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
-    }
-
-    /// Returns reservations, and where their slots are.
-    #[inline]
-    pub(crate) fn slots(&self) -> &NodeSlots {
-        &self.slots
+    pub fn is_any(&self) -> bool {
+        !self.by_id.is_empty()
     }
 
     /// Returns what is known of a hold.
-    pub(crate) fn get(&self, id: HoldId) -> Option<&HoldEntry> {
+    pub(super) fn entry(&self, id: HoldId) -> Option<&HoldEntry> {
         self.by_id.get(&id)
     }
 
     /// Returns what is known of a hold, to be changed.
-    pub(super) fn get_mut(&mut self, id: HoldId) -> Option<&mut HoldEntry> {
+    pub(super) fn entry_mut(&mut self, id: HoldId) -> Option<&mut HoldEntry> {
         self.by_id.get_mut(&id)
     }
 
     /// Returns a hold by id.
-    pub(crate) fn hold(&self, id: HoldId) -> Option<&Arc<Hold>> {
+    pub fn get(&self, id: HoldId) -> Option<&Arc<Hold>> {
         self.by_id.get(&id).map(|entry| &entry.hold)
     }
 
     /// Returns every hold, in order of ids.
-    pub(crate) fn all(&self) -> Vec<&Arc<Hold>> {
+    pub fn all(&self) -> Vec<&Arc<Hold>> {
         let mut holds: Vec<_> = self.by_id.values().map(|entry| &entry.hold).collect();
         holds.sort_unstable_by_key(|hold| hold.id);
         holds
     }
 
     /// Returns the holds of preemptions, in order of ids.
-    pub(crate) fn claims(&self) -> Vec<&Hold> {
+    pub fn claims(&self) -> Vec<&Hold> {
         let holds = self.by_id.values().map(|entry| &*entry.hold);
         let mut claims: Vec<&Hold> = holds.filter(|hold| hold.is_claim()).collect();
         claims.sort_unstable_by_key(|hold| hold.id);
@@ -125,30 +119,30 @@ impl NodeHolds {
     }
 
     /// Whether some preemption's hold is of a lower priority; `None`: of any.
-    pub(crate) fn has_claims_below(&self, priority: Option<i32>) -> bool {
+    pub fn has_claims_below(&self, priority: Option<i32>) -> bool {
         let lowest = self.priorities.first_key_value();
         lowest.is_some_and(|(lowest, _)| priority.is_none_or(|priority| *lowest < priority))
     }
 
     /// Returns the holds of a unit, in order of ids.
-    pub(crate) fn of(&self, unit: UnitId) -> SmallVec<[HoldId; 2]> {
+    pub fn of(&self, unit: UnitId) -> SmallVec<[HoldId; 2]> {
         let mut ids = self.of_unit.get(&unit).cloned().unwrap_or_default();
         ids.sort_unstable();
         ids
     }
 
     /// Whether a unit has any hold.
-    pub(crate) fn has_of(&self, unit: UnitId) -> bool {
+    pub fn has_of(&self, unit: UnitId) -> bool {
         self.of_unit.contains_key(&unit)
     }
 
     /// Returns the holds on a node but for slots, in no order that may show.
-    pub(crate) fn on(&self, node: NodeId) -> &[HoldId] {
+    pub fn on(&self, node: NodeId) -> &[HoldId] {
         self.on_node.get(&node).map_or(&[], SmallVec::as_slice)
     }
 
     /// Whether some running unit of a unit backs a hold.
-    pub(crate) fn backs_any(&self, unit: UnitId) -> bool {
+    pub fn backs_any(&self, unit: UnitId) -> bool {
         self.backing.contains_key(&unit)
     }
 
@@ -267,9 +261,9 @@ impl NodeHolds {
     /// Takes no account of some holds until [`Self::settle_lifted`] of the same ones. Slots stay. Nothing that is lifted
     /// counts as room given back: whoever is parked is not woken by somebody who only looks.
     pub(crate) fn lift(&mut self, mut on: Basis<'_>, ids: &[HoldId]) {
-        if on.free.gathering().is_any() && !ids.is_empty() {
+        if on.free.gathering.is_any() && !ids.is_empty() {
             // Who gathers there does not take what is lifted meanwhile.
-            on.free.gathering_mut().lift();
+            on.free.gathering.lift();
         }
         for id in ids {
             let Some(entry) = self.by_id.get_mut(id).filter(|entry| entry.hold.slot.is_none()) else {
@@ -298,7 +292,7 @@ impl NodeHolds {
             on.shift_charge(idx, entry.shape, &entry.charge, 1);
             on.touch(idx);
         }
-        if on.free.gathering().is_any() && !ids.is_empty() {
+        if on.free.gathering.is_any() && !ids.is_empty() {
             on.free.settle_lifted(on.catalogue);
         }
     }
@@ -311,7 +305,7 @@ impl NodeHolds {
         };
         let ids: Vec<HoldId> = ids.filter(is_mixed).collect();
         for id in ids {
-            if self.hold(id).is_some_and(|hold| hold.slot.is_some()) {
+            if self.get(id).is_some_and(|hold| hold.slot.is_some()) {
                 self.settle_slot(&mut on, id);
             } else {
                 self.recharge(&mut on, id);

@@ -135,7 +135,7 @@ pub(crate) fn settle_unit(taken: &mut TakenRoom, holds: &NodeHolds, unit: UnitId
 
 /// The same of all replicas of a unit, whose rows are others than before. `O(running units of the unit)`.
 pub(crate) fn settle_all(taken: &mut TakenRoom, holds: &NodeHolds, unit: UnitId) {
-    let rows = taken.rows(unit).into_iter().flat_map(|rows| rows.live());
+    let rows = taken.rows.live(unit);
     let leaving = rows.filter(|(_, row)| row.eviction == Some(EvictionReason::Rescheduled));
     let leaving: SmallVec<[u32; 4]> = leaving.map(|(ordinal, _)| ordinal).collect();
     settle_unit(taken, holds, unit, &leaving);
@@ -171,11 +171,11 @@ pub(crate) fn put_down(taken: &mut TakenRoom, holds: &NodeHolds) {
 
 /// What a movement's hold counts for in the queue of its unit: nothing once its replica is placed, on its target or elsewhere.
 pub(crate) fn share(taken: &TakenRoom, hold: &Hold) -> MoverShare {
-    let rows = taken.rows(hold.unit);
+    let rows = taken.rows.of(hold.unit);
     let bound = |ordinal| rows.map(|rows| BoundState::of(&rows.row(ordinal))).unwrap_or_default();
     let share = hold.mover_share(bound);
     let is_placed = |replica: ReplicaId| {
-        let assumed = taken.assumed(hold.unit, replica.ordinal);
+        let assumed = taken.assumptions.get(hold.unit, replica.ordinal);
         assumed.is_some_and(|assumed| assumed.incarnation == replica.incarnation)
     };
     if share.n_counted > 0 && hold.replicas().any(is_placed) { MoverShare::default() } else { share }
@@ -183,14 +183,14 @@ pub(crate) fn share(taken: &TakenRoom, hold: &Hold) -> MoverShare {
 
 /// The holds of movements for replicas of a unit, in order of ids.
 fn targets(holds: &NodeHolds, unit: UnitId) -> impl Iterator<Item = &Hold> {
-    let ids: SmallVec<[HoldId; 2]> = if holds.is_empty() { SmallVec::new() } else { holds.of(unit) };
-    let of_unit = ids.into_iter().filter_map(|id| holds.hold(id));
+    let ids: SmallVec<[HoldId; 2]> = if holds.is_any() { holds.of(unit) } else { SmallVec::new() };
+    let of_unit = ids.into_iter().filter_map(|id| holds.get(id));
     of_unit.map(|hold| &**hold).filter(|hold| hold.movement.is_some())
 }
 
 /// What is to be counted of a replica.
 fn stand(taken: &TakenRoom, holds: &NodeHolds, unit: UnitId, ordinal: u32) -> Mover {
-    let row = taken.rows(unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
+    let row = taken.rows.row(unit, ordinal);
     let awaited = |hold: &&Hold| {
         let mut replicas = hold.replicas();
         replicas.any(|replica| replica.ordinal == ordinal && !is_past(&row, replica.incarnation))
@@ -199,7 +199,7 @@ fn stand(taken: &TakenRoom, holds: &NodeHolds, unit: UnitId, ordinal: u32) -> Mo
     let is_moved = target.is_some() || row.eviction == Some(EvictionReason::Rescheduled);
     let leaves = (row.phase.is_live() && is_moved).then_some(row.node);
     let Some(node) = target.map(|hold| hold.node) else { return Mover { leaves, ..Mover::default() } };
-    match taken.assumed(unit, ordinal) {
+    match taken.assumptions.get(unit, ordinal) {
         Some(assumed) if assumed.node == node => Mover { leaves, ..Mover::default() },
         Some(_) => Mover { leaves, spared: Some(node), comes: None },
         None if taken.movers.lifted == Some((unit, ordinal)) => Mover { leaves, ..Mover::default() },

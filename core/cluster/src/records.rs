@@ -20,12 +20,13 @@ use super::{
     catalogue::Catalogue,
     labels::is_tolerated,
     loads::{LoadChange, NodeLoads, NodeShares},
+    sub_clusters::{NodeBlocks, nodes_of},
     unfit::Unfit,
 };
 
 /// Records of nodes, by node index; nodes beyond the end have none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NodeRecords {
+pub struct NodeRecords {
     entries: Vec<NodeEntry>,
     /// As many as `entries`.
     usable: Vec<bool>,
@@ -142,7 +143,7 @@ impl NodeRecords {
     }
 
     /// Returns what cannot be read.
-    pub(crate) fn frozen(&self) -> &Frozen {
+    pub fn frozen(&self) -> &Frozen {
         &self.frozen
     }
 
@@ -152,12 +153,12 @@ impl NodeRecords {
     }
 
     /// Returns a node's spec.
-    pub(crate) fn spec(&self, node: NodeId) -> Option<&NodeSpec> {
+    pub fn spec(&self, node: NodeId) -> Option<&NodeSpec> {
         self.entries.get(node.idx())?.spec.as_ref().map(|(spec, _)| spec)
     }
 
     /// Returns a node's report.
-    pub(crate) fn report(&self, node: NodeId) -> Option<&NodeReport> {
+    pub fn report(&self, node: NodeId) -> Option<&NodeReport> {
         self.entries.get(node.idx())?.report.as_ref().map(|(report, _)| report)
     }
 
@@ -168,7 +169,7 @@ impl NodeRecords {
 
     /// Returns the measured use of the node at an index; `None`: it is not known.
     #[inline]
-    pub(crate) fn load(&self, idx: usize) -> Option<&NodeShares> {
+    pub fn load(&self, idx: usize) -> Option<&NodeShares> {
         self.loads.of(idx)
     }
 
@@ -192,13 +193,13 @@ impl NodeRecords {
     }
 
     /// Returns the value of a node's label; an administrator's wins over the agent's.
-    pub(crate) fn label(&self, node: NodeId, key: &str) -> Option<&str> {
+    pub fn label(&self, node: NodeId, key: &str) -> Option<&str> {
         let own = self.spec(node).and_then(|spec| spec.labels.get(key));
         own.or_else(|| self.report(node)?.attributes.get(key)).map(String::as_str)
     }
 
     /// Returns when what labels and taints of a node rest on changed last: its spec or its report; 0 when unknown.
-    pub(crate) fn changed_at(&self, node: NodeId) -> Revision {
+    pub fn changed_at(&self, node: NodeId) -> Revision {
         let Some(entry) = self.entries.get(node.idx()) else { return Revision(0) };
         let spec = entry.spec.as_ref().map(|(_, revision)| *revision);
         let report = entry.report.as_ref().map(|(_, revision)| *revision);
@@ -206,8 +207,14 @@ impl NodeRecords {
     }
 
     /// Returns the nodes that have a spec, ascending.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> {
         self.entries.iter().filter_map(|entry| entry.spec.as_ref()).map(|(spec, _)| spec.id)
+    }
+
+    /// Returns the nodes that have a spec, of some blocks or of all, ascending.
+    pub fn located(&self, blocks: NodeBlocks<'_>) -> impl Iterator<Item = NodeId> {
+        let all = if blocks.is_none() { 0..self.entries.len() } else { 0..0 };
+        all.chain(blocks.into_iter().flat_map(nodes_of)).filter_map(|idx| self.id_at(idx))
     }
 
     /// Returns the id of the node at an index, if it has a spec.
@@ -221,37 +228,40 @@ impl NodeRecords {
     }
 
     /// Returns how many nodes have a spec.
-    pub(crate) fn n_nodes(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.n_known
     }
 
     /// Whether the node at an index may get something new.
     #[inline]
-    pub(crate) fn is_usable(&self, idx: usize) -> bool {
+    pub fn is_usable(&self, idx: usize) -> bool {
         self.usable.get(idx).copied().unwrap_or(false)
     }
 
     /// Returns what becomes of running units on the node at an index.
     #[inline]
-    pub(crate) fn runtime(&self, idx: usize) -> NodeRuntime {
+    pub fn runtime(&self, idx: usize) -> NodeRuntime {
         self.runtimes.get(idx).copied().unwrap_or(NodeRuntime::Unknown)
     }
 
     /// Returns the label pairs of the node at an index, ascending.
     #[inline]
-    pub(crate) fn node_labels(&self, idx: usize) -> &[u32] {
+    pub fn node_labels(&self, idx: usize) -> &[u32] {
         self.entries.get(idx).map_or(&[], |entry| &entry.labels)
     }
 
     /// Returns the taint list of the node at an index.
     #[inline]
-    pub(crate) fn node_taints(&self, idx: usize) -> u32 {
+    pub fn node_taints(&self, idx: usize) -> u32 {
         self.entries.get(idx).map_or(0, |entry| entry.taints)
     }
 
     /// Whether a node exists, is ready, can start something, is neither cordoned nor drained, and all of its records can be read.
+    ///
+    /// # Errors
+    /// The first of these that fails.
     #[inline]
-    pub(crate) fn usable(&self, node: NodeId) -> Result<(), Unfit> {
+    pub fn usable(&self, node: NodeId) -> Result<(), Unfit> {
         if self.frozen.has_node(node) {
             return Err(Unfit::Unreadable);
         }
@@ -262,8 +272,25 @@ impl NodeRecords {
         if spec.is_closed() { Err(Unfit::Cordoned) } else { Ok(()) }
     }
 
+    /// Whether labels and taints of a node allow a template.
+    ///
+    /// # Errors
+    /// The first label or taint that does not.
+    pub fn allows(
+        &self,
+        selector: &BTreeMap<String, String>,
+        tolerations: &[Toleration],
+        node: NodeId,
+    ) -> Result<(), Unfit> {
+        self.has_labels(selector, node)?;
+        self.is_tolerated_on(tolerations, node)
+    }
+
     /// Whether the labels of a node meet one of the required terms.
-    pub(crate) fn meets(&self, affinity: &NodeAffinity, node: NodeId) -> Result<(), Unfit> {
+    ///
+    /// # Errors
+    /// They meet none.
+    pub fn meets(&self, affinity: &NodeAffinity, node: NodeId) -> Result<(), Unfit> {
         if affinity.admits(|key| self.label(node, key)) {
             return Ok(());
         }
@@ -271,8 +298,11 @@ impl NodeRecords {
         Err(Unfit::Affinity { terms: terms.join(" or ") })
     }
 
-    /// Whether a node has every label of a selector. The error names the first label that it lacks, in order of key.
-    pub(crate) fn has_labels(&self, selector: &BTreeMap<String, String>, node: NodeId) -> Result<(), Unfit> {
+    /// Whether a node has every label of a selector.
+    ///
+    /// # Errors
+    /// The first label that it lacks.
+    pub fn has_labels(&self, selector: &BTreeMap<String, String>, node: NodeId) -> Result<(), Unfit> {
         for (key, value) in selector {
             if self.label(node, key) != Some(value.as_str()) {
                 return Err(Unfit::Selector { key: key.clone(), value: value.clone() });
@@ -281,8 +311,11 @@ impl NodeRecords {
         Ok(())
     }
 
-    /// Whether replicas with these tolerations may come to a node, by its taints. The error names the first one that they do not.
-    pub(crate) fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Unfit> {
+    /// Whether replicas with these tolerations may come to a node, by its taints.
+    ///
+    /// # Errors
+    /// The first hard taint that is not tolerated.
+    pub fn is_tolerated_on(&self, tolerations: &[Toleration], node: NodeId) -> Result<(), Unfit> {
         let Some(spec) = self.spec(node) else { return Err(Unfit::Gone) };
         for taint in &spec.taints {
             if may_come(taint, tolerations) {
@@ -365,7 +398,7 @@ mod tests {
         assert!(records.put_spec(&mut catalogue, NODE.idx(), cordoned, Revision(3)));
         assert_eq!(records.usable(NODE), Err(Unfit::Cordoned));
         assert!(!records.is_usable(NODE.idx()));
-        assert_eq!((records.label(NODE, "zone"), records.n_nodes()), (Some("admin"), 1));
+        assert_eq!((records.label(NODE, "zone"), records.count()), (Some("admin"), 1));
         let admin = catalogue.labels().find("zone", "admin").unwrap();
         assert_eq!(records.node_labels(NODE.idx()), [admin]);
     }
@@ -392,7 +425,7 @@ mod tests {
             assert!(!records.is_usable(node.idx()));
             assert!(records.node_labels(node.idx()).is_empty());
         }
-        assert_eq!((records.n_nodes(), records.nodes().count()), (0, 0));
+        assert_eq!((records.count(), records.ids().count()), (0, 0));
     }
 
     #[test]

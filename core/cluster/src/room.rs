@@ -1,6 +1,7 @@
 //! Free amounts of all nodes: one dense row per node, and per block of nodes an upper bound that lets scans
 //! skip blocks in which nothing can fit.
 
+use godel_base::ids::NodeId;
 use smallvec::SmallVec;
 
 /// Nodes per block of the index. 64 rows of two resources are 1 KiB: a block is tightened in about the time
@@ -10,6 +11,11 @@ pub const BLOCK: usize = 64;
 /// Some nodes of a block, a bit each.
 pub type BlockMask = u64;
 const _: () = assert!(BLOCK == BlockMask::BITS as usize, "a bit is a node of a block");
+
+/// Returns the block of a node, and the node alone as a mask of it.
+pub fn block_of(node: NodeId) -> (usize, BlockMask) {
+    (node.idx() / BLOCK, 1 << (node.idx() % BLOCK))
+}
 
 /// Amounts asked for, by resource integer; none is 0.
 pub type Asks = SmallVec<[(u8, i64); 4]>;

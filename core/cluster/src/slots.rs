@@ -64,8 +64,13 @@ impl NodeSlots {
         self.taken.contains_key(&unit)
     }
 
+    /// Returns the slots of a reservation that nobody is in, in order of ids.
+    pub(super) fn free_of(&self, reservation: &str) -> impl Iterator<Item = &HoldId> {
+        self.free.get(reservation).into_iter().flatten()
+    }
+
     /// Returns the slot that somebody took last.
-    fn of(&self, unit: UnitId, ordinal: u32) -> Option<HoldId> {
+    pub(super) fn of(&self, unit: UnitId, ordinal: u32) -> Option<HoldId> {
         self.taken.get(&unit)?.get(&ordinal).copied()
     }
 
@@ -111,12 +116,12 @@ impl HoldEntry {
     fn occupied(&self, taken: &TakenRoom) -> Option<(ShapeId, Allocation)> {
         let (SlotOccupant { id, is_assumed }, node) = (self.occupant?, self.hold.node);
         if is_assumed {
-            let assumed = taken.assumed(id.unit, id.replica.ordinal)?;
+            let assumed = taken.assumptions.get(id.unit, id.replica.ordinal)?;
             let is_it = (assumed.incarnation, assumed.node) == (id.replica.incarnation, node);
             return is_it.then_some((assumed.shape, assumed.allocation));
         }
-        let row = taken.remains(&id).filter(|row| row.node == node)?;
-        Some((taken.shape_of(id.unit, row)?, row.allocation))
+        let row = taken.rows.remains(&id).filter(|row| row.node == node)?;
+        Some((taken.rows.shape_of(id.unit, row)?, row.allocation))
     }
 
     /// Whether somebody is in a slot, or about to be.
@@ -141,7 +146,7 @@ impl HoldEntry {
 
     /// Returns of what a slot keeps as many devices of each kind as a shape asks for, and the zones that it needs; `None`: they do not
     /// lie as the shape asks for. Nobody is in the slot.
-    fn allocation_for(&self, shape: &Shape, node: &NodeDevices) -> Option<Allocation> {
+    pub(super) fn allocation_for(&self, shape: &Shape, node: &NodeDevices) -> Option<Allocation> {
         if shape.is_placed {
             return node.only(&self.charge).pick(shape);
         }
@@ -153,79 +158,21 @@ impl HoldEntry {
     }
 }
 
-/// Which slots there are for somebody.
-impl NodeHolds {
-    /// Returns the slots of some reservations that nobody is in and that serve, with their nodes; those of the first
-    /// reservation first, then in order of ids.
-    pub(crate) fn free_slots(
-        &self,
-        owned: &Owned,
-        serves: impl Fn(&HoldEntry) -> bool,
-    ) -> Vec<(HoldId, NodeId)> {
-        let names = owned.iter().map(|spec| spec.name.as_str());
-        let ids = names.filter_map(|name| self.slots.free.get(name)).flatten();
-        let entries = ids.filter_map(|id| Some((*id, self.get(*id)?)));
-        let serving = entries.filter(|(_, entry)| serves(entry));
-        serving.map(|(id, entry)| (id, entry.hold.node)).collect()
-    }
-
-    /// Returns the slot on a node, of the first reservation that has one that serves, and what a shape is given
-    /// there.
-    pub(crate) fn slot_on(
-        &self,
-        owned: &Owned,
-        shape: &Shape,
-        node: NodeId,
-        devices: &NodeDevices,
-        serves: impl Fn(&HoldEntry) -> bool,
-    ) -> Option<(HoldId, Allocation)> {
-        let ids = self.slots.at.get(&node.idx())?;
-        owned.iter().find_map(|spec| {
-            let mut entries = ids.iter().filter_map(|id| Some((*id, self.get(*id)?)));
-            entries.find_map(|(id, entry)| {
-                let slot = entry.hold.slot.as_ref();
-                let is_owned = slot.is_some_and(|slot| *slot.reservation == *spec.name);
-                let allocation =
-                    if is_owned && serves(entry) { entry.allocation_for(shape, devices) } else { None };
-                Some((id, allocation?))
-            })
-        })
-    }
-
-    /// Whether some slot of a node serves, whoever owns it.
-    pub(crate) fn may_serve(&self, node: NodeId, serves: impl Fn(&HoldEntry) -> bool) -> bool {
-        self.slots.on(node).filter_map(|id| self.get(*id)).any(serves)
-    }
-
-    /// Returns the slot that a running unit is in, or about to be.
-    pub(crate) fn slot_of(&self, taken: &TakenRoom, running: &RunningUnitId) -> Option<HoldId> {
-        let id = self.slots.of(running.unit, running.replica.ordinal)?;
-        let entry = self.get(id)?;
-        (entry.occupant?.id == *running && entry.is_taken(taken)).then_some(id)
-    }
-
-    /// Returns who is in a slot, or about to be.
-    pub(crate) fn occupant_of(&self, taken: &TakenRoom, id: HoldId) -> Option<RunningUnitId> {
-        let entry = self.get(id)?;
-        Some(entry.occupant.filter(|_| entry.is_taken(taken))?.id)
-    }
-}
-
 /// Who comes into slots, and who leaves them.
 impl NodeHolds {
     /// Follows a reservation's record.
-    pub(crate) fn put_reservation(&mut self, spec: Arc<ReservationSpec>) {
+    pub fn put_reservation(&mut self, spec: Arc<ReservationSpec>) {
         self.slots.specs.insert(spec.name.clone(), spec);
     }
 
     /// Forgets a reservation's record.
-    pub(crate) fn remove_reservation(&mut self, name: &str) {
+    pub fn remove_reservation(&mut self, name: &str) {
         self.slots.specs.remove(name);
     }
 
     /// Nobody takes a slot from now on, or somebody may.
-    pub(crate) fn close_slot(&mut self, id: HoldId, is_closed: bool) {
-        if let Some(entry) = self.get_mut(id) {
+    pub fn close_slot(&mut self, id: HoldId, is_closed: bool) {
+        if let Some(entry) = self.entry_mut(id) {
             entry.is_closed = is_closed;
         }
     }
@@ -265,7 +212,7 @@ impl NodeHolds {
     /// A running unit is not about to come any more: nobody is in its slot, even should it be assumed there again.
     pub(crate) fn leave_slot(&mut self, mut on: Basis<'_>, unit: UnitId, ordinal: u32) {
         if let Some(id) = self.slots.of(unit, ordinal)
-            && self.get(id).is_some_and(|entry| !entry.is_taken(on.taken))
+            && self.entry(id).is_some_and(|entry| !entry.is_taken(on.taken))
         {
             self.settle_occupant(&mut on, id, None);
         }
@@ -281,7 +228,7 @@ impl NodeHolds {
 
     fn settle_occupant(&mut self, on: &mut Basis<'_>, id: HoldId, occupant: Option<SlotOccupant>) {
         let occupant = occupant.filter(|occupant| !self.is_outdated(id, occupant.id));
-        let Some(entry) = self.get_mut(id) else { return };
+        let Some(entry) = self.entry_mut(id) else { return };
         let before = std::mem::replace(&mut entry.occupant, occupant);
         self.slots.forget_taken(before, id);
         let mut other = None;
@@ -291,7 +238,7 @@ impl NodeHolds {
         self.settle_slot(on, id);
         // Others chose another slot for it.
         if let Some(other) = other.filter(|other| *other != id)
-            && let Some(entry) = self.get_mut(other)
+            && let Some(entry) = self.entry_mut(other)
         {
             entry.occupant = None;
             self.settle_slot(on, other);
@@ -302,13 +249,13 @@ impl NodeHolds {
     /// left, and in a list it may stand after the record of the slot where the replica is now.
     fn is_outdated(&self, id: HoldId, occupant: RunningUnitId) -> bool {
         let other = self.slots.of(occupant.unit, occupant.replica.ordinal).filter(|other| *other != id);
-        let known = other.and_then(|other| self.get(other)?.occupant);
+        let known = other.and_then(|other| self.entry(other)?.occupant);
         known.is_some_and(|known| known.id.replica.incarnation > occupant.replica.incarnation)
     }
 
     /// What a slot takes now. Nobody gains by it: it takes no less than before but for what its occupant takes.
     pub(super) fn settle_slot(&mut self, on: &mut Basis<'_>, id: HoldId) {
-        let Some(entry) = self.get(id) else { return };
+        let Some(entry) = self.entry(id) else { return };
         let (idx, shape, is_free) = (entry.hold.node.idx(), entry.shape, !entry.is_taken(on.taken));
         let charge = entry.slot_charge(on);
         if let Some(slot) = &entry.hold.slot {
@@ -317,7 +264,7 @@ impl NodeHolds {
             let _ = if is_free { free.insert(id) } else { free.remove(&id) };
         }
         on.shift_charge(idx, shape, &charge, 1);
-        if let Some(entry) = self.get_mut(id) {
+        if let Some(entry) = self.entry_mut(id) {
             let before = std::mem::replace(&mut entry.charge, charge);
             on.shift_charge(idx, shape, &before, -1);
         }

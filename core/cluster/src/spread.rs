@@ -31,7 +31,7 @@ impl Nominal {
 
 /// Running units of one unit by node, assumed or there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ReplicaCounts {
+pub struct ReplicaCounts {
     /// 0: none.
     unit: UnitId,
     counts: Vec<u32>,
@@ -60,7 +60,7 @@ impl ReplicaCounts {
 
     /// Returns how many of the unit that is counted are on the node at an index.
     #[inline]
-    pub(super) fn of(&self, idx: usize) -> u32 {
+    pub fn of(&self, idx: usize) -> u32 {
         self.counts.get(idx).copied().unwrap_or(0)
     }
 

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
+use godel_base::ids::NodeId;
 use godel_domain::sub_cluster::demanded;
 use rustc_hash::FxHashMap;
 
@@ -31,7 +32,7 @@ pub(super) fn nodes_of(blocks: &[(usize, BlockMask)]) -> impl Iterator<Item = us
 
 /// Sub-clusters by name and by node. Names stay, whether nodes have them or not.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SubClusters {
+pub struct SubClusters {
     /// Label of nodes; empty: there are no sub-clusters.
     key: String,
     ids: FxHashMap<String, SubClusterId>,
@@ -111,14 +112,20 @@ impl SubClusters {
         self.of.get(idx).copied().flatten()
     }
 
+    /// Whether a node is of a sub-cluster; each node is for `None`.
+    #[inline]
+    pub fn has(&self, id: Option<SubClusterId>, node: NodeId) -> bool {
+        id.is_none() || self.of(node.idx()) == id
+    }
+
     /// Returns the label of nodes whose value is their sub-cluster; empty: there are no sub-clusters.
-    pub(super) fn key(&self) -> &str {
+    pub fn key(&self) -> &str {
         &self.key
     }
 
     /// Returns the blocks with nodes of a sub-cluster, ascending, and which nodes these are.
     #[inline]
-    pub(super) fn blocks_of(&self, id: SubClusterId) -> &[(usize, BlockMask)] {
+    pub fn blocks_of(&self, id: SubClusterId) -> &[(usize, BlockMask)] {
         &self.blocks[id.idx()]
     }
 

@@ -2,12 +2,11 @@
 //!
 //! A committed bind takes the place of its assumption. Rows may come before their nodes do.
 
-use std::sync::Arc;
-
-use godel_base::ids::{IdMap, NodeId, Revision, RunningUnitId, UnitId};
+use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     allocation::Allocation,
     demand::Pool,
+    hold::{Hold, MoverShare},
     running_units::{Compaction, Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
     work_kind::WorkKind,
 };
@@ -19,46 +18,45 @@ use super::{
     best_effort::BestEffort,
     catalogue::Catalogue,
     daemons::{DaemonIdx, DaemonPlaces},
-    domains::{AffinityTerms, Domains, KnownNodes, StandingTerms, UnitPlaces},
+    domains::{AffinityTerms, Domains, SegmentRule, StandingTerms, UnitPlaces},
     free::FreeRoom,
+    free_view::FreeView,
     group_deltas::GroupDeltas,
-    movers::Movers,
+    movers::{self, Movers},
     occupants::Occupants,
     reserve::{self, Taking},
     shapes::ShapeId,
     spread::ReplicaCounts,
+    unfit::Unfit,
+    unit_rows::{GroupShapes, UnitRows, UnitTaken, shape_of},
     work_kinds::WorkKinds,
 };
 
 /// Units with their rows, and what is assumed of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TakenRoom {
-    pub(super) units: IdMap<UnitId, UnitTaken>,
-    assumptions: Assumptions,
-    ranks: Ranks,
-    pub(super) counts: ReplicaCounts,
-    pub(super) daemons: DaemonPlaces,
+pub struct TakenRoom {
+    /// Committed rows.
+    pub rows: UnitRows,
+    /// What is assumed beside them.
+    pub assumptions: Assumptions,
+    /// Priorities at which somebody may be preempted.
+    pub ranks: Ranks,
+    /// Replicas of one unit by node.
+    pub counts: ReplicaCounts,
+    /// Where replicas of daemons are.
+    pub daemons: DaemonPlaces,
     pub(super) domains: Domains,
     pub(super) movers: Movers,
-    pub(super) work: WorkKinds,
+    /// Running units by kind of work.
+    pub work: WorkKinds,
     pub(super) budgets: Budgets,
     /// Who is on which node; there from the first search for victims on.
-    pub(super) occupants: Option<Box<Occupants>>,
+    pub occupants: Occupants,
 }
-
-/// Rows of a unit, and the shape of each of its groups.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct UnitTaken {
-    pub(super) rows: RunningUnits,
-    pub(super) shapes: GroupShapes,
-}
-
-/// By task group; `None` for a group never bound.
-pub(crate) type GroupShapes = SmallVec<[Option<ShapeId>; 2]>;
 
 /// How many live running units may be preempted, by priority: there are few priorities.
 #[derive(Clone, Debug, Default)]
-struct Ranks(SmallVec<[(i32, i64); 4]>);
+pub struct Ranks(SmallVec<[(i32, i64); 4]>);
 
 impl Ranks {
     fn shift(&mut self, rows: &RunningUnits, deltas: &GroupDeltas, sign: i64) {
@@ -72,23 +70,15 @@ impl Ranks {
             }
         }
     }
-}
 
-impl UnitTaken {
-    /// Gives each group its shape, and lets equal demands of many units be one.
-    fn intern_groups(&mut self, catalogue: &mut Catalogue) {
-        for (idx, group) in self.rows.groups.iter_mut().enumerate() {
-            if self.shapes.len() <= idx {
-                self.shapes.resize(idx + 1, None);
-            }
-            if self.shapes[idx].is_none()
-                && let Some(group) = group
-            {
-                let shape = catalogue.intern(&group.demand, group.pool);
-                group.demand = Arc::clone(&catalogue.shape(shape).demand);
-                self.shapes[idx] = Some(shape);
-            }
-        }
+    /// Whether some running unit of lower priority may be preempted, however it stands otherwise.
+    pub fn has_below(&self, priority: i32) -> bool {
+        self.0.iter().any(|(known, count)| *known < priority && *count > 0)
+    }
+
+    /// Whether some running unit may be preempted, whatever its priority.
+    pub fn has_preemptible(&self) -> bool {
+        self.0.iter().any(|(_, count)| *count > 0)
     }
 }
 
@@ -105,50 +95,9 @@ impl TakenRoom {
         }
     }
 
-    /// Returns the rows of a unit; `None` when none was ever bound.
-    pub(crate) fn rows(&self, unit: UnitId) -> Option<&RunningUnits> {
-        self.units.get(&unit).map(|taken| &taken.rows)
-    }
-
-    /// Returns the rows of every unit that was ever bound; in no order that may show.
-    pub(crate) fn all_rows(&self) -> impl Iterator<Item = (UnitId, &RunningUnits)> {
-        self.units.iter().map(|(unit, taken)| (*unit, &taken.rows))
-    }
-
-    /// Returns what a row of a unit takes.
-    pub(crate) fn shape_of(&self, unit: UnitId, row: &RunningUnit) -> Option<ShapeId> {
-        shape_of(&self.units.get(&unit)?.shapes, row)
-    }
-
-    /// Returns what a running unit of a task group takes, once one was bound.
-    pub(crate) fn group_shape(&self, unit: UnitId, group: u16) -> Option<ShapeId> {
-        self.units.get(&unit)?.shapes.get(usize::from(group)).copied().flatten()
-    }
-
-    /// Returns the row of a running unit that still takes room.
-    pub(crate) fn remains(&self, member: &RunningUnitId) -> Option<&RunningUnit> {
-        let row = self.units.get(&member.unit)?.rows.rows.get(member.replica.ordinal)?;
-        (row.phase.is_live() && row.incarnation == member.replica.incarnation).then_some(row)
-    }
-
-    /// Returns what is assumed of a running unit.
-    pub(crate) fn assumed(&self, unit: UnitId, ordinal: u32) -> Option<Assumed> {
-        self.assumptions.get(unit, ordinal)
-    }
-
-    /// Whether something of a unit is assumed.
-    pub(crate) fn has_assumed(&self, unit: UnitId) -> bool {
-        self.assumptions.of(unit).next().is_some()
-    }
-
-    /// Whether some running unit of lower priority may be preempted, however it stands otherwise.
-    pub(crate) fn has_below(&self, priority: i32) -> bool {
-        self.ranks.0.iter().any(|(known, count)| *known < priority && *count > 0)
-    }
-
-    /// Whether some running unit may be preempted, whatever its priority.
-    pub(crate) fn has_preemptible(&self) -> bool {
-        self.ranks.0.iter().any(|(_, count)| *count > 0)
+    /// Keeps who is on which node from now on, if that is not kept yet. `O(running units)` the first time.
+    pub fn keep_occupants(&mut self) {
+        self.occupants.keep(&self.rows);
     }
 
     /// Running units of this unit are counted by node from now on. `O(running units of both)` if another one was.
@@ -157,12 +106,6 @@ impl TakenRoom {
             return;
         }
         self.counts.begin(unit, n_nodes, self.nodes_of(unit).into_iter());
-    }
-
-    /// Returns how many of the unit that is counted are on a node, assumed or there.
-    #[inline]
-    pub(crate) fn n_of_unit(&self, idx: usize) -> u32 {
-        self.counts.of(idx)
     }
 
     /// A replica takes what it asks for on its node (`sign` 1), or gives it back (-1), whether or not anything is known of the node.
@@ -207,7 +150,7 @@ impl TakenRoom {
         identity: &Identity,
         terms: &AffinityTerms<'_>,
         standing: &[StandingTerms],
-        known: KnownNodes<'_>,
+        known: FreeView<'_>,
     ) -> bool {
         let mut domains = std::mem::take(&mut self.domains);
         let asks_all = domains.put_terms(unit, identity, terms, standing, known, |unit| self.places_of(unit));
@@ -217,9 +160,8 @@ impl TakenRoom {
 
     /// Returns the nodes of a unit's running units, assumed or there.
     pub(super) fn nodes_of(&self, unit: UnitId) -> Vec<NodeId> {
-        let rows = self.units.get(&unit).into_iter().flat_map(|taken| taken.rows.live());
         let assumed = self.assumptions.of(unit).map(|assumed| assumed.node);
-        rows.map(|(_, row)| row.node).chain(assumed).collect()
+        self.rows.live(unit).map(|(_, row)| row.node).chain(assumed).collect()
     }
 
     /// Returns where terms count the replicas of a unit, those that move included.
@@ -231,7 +173,7 @@ impl TakenRoom {
 
     /// Takes all that is taken of best-effort room, which has just begun to be kept.
     pub(crate) fn begin_best_effort(&self, catalogue: &Catalogue, n_nodes: usize, kept: &mut BestEffort) {
-        for taken in self.units.values() {
+        for taken in self.rows.with_shapes() {
             for (_, row) in taken.rows.live() {
                 let shape = shape_of(&taken.shapes, row);
                 let Some(shape) = shape.filter(|_| row.node.idx() < n_nodes) else { continue };
@@ -248,13 +190,65 @@ impl TakenRoom {
     }
 }
 
-/// What takes room before it is committed.
+/// Where the replicas of units are.
 impl TakenRoom {
-    /// Takes out all assumptions, in order of unit and ordinal; their room stays taken.
-    pub(crate) fn take_assumptions(&mut self) -> Assumptions {
-        std::mem::take(&mut self.assumptions)
+    /// Returns the node of the first of some replicas that has one, assumed or there; of one that moves its target.
+    pub fn node_of_any(&self, unit: UnitId, mut ordinals: impl Iterator<Item = u32>) -> Option<NodeId> {
+        let rows = self.rows.of(unit);
+        let movers = &self.movers;
+        ordinals.find_map(|ordinal| {
+            let mover = if movers.is_empty() { None } else { movers.get(unit, ordinal) };
+            let stays = mover.is_none_or(|mover| !mover.leaves());
+            let row = rows.map(|rows| rows.row(ordinal)).filter(|row| row.phase.is_live() && stays);
+            let assumed = || Some(self.assumptions.get(unit, ordinal)?.node);
+            row.map(|row| row.node).or_else(assumed).or_else(|| mover?.comes())
+        })
     }
 
+    /// Whether some replica of a unit runs and stays, or is about to run where it moves to.
+    pub fn is_somewhere(&self, unit: UnitId) -> bool {
+        let movers = &self.movers;
+        if movers.is_empty() {
+            return self.rows.live(unit).next().is_some();
+        }
+        let stays = |ordinal| movers.get(unit, ordinal).is_none_or(|mover| !mover.leaves());
+        movers.targets(unit).next().is_some() || self.rows.live(unit).any(|(ordinal, _)| stays(ordinal))
+    }
+
+    /// Whether a replica of a unit may go to a node as its segment goes. A task group that has to be in one domain is a segment.
+    ///
+    /// # Errors
+    /// The node is in no domain, or another replica of the segment is in another one.
+    pub fn fits_segment(
+        &self,
+        unit: UnitId,
+        rule: &SegmentRule,
+        ordinal: u32,
+        node: NodeId,
+    ) -> Result<(), Unfit> {
+        let domains = &self.domains;
+        if !domains.is_one_segment(rule, node.idx(), node.idx()) {
+            let reason = "in no domain that a segment of the unit may be in".to_owned();
+            return Err(Unfit::UnitAffinity { reason });
+        }
+        let others = rule.ordinals(rule.of(ordinal)).filter(|other| *other != ordinal);
+        match self.node_of_any(unit, others) {
+            Some(other) if !domains.is_one_segment(rule, other.idx(), node.idx()) => {
+                let reason = "another replica of the segment is in another domain".to_owned();
+                Err(Unfit::UnitAffinity { reason })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what a movement's hold counts for in the queue of its unit, beside what runs of the unit and what is assumed of it.
+    pub fn mover_share(&self, hold: &Hold) -> MoverShare {
+        movers::share(self, hold)
+    }
+}
+
+/// What takes room before it is committed.
+impl TakenRoom {
     /// Takes room for a running unit; nothing happens when a row of this or a later incarnation was bound already. Returns the
     /// assumption of the same running unit that this one replaces.
     #[inline]
@@ -266,7 +260,7 @@ impl TakenRoom {
         ordinal: u32,
         assumed: Assumed,
     ) -> Option<Assumed> {
-        let row = self.units.get(&unit).map(|taken| taken.rows.row(ordinal)).unwrap_or_default();
+        let row = self.rows.row(unit, ordinal);
         if is_past(&row, assumed.incarnation) {
             return None;
         }
@@ -333,7 +327,7 @@ impl TakenRoom {
         unit: UnitId,
         change: &RunChange,
     ) -> UnitTaken {
-        let mut taken = std::mem::take(self.units.entry(unit).or_default());
+        let mut taken = std::mem::take(self.rows.entry(unit));
         if let RunChange::Bind(bind) = change {
             taken.rows.set_group(bind);
         }
@@ -345,23 +339,23 @@ impl TakenRoom {
     #[inline]
     pub(crate) fn put_back(&mut self, unit: UnitId, taken: UnitTaken, deltas: &GroupDeltas) {
         self.ranks.shift(&taken.rows, deltas, 1);
-        *self.units.entry(unit).or_default() = taken;
+        *self.rows.entry(unit) = taken;
         self.recount_budgets(unit);
     }
 
     /// What is bound of a unit stands by other terms. Who is on which node is learnt again by the next search for victims.
     pub(crate) fn change_terms(&mut self, unit: UnitId, terms: &UnitTerms) {
-        let Some(taken) = self.units.get_mut(&unit) else { return };
+        let Some(taken) = self.rows.known(unit) else { return };
         let live = GroupDeltas::of(&taken.rows);
         self.ranks.shift(&taken.rows, &live, -1);
         taken.rows.set_terms(terms);
         self.ranks.shift(&taken.rows, &live, 1);
-        self.forget_occupants();
+        self.occupants.forget();
     }
 
     /// Rows of running units that have ended go, and what the task groups took of which none is left.
     pub(crate) fn compact(&mut self, unit: UnitId, compaction: &Compaction, revision: Revision) {
-        let Some(taken) = self.units.get_mut(&unit) else { return };
+        let Some(taken) = self.rows.known(unit) else { return };
         taken.rows.apply(&RunChange::Compact(compaction.clone()), revision, 0, |_, _, _| {});
         for group in &compaction.groups {
             if let Some(shape) = taken.shapes.get_mut(usize::from(*group)) {
@@ -389,16 +383,16 @@ impl TakenRoom {
 
     /// Rows of a unit from a list have taken their room.
     pub(crate) fn put_loaded(&mut self, unit: UnitId, taken: UnitTaken) {
-        self.units.insert(unit, taken);
+        *self.rows.entry(unit) = taken;
         self.recount_budgets(unit);
-        self.forget_occupants();
+        self.occupants.forget();
     }
 
     /// Rows and assumptions of a unit are gone.
     pub(crate) fn remove(&mut self, catalogue: &mut Catalogue, free: &mut FreeRoom, unit: UnitId) {
         self.budgets.forget(unit);
         if self.remove_rows(catalogue, free, unit) {
-            self.forget_occupants();
+            self.occupants.forget();
         }
         for assumed in self.assumptions.remove(unit) {
             self.release(catalogue, free, unit, assumed.shape, assumed.node, assumed.allocation);
@@ -412,7 +406,7 @@ impl TakenRoom {
 
     /// Returns whether some row took room.
     fn remove_rows(&mut self, catalogue: &mut Catalogue, free: &mut FreeRoom, unit: UnitId) -> bool {
-        let Some(old) = self.units.remove(&unit) else { return false };
+        let Some(old) = self.rows.remove(unit) else { return false };
         self.ranks.shift(&old.rows, &GroupDeltas::of(&old.rows), -1);
         let mut had_live = false;
         for (_, row) in old.rows.live() {
@@ -481,10 +475,6 @@ impl TakenRoom {
             }
         }
     }
-}
-
-fn shape_of(shapes: &GroupShapes, row: &RunningUnit) -> Option<ShapeId> {
-    shapes.get(usize::from(row.group)).copied().flatten()
 }
 
 /// The shape of a row that takes room.

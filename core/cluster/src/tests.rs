@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_base::{
-    ids::{HoldId, RunningUnitId, UnitId},
-    resources::{CPU, MEMORY, RUNNING_UNITS},
+    ids::{HoldId, Revision, RunningUnitId, UnitId},
+    resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
 };
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::{Demand, DeviceRequest, Pool},
-    node::Device,
+    node::{Device, NodeReport, NodeSpec, NodeUsage},
     running_units::{
         Bind, Evict, EvictionReason, Phase, PreemptionTerms, Requeue, RunChange, RunningUnits, Statuses,
     },
@@ -165,7 +165,7 @@ impl Records {
                 let name = format!("n{node}");
                 let spec = NodeSpec { id: NodeId(node), name, cordoned, ..NodeSpec::default() };
                 self.specs.insert(node, spec.clone());
-                cluster.put_spec(spec, Revision(revision));
+                cluster.nodes_mut().put_spec(spec, Revision(revision));
             }
             Event::Report(node, cpu, n_gpus, ready) => {
                 let capacity = Resources::new([(CPU, cpu), (MEMORY, 10), ("fpga", 1)]).unwrap();
@@ -180,30 +180,30 @@ impl Records {
                 let id = NodeId(node);
                 let report = NodeReport { id, capacity, devices, zones, ready, ..NodeReport::default() };
                 self.reports.insert(node, report.clone());
-                cluster.put_report(report, Revision(revision));
+                cluster.nodes_mut().put_report(report, Revision(revision));
             }
             Event::Allocatable(node, cpu) => {
                 let allocatable = Resources::new([(CPU, cpu)]).unwrap();
                 self.allocatables.insert(node, allocatable.clone());
-                cluster.put_allocatable(NodeId(node), allocatable, Revision(revision));
+                cluster.nodes_mut().put_allocatable(NodeId(node), allocatable, Revision(revision));
             }
             Event::Remove(node) => {
                 self.specs.remove(&node);
                 self.reports.remove(&node);
                 self.allocatables.remove(&node);
                 self.usages.remove(&node);
-                cluster.remove_node(NodeId(node));
+                cluster.nodes_mut().remove(NodeId(node));
             }
             Event::Foreign(node, cpu, free) => {
                 let allocated = Resources::new([(CPU, cpu)]).unwrap();
-                cluster.note_foreign(NodeId(node), Pool::Guaranteed, &allocated, &[free, 1000]);
+                cluster.nodes_mut().note_foreign(NodeId(node), Pool::Guaranteed, &allocated, &[free, 1000]);
             }
             Event::Usage(node, cpu, ago) => {
                 let usage = usage(node, cpu, time_ms(revision.saturating_sub(ago)));
                 self.usages.insert(node, usage.clone());
-                cluster.put_usage(usage, Revision(revision));
+                cluster.nodes_mut().put_usage(usage, Revision(revision));
             }
-            Event::ClearForeign(node) => cluster.clear_foreign(NodeId(node)),
+            Event::ClearForeign(node) => cluster.nodes_mut().clear_foreign(NodeId(node)),
             Event::Assume(unit, ordinal, node, mask) => {
                 let incarnation = self.rows.get(&unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
                 if incarnation.phase == Phase::Pending {
@@ -256,16 +256,16 @@ impl Records {
             cluster.load_rows(UnitId(*unit), rows.clone());
         }
         for allocatable in &self.allocatables {
-            cluster.put_allocatable(NodeId(*allocatable.0), allocatable.1.clone(), Revision(1));
+            cluster.nodes_mut().put_allocatable(NodeId(*allocatable.0), allocatable.1.clone(), Revision(1));
         }
         for report in self.reports.values() {
-            cluster.put_report(report.clone(), Revision(1));
+            cluster.nodes_mut().put_report(report.clone(), Revision(1));
         }
         for spec in self.specs.values() {
-            cluster.put_spec(spec.clone(), Revision(1));
+            cluster.nodes_mut().put_spec(spec.clone(), Revision(1));
         }
         for usage in self.usages.values() {
-            cluster.put_usage(usage.clone(), Revision(1));
+            cluster.nodes_mut().put_usage(usage.clone(), Revision(1));
         }
         for ((unit, ordinal), (incarnation, node, mask)) in &self.assumed {
             let shape = cluster.shape(&unit_demand(*unit), unit_pool(*unit));
@@ -352,27 +352,28 @@ fn picture(cluster: &mut Cluster) -> Vec<String> {
         .flat_map(|demand| pools.map(|pool| (demand, pool)))
         .map(|(demand, pool)| cluster.shape(demand, pool))
         .collect();
-    let below: Vec<bool> = (0..5).map(|priority| cluster.has_below(priority)).collect();
+    let below: Vec<bool> = (0..5).map(|priority| cluster.taken().ranks.has_below(priority)).collect();
     let mut lines = vec![format!("{below:?}")];
     cluster.count_unit(UnitId(1));
     for node in (1..=N_NODES).map(NodeId) {
-        let state = pools.map(|pool| cluster.pool_state(node, pool).unwrap_or_default());
-        let usable = cluster.usable(node);
-        let allocatable = cluster.allocatable(node).unwrap_or_default();
-        let fits: Vec<bool> = shapes.iter().map(|shape| cluster.fits(*shape, node).is_ok()).collect();
+        let state = pools.map(|pool| cluster.free().pool_state(node, pool).unwrap_or_default());
+        let usable = cluster.nodes().usable(node);
+        let allocatable = cluster.free().allocatable(node).unwrap_or_default();
+        let fits: Vec<bool> = shapes.iter().map(|shape| cluster.free().fits(*shape, node).is_ok()).collect();
         let picks: Vec<Allocation> =
-            shapes.iter().map(|shape| cluster.pick(*shape, node).unwrap_or_default()).collect();
-        let spread = (cluster.n_of_unit(node.idx()), cluster.nominal(node.idx()));
+            shapes.iter().map(|shape| cluster.free().pick(*shape, node).unwrap_or_default()).collect();
+        let spread = (cluster.taken().counts.of(node.idx()), cluster.free().nominal(node.idx()));
         lines.push(format!("{node}: {state:?} {allocatable:?} {usable:?} {fits:?} {picks:?} {spread:?}"));
         for (shape, fits) in shapes.iter().zip(&fits) {
             let fits = *fits;
             let idx = node.idx();
             if fits {
-                assert!(cluster.block_may_fit(idx / room::BLOCK, *shape), "the index hides {node}");
+                assert!(cluster.free().block_may_fit(idx / room::BLOCK, *shape), "the index hides {node}");
             }
-            if idx < cluster.n_indices() {
-                let has_room = cluster.has_resources(*shape, idx) && cluster.has_devices(*shape, idx);
-                let passes = has_room && cluster.has_zones(*shape, idx);
+            if idx < cluster.free().n_indices() {
+                let has_room =
+                    cluster.free().has_resources(*shape, idx) && cluster.free().has_devices(*shape, idx);
+                let passes = has_room && cluster.free().has_zones(*shape, idx);
                 assert_eq!(passes, fits, "with and without words, on {node}");
             }
         }
@@ -389,18 +390,18 @@ proptest! {
         for (revision, event) in (1u64..).zip(&events) {
             cluster.count_unit(UnitId(1));
             records.apply(&mut cluster, event, revision);
-            if tighten && cluster.n_indices() > 0 {
+            if tighten && cluster.free().n_indices() > 0 {
                 let shapes = shapes.map(|pool| cluster.shape(&unit_demand(3), pool));
                 shapes.into_iter().for_each(|shape| cluster.tighten(0, shape));
             }
         }
         for node in 1..=N_NODES {
-            cluster.clear_foreign(NodeId(node));
+            cluster.nodes_mut().clear_foreign(NodeId(node));
         }
         let expected = picture(&mut records.rebuild());
         prop_assert_eq!(picture(&mut cluster), expected.clone());
-        for node in (1..=N_NODES).filter(|node| NodeId(*node).idx() < cluster.n_indices()) {
-            let (taken, _) = cluster.pool_state(NodeId(node), Pool::BestEffort).unwrap();
+        for node in (1..=N_NODES).filter(|node| NodeId(*node).idx() < cluster.free().n_indices()) {
+            let (taken, _) = cluster.free().pool_state(NodeId(node), Pool::BestEffort).unwrap();
             prop_assert_eq!(taken, best_effort_taken(&records, node), "node {}", node);
         }
         // A new list over the same state, with assumptions kept.
@@ -409,16 +410,16 @@ proptest! {
             cluster.load_rows(UnitId(*unit), rows.clone());
         }
         for (node, spec) in &records.specs {
-            cluster.put_spec(spec.clone(), Revision(u64::from(*node)));
+            cluster.nodes_mut().put_spec(spec.clone(), Revision(u64::from(*node)));
         }
         for (node, report) in &records.reports {
-            cluster.put_report(report.clone(), Revision(u64::from(*node)));
+            cluster.nodes_mut().put_report(report.clone(), Revision(u64::from(*node)));
         }
         for (node, allocatable) in &records.allocatables {
-            cluster.put_allocatable(NodeId(*node), allocatable.clone(), Revision(1));
+            cluster.nodes_mut().put_allocatable(NodeId(*node), allocatable.clone(), Revision(1));
         }
         for usage in records.usages.values() {
-            cluster.put_usage(usage.clone(), Revision(1));
+            cluster.nodes_mut().put_usage(usage.clone(), Revision(1));
         }
         prop_assert_eq!(picture(&mut cluster), expected);
     }
@@ -428,34 +429,44 @@ proptest! {
 fn a_foreign_note_blocks_until_the_binds_of_others_arrive() {
     let mut cluster = one_node(&["A"]);
     let shape = cluster.shape(&demand(600, 1, 600, &[]), Pool::Guaranteed);
-    cluster.note_foreign(NodeId(1), Pool::Guaranteed, &Resources::new([(CPU, 600)]).unwrap(), &[400]);
-    assert!(cluster.fits(shape, NodeId(1)).is_err());
+    cluster.nodes_mut().note_foreign(
+        NodeId(1),
+        Pool::Guaranteed,
+        &Resources::new([(CPU, 600)]).unwrap(),
+        &[400],
+    );
+    assert!(cluster.free().fits(shape, NodeId(1)).is_err());
     let bind = row_change(&Event::Bind(0, 0, 1, 1), 0, 0, 0);
     let RunChange::Bind(bind) = bind else { unreachable!() };
     let bind = Bind { demand: Arc::new(demand(600, 1, 600, &[])), ..bind };
     cluster.apply_rows(UnitId(9), &RunChange::Bind(bind), Revision(5), 0);
     let small = cluster.shape(&demand(400, 1, 400, &[]), Pool::Guaranteed);
-    assert_eq!(cluster.fits(small, NodeId(1)), Ok(()), "counted once, not twice");
-    cluster.note_foreign(NodeId(1), Pool::Guaranteed, &Resources::new([(CPU, 1000)]).unwrap(), &[0]);
-    assert!(cluster.fits(small, NodeId(1)).is_err());
-    cluster.clear_foreign(NodeId(1));
-    assert_eq!(cluster.fits(small, NodeId(1)), Ok(()));
+    assert_eq!(cluster.free().fits(small, NodeId(1)), Ok(()), "counted once, not twice");
+    cluster.nodes_mut().note_foreign(
+        NodeId(1),
+        Pool::Guaranteed,
+        &Resources::new([(CPU, 1000)]).unwrap(),
+        &[0],
+    );
+    assert!(cluster.free().fits(small, NodeId(1)).is_err());
+    cluster.nodes_mut().clear_foreign(NodeId(1));
+    assert_eq!(cluster.free().fits(small, NodeId(1)), Ok(()));
 }
 
 #[test]
 fn old_records_and_impossible_nodes_are_ignored() {
     let mut cluster = one_node(&[]);
-    let name = |cluster: &Cluster| cluster.spec(NodeId(1)).map(|spec| spec.name.clone());
+    let name = |cluster: &Cluster| cluster.nodes().spec(NodeId(1)).map(|spec| spec.name.clone());
     assert_eq!(name(&cluster).as_deref(), Some("n1"));
     let renamed = NodeSpec { id: NodeId(1), name: "other".to_owned(), ..NodeSpec::default() };
-    cluster.put_spec(renamed.clone(), Revision(0));
+    cluster.nodes_mut().put_spec(renamed.clone(), Revision(0));
     assert_eq!(name(&cluster).as_deref(), Some("n1"));
-    cluster.put_spec(renamed, Revision(2));
+    cluster.nodes_mut().put_spec(renamed, Revision(2));
     assert_eq!(name(&cluster).as_deref(), Some("other"));
-    assert_eq!(cluster.changed_at(NodeId(1)), Revision(2));
-    cluster.put_spec(NodeSpec { id: NodeId(u32::MAX), ..NodeSpec::default() }, Revision(3));
-    assert_eq!(cluster.nodes().collect::<Vec<_>>(), [NodeId(1)]);
-    cluster.remove_node(NodeId(1));
-    assert_eq!(cluster.usable(NodeId(1)), Err(Unfit::Gone));
+    assert_eq!(cluster.nodes().changed_at(NodeId(1)), Revision(2));
+    cluster.nodes_mut().put_spec(NodeSpec { id: NodeId(u32::MAX), ..NodeSpec::default() }, Revision(3));
+    assert_eq!(cluster.nodes().ids().collect::<Vec<_>>(), [NodeId(1)]);
+    cluster.nodes_mut().remove(NodeId(1));
+    assert_eq!(cluster.nodes().usable(NodeId(1)), Err(Unfit::Gone));
     assert_eq!(cluster.nodes().count(), 0);
 }

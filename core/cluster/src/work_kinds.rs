@@ -37,7 +37,7 @@ impl KindCounts {
 
 /// Kinds of units, and their running units by node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WorkKinds {
+pub struct WorkKinds {
     is_active: bool,
     /// Of units that are not neutral.
     kinds: IdMap<UnitId, WorkKind>,
@@ -46,7 +46,7 @@ pub(crate) struct WorkKinds {
 
 impl WorkKinds {
     /// Counts from now on; to be said before any unit is known.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.is_active = true;
     }
 
@@ -57,7 +57,7 @@ impl WorkKinds {
 
     /// Whether somebody asks for the counts.
     #[inline]
-    pub(crate) fn is_active(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.is_active
     }
 
@@ -99,7 +99,7 @@ impl WorkKinds {
 
     /// Returns how many running units of each kind are on the node at an index.
     #[inline]
-    pub(crate) fn of(&self, idx: usize) -> KindCounts {
+    pub fn of(&self, idx: usize) -> KindCounts {
         self.counts.get(idx).copied().unwrap_or_default()
     }
 

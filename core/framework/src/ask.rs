@@ -10,6 +10,7 @@ use godel_base::ids::{NodeId, UnitId};
 use godel_cluster::{
     BlockMask, Cluster, DaemonIdx, GroupRef, ShapeId, StandingTerms, SubClusterId, TakersIdx, UnitRules,
     labels::{LabelSets, TaintVerdict},
+    room::block_of,
 };
 use godel_domain::{
     demand::Pool,
@@ -186,11 +187,11 @@ impl Ask {
     /// Like [`Self::new`], for a demand that has been interned before.
     pub fn of_shape(cluster: &mut Cluster, shape: ShapeId, template: &Template) -> Self {
         if !template.max_load.is_any() {
-            cluster.limit_load();
+            cluster.nodes_mut().limit_load();
         }
         Self {
             shape,
-            sub_cluster: cluster.demanded_sub_cluster(&template.node_selector),
+            sub_cluster: cluster.catalogue_mut().demanded_sub_cluster(&template.node_selector),
             requirements: NodeRequirements::of(template),
             spreads: false,
             work: WorkKind::Neutral,
@@ -235,7 +236,7 @@ impl Ask {
 
     /// Of a replica for which a node keeps volumes: it goes there only.
     pub fn of_volumes_on(self, node: NodeId) -> Self {
-        let volume_node = Some((node, Cluster::block_of(node)));
+        let volume_node = Some((node, block_of(node)));
         Self { volume_node, within: None, labels_version: 0, ..self }
     }
 

@@ -337,15 +337,16 @@ impl Profile {
     /// Resolves what a template asks for, as the cluster is now; cheap while the cluster knows the same labels and taints. To be
     /// called before the nodes are looked at, by the same profile each time.
     pub fn prepare(&self, cluster: &Cluster, ask: &mut Ask) {
-        let version = cluster.labels().version();
+        let version = cluster.catalogue().labels().version();
         if ask.labels_version == version {
             return;
         }
         ask.labels_version = version;
-        ask.verdicts = cluster.labels().verdicts(&ask.requirements().tolerations).into();
+        ask.verdicts = cluster.catalogue().labels().verdicts(&ask.requirements().tolerations).into();
         let preferred = ask.requirements().node_affinity.preferred.iter();
-        ask.preferred =
-            preferred.map(|one| (i64::from(one.weight), cluster.labels().resolve(&one.term))).collect();
+        ask.preferred = preferred
+            .map(|one| (i64::from(one.weight), cluster.catalogue().labels().resolve(&one.term)))
+            .collect();
         let concerned = self.scores.iter().enumerate().filter(|(_, (score, _))| score.concerns(ask));
         ask.scores = concerned.fold(0, |bits, (at, _)| bits | 1 << at);
         // The last filters of the registry refuse most often: they come first.
@@ -388,7 +389,7 @@ impl Profile {
     /// The rank of a place that passed all filters.
     #[inline]
     pub fn rank(&self, place: &ScoreInput<'_>, tie: u32) -> NodeScore {
-        let soft_taints = match place.ask.verdict(place.cluster.node_taints(place.idx)) {
+        let soft_taints = match place.ask.verdict(place.cluster.nodes().node_taints(place.idx)) {
             TaintVerdict::Soft(taints) => Reverse(taints),
             TaintVerdict::Refused => Reverse(u32::MAX),
         };

@@ -52,17 +52,17 @@ fn nearest_miss(cluster: &Cluster, ask: &Ask, located: NodeBlocks<'_>) -> String
     let open = |node: &NodeId| ask.admits(cluster, node.idx());
     let lack = |node: NodeId| Some((lack(cluster, ask.shape(), node)?, node));
     let nearest =
-        cluster.located_nodes(located).filter(open).filter_map(lack).filter(|(lack, _)| *lack > 0).min();
+        cluster.nodes().located(located).filter(open).filter_map(lack).filter(|(lack, _)| *lack > 0).min();
     nearest.map_or_else(String::new, |(_, node)| words(cluster, ask.shape(), node))
 }
 
 /// `None` when the node has no device of an accepted model, or lacks a resource that no node has.
 fn lack(cluster: &Cluster, id: ShapeId, node: NodeId) -> Option<i64> {
-    let shape = cluster.shapes().get(id);
+    let shape = cluster.catalogue().shape(id);
     if shape.unknown.is_some() {
         return None;
     }
-    let free = cluster.room_of(shape).free(node.idx());
+    let free = cluster.free().room_of(shape).free(node.idx());
     let mut lack = 0;
     for (id, amount) in &shape.asks {
         let missing = (amount - free[usize::from(*id)].max(0)).max(0);
@@ -73,7 +73,7 @@ fn lack(cluster: &Cluster, id: ShapeId, node: NodeId) -> Option<i64> {
         lack += (asked - left).max(0) * 1000 / asked.max(1);
     }
     // What the node has, and has not where it is wanted, is the least that it can lack.
-    if lack == 0 && !cluster.has_zones(id, node.idx()) {
+    if lack == 0 && !cluster.free().has_zones(id, node.idx()) {
         lack = 1;
     }
     Some(lack)
@@ -81,7 +81,7 @@ fn lack(cluster: &Cluster, id: ShapeId, node: NodeId) -> Option<i64> {
 
 /// Devices asked for and free, or thousandths asked for and left on the emptiest one.
 fn device_lack(cluster: &Cluster, ask: &DeviceAsk, node: NodeId) -> Option<(i64, i64)> {
-    let devices = cluster.devices(node.idx());
+    let devices = cluster.free().devices(node.idx());
     let (accepted, free) = devices.count(ask);
     if accepted == 0 {
         return None;
@@ -95,13 +95,13 @@ fn device_lack(cluster: &Cluster, ask: &DeviceAsk, node: NodeId) -> Option<(i64,
 }
 
 fn words(cluster: &Cluster, id: ShapeId, node: NodeId) -> String {
-    let shape = cluster.shapes().get(id);
-    let free = cluster.room_of(shape).free(node.idx());
+    let shape = cluster.catalogue().shape(id);
+    let free = cluster.free().room_of(shape).free(node.idx());
     let mut lacks = Vec::new();
     for (id, amount) in &shape.asks {
         let left = free[usize::from(*id)].max(0);
         if left < *amount {
-            let name = cluster.resource_name(*id);
+            let name = cluster.catalogue().resource_name(*id);
             let (left, asked) = (quantity::show(name, left), quantity::show(name, *amount));
             lacks.push(format!("{name} ({left} free of {asked} asked)"));
         }
@@ -112,14 +112,14 @@ fn words(cluster: &Cluster, id: ShapeId, node: NodeId) -> String {
         };
         let show =
             |amount: i64| if ask.is_whole() { amount.to_string() } else { quantity::show_devices(amount) };
-        lacks.push(if cluster.devices(node.idx()).is_frozen(ask) {
+        lacks.push(if cluster.free().devices(node.idx()).is_frozen(ask) {
             frozen_words(&request.kind)
         } else {
             format!("{} ({} free of {} asked)", request.kind, show(left), show(asked))
         });
     }
-    let name = cluster.spec(node).map_or_else(|| node.to_string(), |spec| spec.name.clone());
-    if let (true, Err(wrong)) = (lacks.is_empty(), cluster.fits_zones(id, node)) {
+    let name = cluster.nodes().spec(node).map_or_else(|| node.to_string(), |spec| spec.name.clone());
+    if let (true, Err(wrong)) = (lacks.is_empty(), cluster.free().fits_zones(id, node)) {
         return format!("{name}: {wrong}");
     }
     format!("{name} lacks {}", lacks.join(" and "))

@@ -15,7 +15,7 @@ use godel_base::ids::{NodeId, UnitId};
 use godel_cluster::{Cluster, ShapeId, shapes::Shape};
 use godel_domain::allocation::Allocation;
 
-use crate::preempt::Trial;
+use crate::preempt::NodeTrial;
 
 /// Running units of one task group.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct GroupAsk {
 /// A node as it will be once some have left.
 #[derive(Clone, Debug)]
 struct Site {
-    trial: Trial,
+    trial: NodeTrial,
     /// How long those that end or may be preempted are believed to stay, milliseconds; the shortest last.
     stays: Vec<Stay>,
     /// Until the last of those that have left in this picture, milliseconds.
@@ -51,14 +51,16 @@ struct Stay {
 
 impl Site {
     fn new(cluster: &Cluster, ask: &GroupAsk, idx: usize, priority: i32, now_ms: i64) -> Self {
-        let pool = cluster.shapes().get(ask.shape).pool;
+        let pool = cluster.catalogue().shape(ask.shape).pool;
         let node = NodeId(u32::try_from(idx).unwrap_or(0));
         let mut stays: Vec<_> = cluster
-            .occupants(node)
+            .taken()
+            .occupants
+            .on(node)
             .iter()
             .filter(|one| one.unit != ask.unit)
             .filter_map(|one| {
-                let row = cluster.rows(one.unit)?.row(one.ordinal);
+                let row = cluster.rows().of(one.unit)?.row(one.ordinal);
                 let is_below = one.pool == pool && one.priority.is_some_and(|below| below < priority);
                 if !one.ends && !is_below && row.eviction.is_none() {
                     return None;
@@ -77,7 +79,7 @@ impl Site {
             .collect();
         stays.sort_unstable_by_key(|stay| std::cmp::Reverse(stay.0));
         let stays = stays.into_iter().map(|(_, stay)| stay).collect();
-        Self { trial: Trial::new(cluster, ask.shape, idx), stays, wait_ms: 0 }
+        Self { trial: NodeTrial::new(cluster, ask.shape, idx), stays, wait_ms: 0 }
     }
 
     /// Lets them leave until there is room; how long that takes.
@@ -85,7 +87,7 @@ impl Site {
         while self.trial.pick(shape).is_none() {
             let stay = self.stays.pop()?;
             self.wait_ms = self.wait_ms.max(stay.left_ms);
-            let takes = cluster.shapes().get(stay.shape);
+            let takes = cluster.catalogue().shape(stay.shape);
             if stay.is_own_pool {
                 self.trial.shift(takes, stay.allocation, 1);
             } else {
@@ -115,7 +117,7 @@ pub fn choose(cluster: &Cluster, asks: &[GroupAsk], priority: i32, now_ms: i64) 
     let mut taken: BTreeMap<usize, Site> = BTreeMap::new();
     let mut chosen = Sites { places: Vec::with_capacity(asks.len()), wait_ms: 0 };
     for ask in asks {
-        let shape = cluster.shapes().get(ask.shape);
+        let shape = cluster.catalogue().shape(ask.shape);
         let mut sites: BTreeMap<usize, Site> = BTreeMap::new();
         let mut order: BTreeSet<(i64, usize)> = BTreeSet::new();
         for &idx in &ask.nodes {

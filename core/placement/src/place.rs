@@ -196,9 +196,9 @@ impl Placer {
         unit: &UnitSpec,
         spreads: bool,
     ) -> TemplateId {
-        let sub_cluster = cluster.demanded_sub_cluster(&template.node_selector);
+        let sub_cluster = cluster.catalogue_mut().demanded_sub_cluster(&template.node_selector);
         let profile = self.profiles.choose(&unit.profile, unit.class, sub_cluster);
-        let counts_work = cluster.counts_work() && self.profiles.of(&profile).counts_work();
+        let counts_work = cluster.taken().work.is_active() && self.profiles.of(&profile).counts_work();
         let work = if counts_work { WorkKind::of(unit) } else { WorkKind::Neutral };
         self.templates.intern(cluster, template, unit.pool, profile, spreads, work, id)
     }
@@ -225,7 +225,7 @@ impl Placer {
             Some(left) if self.keeps && !entry.ask.spreads() => candidates.uses_left = left,
             _ => candidates.clear(),
         }
-        if !cluster.demand(entry.ask.shape()).devices.is_empty() {
+        if !cluster.catalogue().demand(entry.ask.shape()).devices.is_empty() {
             let ties = mix_unit(self.seed, unit);
             Rater { cluster, profile, typical: &self.typical, ties }.rate_changed(&self.view, entry, wanted);
         }
@@ -253,13 +253,13 @@ impl Placer {
     /// cannot.
     pub fn may_hold(&self, cluster: &Cluster, template: TemplateId, nodes: &[u32], wanted: u32) -> bool {
         let shape = self.templates.get(template).ask.shape();
-        adds_up(cluster, nodes, wanted, |idx, left| cluster.n_fit_together(shape, idx, left))
+        adds_up(cluster, nodes, wanted, |idx, left| cluster.free().n_fit_together(shape, idx, left))
     }
 
     /// The same if nothing ran there.
     pub fn could_hold(&self, cluster: &Cluster, template: TemplateId, nodes: &[u32], wanted: u32) -> bool {
         let shape = self.templates.get(template).ask.shape();
-        adds_up(cluster, nodes, wanted, |idx, left| cluster.n_fit_empty(shape, idx, left))
+        adds_up(cluster, nodes, wanted, |idx, left| cluster.free().n_fit_empty(shape, idx, left))
     }
 
     /// The best node known for one more replica of a template, `wanted` of which are still to be placed; `None`
@@ -316,15 +316,15 @@ impl Placer {
             Rater { cluster, profile: self.profiles.of(&entry.profile), typical: &self.typical, ties };
         while let Some(best) = entry.candidates.best() {
             let node = best.node();
-            if best.generation() == cluster.node_generation(node)
-                && let Some(allocation) = cluster.pick(entry.ask.shape(), node)
+            if best.generation() == cluster.free().generations().of(node)
+                && let Some(allocation) = cluster.free().pick(entry.ask.shape(), node)
             {
                 return Some(PlacementChoice { node, allocation });
             }
             // It may have moved, or be gone from a list that was read meanwhile.
-            let is_near = node.idx() < cluster.n_indices()
+            let is_near = node.idx() < cluster.free().n_indices()
                 && self.view.reaches_node(entry.candidates.reach, node.idx());
-            let room = if is_near { cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
+            let room = if is_near { cluster.free().room_for(entry.ask.shape(), node.idx()) } else { None };
             let fresh = room.and_then(|allocation| rater.rate(entry, node.idx(), allocation));
             entry.candidates.replace_best(fresh);
         }
@@ -349,7 +349,7 @@ impl Placer {
         let locator = profile.locator(cluster, &entry.ask);
         let located = locator.and_then(|locator| locator.locate(cluster, &entry.ask));
         // From here on indices are those of the located blocks put side by side.
-        let n_nodes = located.map_or(cluster.n_indices(), |blocks| blocks.len() * BLOCK);
+        let n_nodes = located.map_or(cluster.free().n_indices(), |blocks| blocks.len() * BLOCK);
         if n_nodes == 0 {
             return;
         }
@@ -369,7 +369,7 @@ impl Placer {
             let nodes = self.view.within(reach, block) & located & between(idx - first, end - first);
             let mut past = end;
             looked += 1;
-            if nodes != 0 && cluster.block_may_fit(block, entry.ask.shape()) {
+            if nodes != 0 && cluster.free().block_may_fit(block, entry.ask.shape()) {
                 let rater = Rater { cluster, profile, typical: &self.typical, ties };
                 let seen = rater.scan(entry, block * BLOCK, nodes, limit, &mut found);
                 looked += seen.n_nodes - 1;
@@ -387,7 +387,7 @@ impl Placer {
         self.n_looked += looked;
         // A scan that had to look at many nodes for few serves some more units.
         let dear = looked / limit.saturating_mul(4).max(1) * wanted;
-        let has_devices = !cluster.demand(entry.ask.shape()).devices.is_empty();
+        let has_devices = !cluster.catalogue().demand(entry.ask.shape()).devices.is_empty();
         entry.candidates.uses_left = if has_devices { dear } else { dear.max(self.surplus / USES_DIVISOR) };
     }
 
@@ -409,11 +409,12 @@ impl Placer {
         template: TemplateId,
         node: NodeId,
     ) -> Option<PlacementChoice> {
-        let is_located = cluster.is_located(self.templates.get(template).ask.sub_cluster(), node);
+        let is_located =
+            cluster.catalogue().sub_clusters().has(self.templates.get(template).ask.sub_cluster(), node);
         if !is_located || !self.admits(cluster, template, node) {
             return None;
         }
-        let allocation = cluster.room_for(self.templates.get(template).ask.shape(), node.idx())?;
+        let allocation = cluster.free().room_for(self.templates.get(template).ask.shape(), node.idx())?;
         Some(PlacementChoice { node, allocation })
     }
 
@@ -421,8 +422,8 @@ impl Placer {
     pub fn fits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);
         self.profiles.of(&entry.profile).prepare(cluster, &mut entry.ask);
-        node.idx() < cluster.n_indices()
-            && cluster.room_for(entry.ask.shape(), node.idx()).is_some()
+        node.idx() < cluster.free().n_indices()
+            && cluster.free().room_for(entry.ask.shape(), node.idx()).is_some()
             && entry.ask.admits(cluster, node.idx())
     }
 
@@ -433,14 +434,14 @@ impl Placer {
             return 0;
         }
         let ask = &self.templates.get(template).ask;
-        if ask.daemon().is_some() { 1 } else { cluster.n_fit(ask.shape(), node.idx(), max).max(1) }
+        if ask.daemon().is_some() { 1 } else { cluster.free().n_fit(ask.shape(), node.idx(), max).max(1) }
     }
 
     /// Whether a node would take a replica of a template if it had room for it, as things are now: with what was placed before.
     pub fn admits(&mut self, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
         let entry = self.templates.get_mut(template);
         self.profiles.of(&entry.profile).prepare(cluster, &mut entry.ask);
-        node.idx() < cluster.n_indices()
+        node.idx() < cluster.free().n_indices()
             && entry.ask.within().is_none_or(|group| cluster.domains().is_in(group, node.idx()))
             && entry.ask.admits(cluster, node.idx())
     }
@@ -453,7 +454,7 @@ impl Placer {
         profile.prepare(cluster, &mut entry.ask);
         let own = own || self.view.is_confined();
         let may = |idx: &usize| (!own || self.view.is_own(*idx)) && entry.ask.admits(cluster, *idx);
-        cluster.located(profile.locate(cluster, &entry.ask)).filter(may).collect()
+        cluster.free().located(profile.locate(cluster, &entry.ask)).filter(may).collect()
     }
 
     /// Searches for victims only find out what domains cost, or not any more: nobody rates the nodes of a domain that is not taken.
@@ -483,14 +484,14 @@ impl Placer {
         let mut counts = BTreeMap::new();
         if let ProfileChoice::Unknown(name) = &entry.profile {
             let refused = Unfit::Other { reason: self.profiles.unknown(name) };
-            counts.insert((WaitReason::Profile.name(), refused), cluster.n_nodes());
-            return crate::explain::summary(cluster, &entry.ask, None, counts, cluster.n_nodes());
+            counts.insert((WaitReason::Profile.name(), refused), cluster.nodes().count());
+            return crate::explain::summary(cluster, &entry.ask, None, counts, cluster.nodes().count());
         }
         let may = |node: &NodeId| !self.view.is_confined() || self.view.is_own(node.idx());
         let locator = profile.locator(cluster, &entry.ask);
         let located = locator.and_then(|locator| locator.locate(cluster, &entry.ask));
         let mut nodes = 0;
-        cluster.located_nodes(located).filter(may).for_each(|node| {
+        cluster.nodes().located(located).filter(may).for_each(|node| {
             nodes += 1;
             if let Err(refused) = profile.check(cluster, &entry.ask, node) {
                 *counts.entry(refused).or_insert(0u32) += 1;
@@ -499,10 +500,10 @@ impl Placer {
         // The nodes elsewhere are counted without being looked at.
         let elsewhere = locator.and_then(|locator| locator.elsewhere(cluster, &entry.ask));
         if let Some(refused) = elsewhere.filter(|_| !self.view.is_confined())
-            && nodes < cluster.n_nodes()
+            && nodes < cluster.nodes().count()
         {
-            *counts.entry(refused).or_insert(0) += cluster.n_nodes() - nodes;
-            nodes = cluster.n_nodes();
+            *counts.entry(refused).or_insert(0) += cluster.nodes().count() - nodes;
+            nodes = cluster.nodes().count();
         }
         crate::explain::summary(cluster, &entry.ask, located, counts, nodes)
     }
@@ -526,7 +527,7 @@ fn adds_up(cluster: &Cluster, nodes: &[u32], wanted: u32, n_fit: impl Fn(usize, 
         if left == 0 {
             break;
         }
-        if cluster.is_usable(idx) {
+        if cluster.nodes().is_usable(idx) {
             left -= n_fit(idx, left);
         }
     }

@@ -29,7 +29,7 @@ mod tests;
 mod trial;
 
 use self::plan::VictimPlan;
-pub(crate) use self::trial::Trial;
+pub(crate) use self::trial::NodeTrial;
 pub use self::{
     lent::{Lent, TakeoverRefusal, beside, lendable, may_take_over},
     plan::paid,
@@ -126,7 +126,7 @@ pub fn search_lent(
     wanted: usize,
     preference: &Preference<'_>,
 ) -> Found {
-    cluster.keep_occupants();
+    cluster.taken_mut().keep_occupants();
     let mut plan = VictimPlan::new(cluster, query);
     preference.fill(&mut plan, nodes, wanted);
     plan.found()
@@ -144,7 +144,7 @@ pub struct Full<'a> {
 
 /// The victims in full queues for what has places on nodes without any, and whether enough can leave.
 pub fn relieve(cluster: &mut Cluster, query: &VictimQuery<'_>, full: &Full<'_>) -> (Found, bool) {
-    cluster.keep_occupants();
+    cluster.taken_mut().keep_occupants();
     let mut plan = VictimPlan::new(cluster, query);
     let is_relieved = plan.relieve(full);
     (plan.found(), is_relieved)
@@ -160,7 +160,7 @@ pub fn search_full(
     full: &Full<'_>,
     preference: &Preference<'_>,
 ) -> Found {
-    cluster.keep_occupants();
+    cluster.taken_mut().keep_occupants();
     if let Some(highest) = full.lacks.last() {
         let mut plan = VictimPlan::new(cluster, query);
         plan.limit_to_queue(full.quota, highest.queue);

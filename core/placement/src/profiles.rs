@@ -150,10 +150,10 @@ impl Profiles {
     /// else.
     pub fn intern(&self, cluster: &mut Cluster) {
         if self.all.iter().any(|(_, profile)| profile.counts_work()) {
-            cluster.count_work();
+            cluster.taken_mut().work.begin();
         }
         for (idx, (name, _)) in self.by_sub_cluster.iter().enumerate() {
-            let id = cluster.sub_cluster(name);
+            let id = cluster.catalogue_mut().sub_cluster(name);
             debug_assert_eq!(id.idx(), idx, "each name once, and before all others");
         }
     }
@@ -224,7 +224,7 @@ mod tests {
         let profiles = Profiles::new(&settings).unwrap();
         let mut cluster = Cluster::new();
         profiles.intern(&mut cluster);
-        let [a, b] = ["a", "b"].map(|name| Some(cluster.sub_cluster(name)));
+        let [a, b] = ["a", "b"].map(|name| Some(cluster.catalogue_mut().sub_cluster(name)));
         for (own, class, sub_cluster, expected) in [
             ("", WorkloadClass::Service, None, "gpu"),
             ("", WorkloadClass::Service, b, "gpu"),

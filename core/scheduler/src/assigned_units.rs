@@ -371,7 +371,7 @@ impl AssignedUnits {
     ) {
         let mut units: Vec<UnitId> = Vec::new();
         for node in gained {
-            let holds = cluster.holds_on(*node).iter().filter_map(|id| cluster.hold(*id));
+            let holds = cluster.holds().on(*node).iter().filter_map(|id| cluster.holds().get(*id));
             units.extend(holds.map(|hold| hold.unit).filter(|unit| self.is_parked_with_hold(*unit)));
         }
         units.sort_unstable();

@@ -171,7 +171,7 @@ impl Scheduler {
             };
             if search.n_tried() == 0 {
                 // Nobody else asks for them.
-                picture.cluster.forget_occupants();
+                picture.cluster.taken_mut().occupants.forget();
             }
             if let Some(gathers) = gathers {
                 in_flight.decide(picture, &mut assigned, gathers, decisions);
@@ -267,7 +267,7 @@ impl Scheduler {
             return Rest::Nothing(1);
         }
         // What is held at a maximum of the queue goes together: those who leave the queue leave it for all of that.
-        let at_maximum = |id: &HoldId| picture.cluster.hold(*id).is_some_and(|hold| hold.at_maximum);
+        let at_maximum = |id: &HoldId| picture.cluster.holds().get(*id).is_some_and(|hold| hold.at_maximum);
         let free: Vec<HoldId> = ids.iter().copied().filter(|id| !at_maximum(id)).collect();
         if is_first && free.len() == ids.len() {
             return Rest::Nothing(self.try_whole(assigned, &ids, left, now, decisions));

@@ -50,7 +50,7 @@ impl Whole {
             if together >= least && lacks.iter().all(|(_, n)| *n == 0) {
                 break;
             }
-            let Some(hold) = cluster.hold(*id).cloned() else { continue };
+            let Some(hold) = cluster.holds().get(*id).cloned() else { continue };
             let Some(work) = assigned.groups.get_mut(usize::from(hold.group)) else { continue };
             let wanted: Vec<ReplicaId> = hold.replicas().collect();
             work.add(&wanted);
@@ -63,10 +63,10 @@ impl Whole {
                 *n = n.saturating_sub(wanted.len());
             }
         }
-        let is_turn = |id: &HoldId| cluster.hold(*id).is_some_and(|hold| hold.turn.is_some());
+        let is_turn = |id: &HoldId| cluster.holds().get(*id).is_some_and(|hold| hold.turn.is_some());
         let gathers = lifted.iter().all(is_turn);
         let waits = lifted.iter().filter(|id| !gathers && !is_ready(cluster, **id));
-        let waits_for = waits.filter_map(|id| cluster.hold(*id)).map(|hold| hold.node).collect();
+        let waits_for = waits.filter_map(|id| cluster.holds().get(*id)).map(|hold| hold.node).collect();
         let whole = Self { lifted, together, gathers, waits_for, rest };
         if together == 0 {
             whole.put_back_rest(assigned);
@@ -101,7 +101,7 @@ pub(super) fn try_each(
     let mut n_placed = 0;
     let is_of_parts = rules_of_parts(picture, assigned).is_some();
     for id in ids {
-        let Some(hold) = picture.cluster.hold(*id).cloned() else { continue };
+        let Some(hold) = picture.cluster.holds().get(*id).cloned() else { continue };
         let Some(template) = assigned.groups.get(usize::from(hold.group)).map(|work| work.template) else {
             continue;
         };
@@ -134,10 +134,10 @@ pub(super) fn try_each(
 
 /// Everyone who leaves for a hold has left, or it has gathered all of its room: the binder binds it, or it ends.
 pub(super) fn is_ready(cluster: &Cluster, id: HoldId) -> bool {
-    let Some(hold) = cluster.hold(id) else { return true };
+    let Some(hold) = cluster.holds().get(id) else { return true };
     match hold.turn {
-        Some(_) => cluster.has_gathered(id),
-        None => hold.victims.iter().all(|victim| cluster.remains(victim).is_none()),
+        Some(_) => cluster.held().has_gathered(id),
+        None => hold.victims.iter().all(|victim| cluster.rows().remains(victim).is_none()),
     }
 }
 
@@ -147,8 +147,8 @@ pub(super) fn own_holds(cluster: &Cluster, assigned: &AssignedUnit) -> Vec<HoldI
         let mut replicas = hold.replicas();
         replicas.any(|replica| assigned.awaiting_hold.contains(&(hold.group, replica)))
     };
-    let ids = cluster.holds_of(assigned.unit()).into_iter();
-    ids.filter(|id| cluster.hold(*id).is_some_and(|hold| is_own(hold))).collect()
+    let ids = cluster.holds().of(assigned.unit()).into_iter();
+    ids.filter(|id| cluster.holds().get(*id).is_some_and(|hold| is_own(hold))).collect()
 }
 
 /// What is pending and held for is no more to be placed than that.

@@ -63,9 +63,9 @@ impl Scheduler {
         if changes_nodes(change) {
             self.search.on_nodes_changed(&self.units.parked, now);
         }
-        let n_gains = self.picture.cluster.budgets().n_gains();
+        let n_gains = self.picture.cluster.taken().budgets().n_gains();
         self.load_readable(change, revision, time_ms, now);
-        if self.picture.cluster.budgets().n_gains() > n_gains {
+        if self.picture.cluster.taken().budgets().n_gains() > n_gains {
             self.search.on_budget_gain(&self.units.parked, now);
         }
     }
@@ -73,14 +73,20 @@ impl Scheduler {
     fn load_readable(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         let Self { picture, units, search, .. } = self;
         match change {
-            Change::Put(Record::NodeSpec(spec)) => picture.cluster.put_spec(spec.clone(), revision),
-            Change::Put(Record::NodeReport(report)) => picture.cluster.put_report(report.clone(), revision),
-            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
-                picture.cluster.put_allocatable(*node, allocatable.clone(), revision);
+            Change::Put(Record::NodeSpec(spec)) => {
+                picture.cluster.nodes_mut().put_spec(spec.clone(), revision)
             }
-            Change::Put(Record::NodeUsage(usage)) => picture.cluster.put_usage(usage.clone(), revision),
+            Change::Put(Record::NodeReport(report)) => {
+                picture.cluster.nodes_mut().put_report(report.clone(), revision)
+            }
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
+                picture.cluster.nodes_mut().put_allocatable(*node, allocatable.clone(), revision);
+            }
+            Change::Put(Record::NodeUsage(usage)) => {
+                picture.cluster.nodes_mut().put_usage(usage.clone(), revision)
+            }
             Change::Gone(RecordKey::NodeSpec(node)) => {
-                picture.cluster.remove_node(*node);
+                picture.cluster.nodes_mut().remove(*node);
                 if units.has_volumes() {
                     // What waited for its volumes may go to any node now.
                     self.ask_all();
@@ -146,19 +152,21 @@ impl Scheduler {
                 }
             }
             Change::Put(Record::Budget(spec)) => picture.put_budget(spec, revision),
-            Change::Gone(RecordKey::Budget(name)) => picture.cluster.remove_budget(name),
+            Change::Gone(RecordKey::Budget(name)) => picture.cluster.taken_mut().remove_budget(name),
             Change::Put(Record::Reservation(spec)) => {
-                picture.cluster.put_reservation(Arc::clone(spec));
+                picture.cluster.holds_mut().put_reservation(Arc::clone(spec));
                 // Others may own it now.
                 self.ask_all();
             }
-            Change::Gone(RecordKey::Reservation(name)) => picture.cluster.remove_reservation(name),
+            Change::Gone(RecordKey::Reservation(name)) => {
+                picture.cluster.holds_mut().remove_reservation(name)
+            }
             Change::Put(Record::Unit(record)) => {
                 picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
                 if record.spec.has_terms() {
                     picture.put_terms(record);
                 }
-                if picture.cluster.counts_work() {
+                if picture.cluster.taken().work.is_active() {
                     picture.cluster.put_work(record.id, WorkKind::of(&record.spec));
                 }
             }
@@ -228,7 +236,7 @@ impl Scheduler {
     /// What cannot be read is taken as if there were no such record.
     fn treat_as_absent(&mut self, subject: &RecordKey) {
         match subject {
-            RecordKey::Reservation(name) => self.picture.cluster.remove_reservation(name),
+            RecordKey::Reservation(name) => self.picture.cluster.holds_mut().remove_reservation(name),
             RecordKey::Partition => self.on_partition(&Partition::default()),
             RecordKey::PartitionBlock(BlockNumber(number)) => {
                 self.picture.put_block(Block { number: *number, slots: Vec::new() });
@@ -245,7 +253,7 @@ impl Scheduler {
         {
             return false;
         }
-        let noted = self.picture.cluster.note_unreadable(change);
+        let noted = self.picture.cluster.nodes_mut().note_unreadable(change);
         if noted.is_news {
             // What no search looked for, or found, may be found now.
             self.ask_all();
@@ -414,7 +422,7 @@ impl Scheduler {
                 && assigned.bound == 0
                 && !(is_read && assigned.awaiting_hold.is_empty())
         };
-        let was_bound = picture.cluster.rows(unit).is_some_and(RunningUnits::was_placed);
+        let was_bound = picture.cluster.rows().of(unit).is_some_and(RunningUnits::was_placed);
         if !was_bound && units.get(unit).is_some_and(waits) {
             units.wait_for_hold(unit, &mut picture.placer.templates);
         }

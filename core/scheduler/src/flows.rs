@@ -203,7 +203,11 @@ mod tests {
     #[test]
     fn pools_and_sub_clusters_are_told_apart() {
         let mut cluster = godel_cluster::Cluster::new();
-        let ids = [None, Some(cluster.sub_cluster("a")), Some(cluster.sub_cluster("b"))];
+        let ids = [
+            None,
+            Some(cluster.catalogue_mut().sub_cluster("a")),
+            Some(cluster.catalogue_mut().sub_cluster("b")),
+        ];
         let both = [Pool::Guaranteed, Pool::BestEffort];
         let all: Vec<_> = ids.iter().flat_map(|id| both.map(|pool| FlowIdx::new(*id, pool).0)).collect();
         assert_eq!(all, [0, 1, 2, 3, 4, 5]);

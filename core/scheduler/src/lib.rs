@@ -193,7 +193,7 @@ impl Scheduler {
     pub fn next_wake(&self) -> Option<Millis> {
         let Self { picture, units, in_flight, search, .. } = self;
         let can_decide = !units.ready.is_empty() && in_flight.is_open();
-        if can_decide || units.has_news(picture.cluster.has_gained()) {
+        if can_decide || units.has_news(picture.cluster.free().generations().has_gained()) {
             return Some(Millis(0));
         }
         let times = units.backoff_end().into_iter().chain(picture.foreign_end());
@@ -246,7 +246,7 @@ impl Scheduler {
         let Self { picture: Picture { cluster, placer, .. }, units, in_flight, search, .. } = self;
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Stats {
-            nodes: count(cluster.nodes().filter(|node| placer.view.is_own(node.idx())).count()),
+            nodes: count(cluster.nodes().ids().filter(|node| placer.view.is_own(node.idx())).count()),
             ready_units: count(units.ready.len()),
             backoff_units: count(units.n_backoff()),
             parked_units: count(units.parked.len()),

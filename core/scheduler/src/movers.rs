@@ -68,10 +68,10 @@ pub(super) fn place_on_targets(
 /// The pending replicas of a unit that have a target, in order of the holds.
 fn moving(picture: &Picture, assigned: &AssignedUnit) -> Vec<MovingReplica> {
     let unit = assigned.unit();
-    if !picture.cluster.has_holds_of(unit) {
+    if !picture.cluster.holds().has_of(unit) {
         return Vec::new();
     }
-    let holds = picture.cluster.holds_of(unit).into_iter().filter_map(|id| picture.cluster.hold(id));
+    let holds = picture.cluster.holds().of(unit).into_iter().filter_map(|id| picture.cluster.holds().get(id));
     let targets = holds.filter(|hold| hold.movement.is_some());
     let wanted = targets.flat_map(|hold| hold.replicas().map(|replica| (replica, hold.node)));
     let mut moving: Vec<MovingReplica> = Vec::new();
@@ -87,10 +87,10 @@ fn moving(picture: &Picture, assigned: &AssignedUnit) -> Vec<MovingReplica> {
 
 /// Whether a replica may go to a node as the segments go that it is of, those of its unit and those of its task group.
 fn fits_segments(picture: &Picture, group: u16, id: RunningUnitId, to: NodeId) -> bool {
-    if !picture.cluster.has_terms() {
+    if !picture.cluster.domains().is_active() {
         return true;
     }
     let Some(rules) = picture.cluster.domains().rules_of(id.unit) else { return true };
-    let fits = |rule| picture.cluster.fits_segment(id.unit, rule, id.replica.ordinal, to).is_ok();
+    let fits = |rule| picture.cluster.taken().fits_segment(id.unit, rule, id.replica.ordinal, to).is_ok();
     rules.segments_of(group).all(fits)
 }

@@ -86,7 +86,7 @@ impl Picture {
             limit_scan: config.limit_scan,
         };
         let mut cluster = Cluster::new();
-        cluster.set_sub_cluster_key(&config.sub_cluster_key);
+        cluster.nodes_mut().set_sub_cluster_key(&config.sub_cluster_key);
         config.profiles.intern(&mut cluster);
         Self {
             cluster,
@@ -129,14 +129,14 @@ impl Picture {
     /// The mode or the schedulers changed; `name` is the own one.
     pub(super) fn set_partition(&mut self, partition: &Partition, name: &str) {
         let was_strict = self.placer.view.is_strict();
-        let n_nodes = self.cluster.n_indices();
+        let n_nodes = self.cluster.free().n_indices();
         let moved = self.placer.set_partition(partition, name, n_nodes);
         self.note_moved(moved);
         if was_strict && !self.placer.view.is_strict() {
             // More nodes than those that moved may be used now: all of the others'.
             let others: Vec<NodeId> =
-                self.cluster.nodes().filter(|node| !self.placer.view.is_own(node.idx())).collect();
-            others.into_iter().for_each(|node| self.cluster.note_moved(node, true));
+                self.cluster.nodes().ids().filter(|node| !self.placer.view.is_own(node.idx())).collect();
+            others.into_iter().for_each(|node| self.cluster.nodes_mut().note_moved(node, true));
         }
     }
 
@@ -152,7 +152,7 @@ impl Picture {
         let is_strict = self.placer.view.is_strict();
         let mut own = Vec::new();
         for (node, gained) in moved.into_iter().flat_map(Moved::nodes) {
-            self.cluster.note_moved(node, gained && is_strict);
+            self.cluster.nodes_mut().note_moved(node, gained && is_strict);
             own.extend(gained.then_some(node));
         }
         self.placer.note_gained(&self.cluster, &own);
@@ -164,7 +164,12 @@ impl Picture {
         if self.foreign.has_left_since(fresh.node, fresh.revision) {
             return;
         }
-        self.cluster.note_foreign(fresh.node, fresh.pool, &fresh.allocated, &fresh.device_free_milli);
+        self.cluster.nodes_mut().note_foreign(
+            fresh.node,
+            fresh.pool,
+            &fresh.allocated,
+            &fresh.device_free_milli,
+        );
         self.foreign.put(fresh.node, end);
     }
 
@@ -172,7 +177,7 @@ impl Picture {
     pub(super) fn end_foreign(&mut self, now: Millis) -> bool {
         let mut any = false;
         while let Some(node) = self.foreign.take_ended(now) {
-            self.cluster.clear_foreign(node);
+            self.cluster.nodes_mut().clear_foreign(node);
             any = true;
         }
         any
@@ -196,7 +201,7 @@ impl Picture {
     /// Notes the nodes that running units leave by a change, before it is applied.
     fn note_left(&mut self, unit: UnitId, change: &RunChange, revision: Revision) {
         let RunChange::Statuses(statuses) = change else { return };
-        let Some(rows) = self.cluster.rows(unit) else { return };
+        let Some(rows) = self.cluster.rows().of(unit) else { return };
         for (ordinal, phase) in statuses.ordinals.iter().zip(&statuses.phases) {
             if !phase.is_live() {
                 self.foreign.note_left(rows.row(*ordinal).node, revision);
@@ -214,7 +219,7 @@ impl Picture {
                 self.cluster.put_terms(record.id, &identity(), &AffinityTerms::of(&record.spec, &groups));
             self.n_selections += u64::from(asks_all);
         }
-        if self.cluster.has_terms() {
+        if self.cluster.domains().is_active() {
             self.cluster.offer(record.id, &identity(), || WantedOrdinals::of(record));
         }
     }
@@ -222,7 +227,7 @@ impl Picture {
     /// Whether what a unit's templates know of terms about running units is not what holds now. One with decisions under way is
     /// asked later.
     pub(super) fn has_other_rules(&self, assigned: &AssignedUnit) -> bool {
-        if !self.cluster.has_terms() || !assigned.decisions.is_empty() {
+        if !self.cluster.domains().is_active() || !assigned.decisions.is_empty() {
             return false;
         }
         let mut asks = assigned.groups.iter().map(|group| &self.placer.templates.get(group.template).ask);
@@ -236,15 +241,15 @@ impl Picture {
 
     /// A budget's record.
     pub(super) fn put_budget(&mut self, spec: &Arc<BudgetSpec>, revision: Revision) {
-        let selects_others = self.cluster.put_budget(Arc::clone(spec), revision);
+        let selects_others = self.cluster.taken_mut().put_budget(Arc::clone(spec), revision);
         self.n_selections += u64::from(selects_others);
     }
 
     /// As [`super::Scheduler::selection`].
     pub(super) fn selection(&self) -> Option<u64> {
-        let follows = !self.cluster.budgets().is_empty()
-            || self.cluster.has_terms()
-            || self.cluster.counts_work()
+        let follows = !self.cluster.taken().budgets().is_empty()
+            || self.cluster.domains().is_active()
+            || self.cluster.taken().work.is_active()
             || self.follows_terms;
         follows.then_some(self.n_selections)
     }
@@ -262,7 +267,7 @@ impl Picture {
             self.shares.count_unit(unit, -1, &self.cluster);
             self.cluster.apply_rows(unit, change, revision, time_ms);
             self.shares.count_unit(unit, 1, &self.cluster);
-            return self.cluster.rows(unit).map(GroupDeltas::of).unwrap_or_default();
+            return self.cluster.rows().of(unit).map(GroupDeltas::of).unwrap_or_default();
         }
         self.note_left(unit, change, revision);
         let deltas = self.cluster.apply_rows(unit, change, revision, time_ms);
@@ -298,18 +303,18 @@ impl Picture {
     /// Running units of a record of a unit for which room is held until it is bound there. What is held by an older one is given
     /// up, though that may not be read yet; where a replica moves to it is placed as any other.
     pub(super) fn held_of(&self, unit: UnitId, revision: Revision) -> FxHashSet<ReplicaId> {
-        if !self.cluster.has_holds() {
+        if !self.cluster.holds().is_any() {
             return FxHashSet::default();
         }
-        let ids = self.cluster.holds_of(unit);
-        let holds = ids.iter().filter_map(|id| self.cluster.hold(*id));
+        let ids = self.cluster.holds().of(unit);
+        let holds = ids.iter().filter_map(|id| self.cluster.holds().get(*id));
         let awaits = |hold: &&Arc<Hold>| hold.movement.is_none() && hold.spec_revision >= revision;
         holds.filter(awaits).flat_map(|hold| hold.replicas()).collect()
     }
 
     /// Whether the unit's first binding is still to be made.
     pub(super) fn is_first(&self, assigned: &mut AssignedUnit) -> bool {
-        if let Some(rows) = self.cluster.rows(assigned.unit()) {
+        if let Some(rows) = self.cluster.rows().of(assigned.unit()) {
             // As the binder counts.
             if lifecycle::has_left(rows, &assigned.terms) {
                 let counted = lifecycle::counted(rows, &assigned.terms);
@@ -339,7 +344,7 @@ impl Picture {
     ) -> (UnitWork, Vec<(u16, ReplicaId)>) {
         let mut held = Vec::new();
         let mut by_group: Vec<Vec<ReplicaId>> = vec![Vec::new(); record.spec.task_groups.len()];
-        let rows = self.cluster.rows(record.id);
+        let rows = self.cluster.rows().of(record.id);
         let held_now = self.held_of(record.id, revision);
         for wanted in pending {
             let row = rows.map(|rows| rows.row(wanted.ordinal)).unwrap_or_default();
@@ -352,7 +357,7 @@ impl Picture {
             }
         }
         self.put_terms(record);
-        if self.cluster.counts_work() {
+        if self.cluster.taken().work.is_active() {
             // It may have been assigned before its record was read.
             self.cluster.put_work(record.id, WorkKind::of(&record.spec));
         }
@@ -373,10 +378,11 @@ impl Picture {
     /// Takes out of a new assignment what the binder has bound and neither the dispatcher nor this scheduler has read yet.
     pub(super) fn remove_placed(&self, assigned: &mut AssignedUnit) {
         let unit = assigned.unit();
-        if !self.cluster.has_assumed(unit) {
+        if !self.cluster.taken().assumptions.has_of(unit) {
             return;
         }
-        let is_placed = |replica: ReplicaId| self.cluster.is_assumed(RunningUnitId { unit, replica });
+        let is_placed =
+            |replica: ReplicaId| self.cluster.taken().assumptions.has(RunningUnitId { unit, replica });
         for work in &mut assigned.groups {
             work.retain(|replica| !is_placed(*replica));
         }
@@ -402,7 +408,7 @@ impl Picture {
     pub(super) fn note_device_work(&mut self, assigned: &AssignedUnit) {
         for group in &assigned.groups {
             let shape = self.placer.templates.get(group.template).ask.shape();
-            if !self.cluster.demand(shape).devices.is_empty() {
+            if !self.cluster.catalogue().demand(shape).devices.is_empty() {
                 self.placer.typical.note(shape, group.pending().len() as u64);
             }
         }

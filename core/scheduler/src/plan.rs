@@ -66,7 +66,7 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
     picture.placer.set_scope(NodeScope::Global);
     let cursors = picture.placer.cursors();
     let (hits, misses) = (picture.placer.hits, picture.placer.misses);
-    let (counters, has_occupants) = (search.counters(), picture.cluster.has_occupants());
+    let (counters, has_occupants) = (search.counters(), picture.cluster.taken().occupants.is_kept());
     let record = UnitRecord::new(PLANNED, spec.clone());
     let record = if spec.is_daemon() { on_all_nodes(picture, record) } else { record };
     let assigned = as_assigned(picture, &record);
@@ -88,10 +88,10 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
     (picture.placer.hits, picture.placer.misses) = (hits, misses);
     search.restore_counters(counters);
     if !has_occupants {
-        picture.cluster.forget_occupants();
+        picture.cluster.taken_mut().occupants.forget();
     }
     if spec.is_daemon() {
-        picture.cluster.forget_daemon(PLANNED);
+        picture.cluster.taken_mut().daemons.remove(PLANNED);
     }
     report
 }
@@ -185,7 +185,7 @@ fn report_of(
     let mut victims: BTreeMap<UnitId, u32> = BTreeMap::new();
     if let Some(preemption) = tried.claim.preemption() {
         // Also those that leave already, for what would be taken over.
-        let taken = preemption.taken().filter_map(|id| cluster.hold(id));
+        let taken = preemption.taken().filter_map(|id| cluster.holds().get(id));
         for victim in preemption.victims().chain(taken.flat_map(|hold| &hold.victims)) {
             *victims.entry(victim.unit).or_default() += 1;
         }

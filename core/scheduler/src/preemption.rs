@@ -135,9 +135,9 @@ impl PreemptionSearch {
     /// Whether running units of lower rank may be made to leave their queues for a unit.
     fn may_relieve(&self, picture: &Picture, assigned: &AssignedUnit) -> bool {
         let Picture { cluster, shares, .. } = picture;
-        let may_find = cluster.has_below(assigned.priority())
-            || (cluster.has_preemptible() && shares.may_claim(assigned.queue));
-        !self.is_off() && !cluster.frozen().keeps_all() && may_find
+        let may_find = cluster.taken().ranks.has_below(assigned.priority())
+            || (cluster.taken().ranks.has_preemptible() && shares.may_claim(assigned.queue));
+        !self.is_off() && !cluster.nodes().frozen().keeps_all() && may_find
     }
 
     /// Returns false while the last search with the same need and of the same or a higher rank has failed and nothing changed
@@ -153,7 +153,7 @@ impl PreemptionSearch {
     ) -> bool {
         let priority = assigned.priority();
         let may_find = may_outrank(picture, assigned.queue, priority);
-        if self.is_off() || picture.cluster.frozen().keeps_all() || !may_find {
+        if self.is_off() || picture.cluster.nodes().frozen().keeps_all() || !may_find {
             return false;
         }
         match self.failed.get(need).copied().filter(|failed| priority <= failed.priority) {
@@ -219,7 +219,7 @@ impl PreemptionSearch {
             }
             return;
         }
-        let Some(rows) = picture.cluster.rows(unit) else { return };
+        let Some(rows) = picture.cluster.rows().of(unit) else { return };
         let came = deltas.iter().filter(|(_, n)| *n > 0).filter_map(|(group, _)| rows.standing(group));
         let lowest = came.filter(|standing| standing.preemptible).map(|standing| standing.priority).min();
         if let Some(lowest) = lowest {
@@ -245,7 +245,7 @@ impl PreemptionSearch {
             needs.iter().for_each(|need| units.wake(need, templates));
         }
         if now.since(self.last) >= IDLE_MS && self.n_tried > 0 {
-            picture.cluster.forget_occupants();
+            picture.cluster.taken_mut().occupants.forget();
             self.failed.clear();
             self.last = now;
         }
@@ -477,7 +477,7 @@ impl PreemptionSearch {
         let all = placer.with_room_aside(cluster, template, false);
         let preference = placer.preference(template, seeker.unit);
         let found = preempt::search_lent(cluster, &query, all, n, &preference);
-        if found.places.len() >= n || !cluster.has_claims_below(None) {
+        if found.places.len() >= n || !cluster.holds().has_claims_below(None) {
             return found;
         }
         let nodes: Vec<NodeId> = preemption.nodes.iter().map(|on| on.node).collect();
@@ -543,7 +543,7 @@ impl PreemptionSearch {
     /// The victims of a decision are not for others.
     fn claim(&mut self, cluster: &mut Cluster, victims: &[RunningUnitId]) {
         self.claimed.extend(victims.iter().map(|victim| (victim.unit, victim.replica.ordinal)));
-        cluster.depart(victims.iter().map(|victim| (victim.unit, victim.replica.ordinal)));
+        cluster.taken_mut().depart(victims.iter().map(|victim| (victim.unit, victim.replica.ordinal)));
     }
 
     /// The victims of a decision are free for others: it was not made or not accepted, or the records show that they leave.
@@ -552,7 +552,7 @@ impl PreemptionSearch {
         members().for_each(|member| {
             self.claimed.remove(&member);
         });
-        cluster.arrive(members());
+        cluster.taken_mut().arrive(members());
         for hold in preemption.taken() {
             self.taken.remove(&hold);
         }
@@ -572,7 +572,8 @@ fn seeker_of(picture: &Picture, assigned: &AssignedUnit) -> Seeker {
 /// Whether somebody is there, or room is held for somebody, that a unit might outrank.
 fn may_outrank(picture: &Picture, queue: QueueIdx, priority: i32) -> bool {
     let Picture { cluster, shares, .. } = picture;
-    cluster.has_below(priority)
-        || cluster.has_claims_below(Some(priority))
-        || ((cluster.has_preemptible() || cluster.has_claims_below(None)) && shares.may_claim(queue))
+    cluster.taken().ranks.has_below(priority)
+        || cluster.holds().has_claims_below(Some(priority))
+        || ((cluster.taken().ranks.has_preemptible() || cluster.holds().has_claims_below(None))
+            && shares.may_claim(queue))
 }

@@ -122,7 +122,8 @@ impl Shares {
             self.asks.resize(shape.idx() + 1, None);
         }
         let usage = self.quota.usage_mut();
-        let ask = *self.asks[shape.idx()].get_or_insert_with(|| usage.intern(cluster.demand(shape)));
+        let ask =
+            *self.asks[shape.idx()].get_or_insert_with(|| usage.intern(cluster.catalogue().demand(shape)));
         Need { ask, n: u32::try_from(n).unwrap_or(u32::MAX) }
     }
 
@@ -177,9 +178,9 @@ impl Shares {
 
     /// What each running unit of a bound task group takes, and of which queue.
     fn pays(&mut self, unit: UnitId, group: u16, cluster: &Cluster) -> Option<(ShapeId, QueueIdx)> {
-        let path = cluster.rows(unit)?.standing(group).and_then(|standing| standing.queue.as_deref());
+        let path = cluster.rows().of(unit)?.standing(group).and_then(|standing| standing.queue.as_deref());
         let queue = path.map_or(QueueIdx::DEFAULT, |path| self.queue(path));
-        Some((cluster.group_shape(unit, group)?, queue))
+        Some((cluster.rows().group_shape(unit, group)?, queue))
     }
 
     fn add_decision(&mut self, decision: &DecisionUsage, sign: i64) {
@@ -236,7 +237,8 @@ impl Shares {
         while let Some(level) = below.pop() {
             below.extend(self.quota.tree().paths_below(level));
             if let Some(running) = self.running.get_mut(&level) {
-                running.retain(|unit| cluster.rows(*unit).is_some_and(|rows| rows.live().next().is_some()));
+                running
+                    .retain(|unit| cluster.rows().of(*unit).is_some_and(|rows| rows.live().next().is_some()));
                 units.extend(running.iter());
             }
         }
@@ -274,7 +276,7 @@ impl Shares {
             return;
         }
         self.full_at = Some(now);
-        for (unit, rows) in cluster.all_rows() {
+        for (unit, rows) in cluster.rows().all() {
             for (group, n) in GroupDeltas::of(rows).iter() {
                 if n > 0
                     && let Some((_, queue)) = self.pays(unit, group, cluster)
@@ -320,7 +322,7 @@ impl Shares {
 
     /// `O(units that were ever bound)`: once, when the first queue guarantees something.
     fn count_all(&mut self, cluster: &mut Cluster) {
-        for (unit, rows) in cluster.all_rows() {
+        for (unit, rows) in cluster.rows().all() {
             self.add_deltas(unit, &GroupDeltas::of(rows), 1, cluster);
         }
         self.put_holds(cluster);
@@ -336,7 +338,7 @@ impl Shares {
             return now;
         }
         now.quota.usage_mut().clear();
-        for (unit, rows) in cluster.all_rows() {
+        for (unit, rows) in cluster.rows().all() {
             now.add_deltas(unit, &GroupDeltas::of(rows), 1, cluster);
         }
         now.put_holds(cluster);
@@ -355,7 +357,7 @@ impl Shares {
     /// All that a unit takes counts, or does no longer.
     pub(super) fn count_unit(&mut self, unit: UnitId, sign: i64, cluster: &Cluster) {
         if self.is_counted
-            && let Some(rows) = cluster.rows(unit)
+            && let Some(rows) = cluster.rows().of(unit)
         {
             self.add_deltas(unit, &GroupDeltas::of(rows), sign, cluster);
         }
@@ -370,7 +372,7 @@ impl Shares {
     }
 
     fn put_holds(&mut self, cluster: &mut Cluster) {
-        let holds: Vec<Arc<Hold>> = cluster.holds().into_iter().cloned().collect();
+        let holds: Vec<Arc<Hold>> = cluster.holds().all().into_iter().cloned().collect();
         holds.iter().for_each(|hold| self.put_any(hold, cluster));
     }
 
@@ -414,7 +416,7 @@ impl Shares {
         let needs = self.needs(assigned, counts, templates, cluster);
         let mut victims = Vec::new();
         for victim in decision.claim.victims() {
-            let Some(rows) = cluster.rows(victim.unit) else { continue };
+            let Some(rows) = cluster.rows().of(victim.unit) else { continue };
             let group = rows.row(victim.replica.ordinal).group;
             if let Some((shape, queue)) = self.pays(victim.unit, group, cluster) {
                 victims.push((queue, self.need(shape, 1, cluster)));
@@ -446,9 +448,10 @@ impl Shares {
         if self.movers.is_empty() {
             return;
         }
-        for id in cluster.holds_of(unit) {
+        for id in cluster.holds().of(unit) {
             let Some((queue, need, was)) = self.movers.get(&id).copied() else { continue };
-            let is = cluster.hold(id).map(|hold| cluster.mover_share(hold)).unwrap_or_default();
+            let is =
+                cluster.holds().get(id).map(|hold| cluster.taken().mover_share(hold)).unwrap_or_default();
             if is != was {
                 self.shift_mover(queue, need, was, -1);
                 self.shift_mover(queue, need, is, 1);
@@ -480,6 +483,6 @@ impl Shares {
 
 /// The queue of a victim that is still there, and what it takes of it.
 fn pays_still(quota: &Quota, victim: &RunningUnitId, cluster: &Cluster) -> Option<(QueueIdx, Amounts)> {
-    let row = cluster.remains(victim)?;
-    Some(paid(quota, cluster.rows(victim.unit)?, row))
+    let row = cluster.rows().remains(victim)?;
+    Some(paid(quota, cluster.rows().of(victim.unit)?, row))
 }

@@ -81,7 +81,7 @@ pub(crate) struct Picture {
 impl Picture {
     pub(crate) fn new(sub_cluster_key: &str) -> Self {
         let mut cluster = Cluster::new();
-        cluster.set_sub_cluster_key(sub_cluster_key);
+        cluster.nodes_mut().set_sub_cluster_key(sub_cluster_key);
         Self { cluster, ..Self::default() }
     }
 
@@ -102,18 +102,22 @@ impl Picture {
     /// Takes one record of a list, or one change.
     pub(crate) fn load(&mut self, change: &Change, revision: Revision, time_ms: i64) {
         if !matches!(change, Change::Unreadable(unreadable) if matches!(unreadable.key, RecordKey::Unit(_)))
-            && self.cluster.note_unreadable(change).is_void
+            && self.cluster.nodes_mut().note_unreadable(change).is_void
         {
             return;
         }
         match change {
-            Change::Put(Record::NodeSpec(spec)) => self.cluster.put_spec(spec.clone(), revision),
-            Change::Put(Record::NodeReport(report)) => self.cluster.put_report(report.clone(), revision),
-            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
-                self.cluster.put_allocatable(*node, allocatable.clone(), revision);
+            Change::Put(Record::NodeSpec(spec)) => self.cluster.nodes_mut().put_spec(spec.clone(), revision),
+            Change::Put(Record::NodeReport(report)) => {
+                self.cluster.nodes_mut().put_report(report.clone(), revision)
             }
-            Change::Put(Record::NodeUsage(usage)) => self.cluster.put_usage(usage.clone(), revision),
-            Change::Gone(RecordKey::NodeSpec(node)) => self.cluster.remove_node(*node),
+            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
+                self.cluster.nodes_mut().put_allocatable(*node, allocatable.clone(), revision);
+            }
+            Change::Put(Record::NodeUsage(usage)) => {
+                self.cluster.nodes_mut().put_usage(usage.clone(), revision)
+            }
+            Change::Gone(RecordKey::NodeSpec(node)) => self.cluster.nodes_mut().remove(*node),
             Change::Put(Record::Queue(spec)) => {
                 self.queues.insert(spec.name.clone(), Arc::clone(spec));
             }
@@ -121,14 +125,16 @@ impl Picture {
                 self.queues.remove(path);
             }
             Change::Put(Record::Budget(spec)) => {
-                let counts_others = self.cluster.put_budget(Arc::clone(spec), revision);
+                let counts_others = self.cluster.taken_mut().put_budget(Arc::clone(spec), revision);
                 if counts_others {
                     self.offer_all();
                 }
             }
-            Change::Gone(RecordKey::Budget(name)) => self.cluster.remove_budget(name),
-            Change::Put(Record::Reservation(spec)) => self.cluster.put_reservation(Arc::clone(spec)),
-            Change::Gone(RecordKey::Reservation(name)) => self.cluster.remove_reservation(name),
+            Change::Gone(RecordKey::Budget(name)) => self.cluster.taken_mut().remove_budget(name),
+            Change::Put(Record::Reservation(spec)) => {
+                self.cluster.holds_mut().put_reservation(Arc::clone(spec))
+            }
+            Change::Gone(RecordKey::Reservation(name)) => self.cluster.holds_mut().remove_reservation(name),
             Change::Put(Record::Unit(record)) => self.put_unit(record),
             Change::Gone(RecordKey::Unit(unit)) => self.remove_unit(*unit),
             Change::Put(Record::Hold(hold)) => self.cluster.put_hold(Arc::clone(hold)),
@@ -162,7 +168,7 @@ impl Picture {
         if spec.is_daemon() {
             self.cluster.put_daemon(record.id);
         }
-        if !self.cluster.budgets().is_empty() || self.cluster.has_terms() {
+        if !self.cluster.taken().budgets().is_empty() || self.cluster.domains().is_active() {
             self.cluster.offer(record.id, &Identity::of(spec), || WantedOrdinals::of(record));
         }
     }
@@ -217,7 +223,7 @@ impl Picture {
         if !self.checkpoints.has(unit) {
             return;
         }
-        let rows = self.cluster.rows(unit);
+        let rows = self.cluster.rows().of(unit);
         Arc::make_mut(&mut self.checkpoints).retain(unit, |id| {
             let row = rows.map(|rows| rows.row(id.replica.ordinal)).unwrap_or_default();
             row.phase.is_live() && row.incarnation == id.replica.incarnation
@@ -231,7 +237,7 @@ impl Picture {
         for unit in std::mem::take(&mut self.changed) {
             self.forget_ended(unit);
             let waits = self.units.get(&unit).is_some_and(|record| {
-                let rows = self.cluster.rows(unit).unwrap_or(&nothing);
+                let rows = self.cluster.rows().of(unit).unwrap_or(&nothing);
                 Counts::of(record, rows).pending > 0
             });
             if waits {
@@ -254,12 +260,13 @@ pub(crate) fn began_at(rows: &RunningUnits, ordinal: u32, row: &RunningUnit) -> 
 impl MovementWorld for Picture {
     fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView> {
         let record = self.units.get(&unit)?;
-        let row = self.cluster.rows(unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
+        let row = self.cluster.rows().of(unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
         ReplicaView::of(record, ordinal, row)
     }
 
     fn held_ordinal(&self, movement: &str, from: RunningUnitId) -> Option<u32> {
-        let of_move = self.cluster.holds_of(from.unit).into_iter().filter_map(|id| self.cluster.hold(id));
+        let of_move =
+            self.cluster.holds().of(from.unit).into_iter().filter_map(|id| self.cluster.holds().get(id));
         let held = of_move.into_iter().find(|hold| {
             hold.movement.as_ref().is_some_and(|target| &*target.movement == movement && target.from == from)
         });
@@ -274,17 +281,18 @@ impl MovementWorld for Picture {
     }
 
     fn was_moved(&self, movement: &str, from: RunningUnitId) -> bool {
-        let rows = self.cluster.rows(from.unit);
+        let rows = self.cluster.rows().of(from.unit);
         let last = rows.and_then(|rows| rows.last_eviction(from.replica.ordinal));
         last.is_some_and(|last| last.replica == from.replica && *last.by == evicted_by(movement))
     }
 
     fn node_name(&self, node: NodeId) -> String {
-        self.cluster.spec(node).map_or_else(|| format!("node {node}"), |spec| spec.name.clone())
+        self.cluster.nodes().spec(node).map_or_else(|| format!("node {node}"), |spec| spec.name.clone())
     }
 
     fn may_leave(&self, running: RunningUnitId, missing: &[u32]) -> Result<(), String> {
-        let (Some(record), Some(rows)) = (self.units.get(&running.unit), self.cluster.rows(running.unit))
+        let (Some(record), Some(rows)) =
+            (self.units.get(&running.unit), self.cluster.rows().of(running.unit))
         else {
             return Ok(());
         };
@@ -309,7 +317,7 @@ impl MovementWorld for Picture {
     }
 
     fn keeps(&self, running: RunningUnitId) -> Option<KeptReason> {
-        let (record, rows) = (self.units.get(&running.unit)?, self.cluster.rows(running.unit)?);
+        let (record, rows) = (self.units.get(&running.unit)?, self.cluster.rows().of(running.unit)?);
         kept_by_unit(record, rows, running.replica.ordinal, self.now_ms)
     }
 }

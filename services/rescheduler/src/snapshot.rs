@@ -76,7 +76,7 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
         on: IdMap::default(),
         restart_ms: config.restart_time.ms(),
     };
-    let mut rows: Vec<(UnitId, &RunningUnits)> = picture.cluster.all_rows().collect();
+    let mut rows: Vec<(UnitId, &RunningUnits)> = picture.cluster.rows().all().collect();
     rows.sort_unstable_by_key(|(unit, _)| *unit);
     for (unit, rows) in rows {
         let breaks = picture.units.get(&unit).is_some_and(|record| breaks_unit(record, rows));
@@ -87,7 +87,7 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
         }
         making.add_group_minima(unit, rows);
     }
-    let mut holds = picture.cluster.holds();
+    let mut holds = picture.cluster.holds().all();
     holds.sort_unstable_by_key(|hold| hold.id);
     for hold in holds {
         making.add_hold(hold);
@@ -133,8 +133,8 @@ impl Making<'_> {
         started_at: Millis,
     ) {
         let picture = self.picture;
-        let Some(shape) = picture.cluster.group_shape(unit, row.group) else { return };
-        let known = picture.cluster.shapes().get(shape);
+        let Some(shape) = picture.cluster.rows().group_shape(unit, row.group) else { return };
+        let known = picture.cluster.catalogue().shape(shape);
         let mut demand: Demand = Demand::clone(&known.demand);
         let is_best_effort = known.pool == Pool::BestEffort;
         if is_best_effort {
@@ -162,8 +162,8 @@ impl Making<'_> {
             usage,
             kept: self.kept.reason(unit, rows, ordinal, row, known.pool, breaks_unit),
         };
-        for budget in picture.cluster.budgets().counting(unit, ordinal, row) {
-            let Some(known) = picture.cluster.budgets().at(*budget) else { continue };
+        for budget in picture.cluster.taken().budgets().counting(unit, ordinal, row) {
+            let Some(known) = picture.cluster.taken().budgets().at(*budget) else { continue };
             let name = &known.spec.name;
             if !self.budgets.contains_key(name) {
                 let allowed = u32::try_from(known.allowed()).unwrap_or(u32::MAX);
@@ -193,8 +193,9 @@ impl Making<'_> {
     /// What a slot keeps beside what its occupant takes.
     fn add_rest_of_slot(&mut self, hold: &Hold) {
         let cluster = &self.picture.cluster;
-        let Some((charge, _)) = cluster.given_by(hold.id) else { return };
-        let amounts = charge.asks.iter().map(|(id, amount)| (cluster.resource_name(*id), *amount));
+        let Some((charge, _)) = cluster.held().given_by(hold.id) else { return };
+        let amounts =
+            charge.asks.iter().map(|(id, amount)| (cluster.catalogue().resource_name(*id), *amount));
         let amounts = amounts.filter(|(name, amount)| *amount > 0 && *name != RUNNING_UNITS);
         let Ok(requests) = Resources::new(amounts) else { return };
         if requests.iter().next().is_some() {
@@ -212,7 +213,7 @@ impl Making<'_> {
         if hold.pool == Pool::BestEffort {
             return;
         }
-        if self.picture.cluster.occupant_of(hold.id).is_some() {
+        if self.picture.cluster.held().occupant_of(hold.id).is_some() {
             return self.add_rest_of_slot(hold);
         }
         for (idx, ordinal) in hold.ordinals.iter().enumerate() {
@@ -246,7 +247,7 @@ impl Making<'_> {
         let facts = match self.picture.units.get(&unit) {
             Some(record) => {
                 let spec = &record.spec;
-                let rows = self.picture.cluster.rows(unit);
+                let rows = self.picture.cluster.rows().of(unit);
                 let spare = rows.map_or(u32::MAX, |rows| spare_of(record, rows));
                 let restart = spec.labels.get(RESTART_TIME).and_then(|text| duration::parse_ms(text).ok());
                 UnitFacts {
@@ -275,18 +276,18 @@ impl Making<'_> {
 
     fn add_nodes(&mut self, config: &Config) {
         let cluster = &self.picture.cluster;
-        let mut nodes: Vec<NodeId> = cluster.nodes().collect();
+        let mut nodes: Vec<NodeId> = cluster.nodes().ids().collect();
         // What is still taken on a node without records counts there.
-        nodes.extend(self.on.keys().copied().filter(|node| cluster.spec(*node).is_none()));
+        nodes.extend(self.on.keys().copied().filter(|node| cluster.nodes().spec(*node).is_none()));
         nodes.sort_unstable();
         nodes.dedup();
         for node in nodes {
-            let spec = cluster.spec(node);
-            let report = cluster.report(node);
+            let spec = cluster.nodes().spec(node);
+            let report = cluster.nodes().report(node);
             let mut labels = report.map(|report| report.attributes.clone()).unwrap_or_default();
             labels.extend(spec.into_iter().flat_map(|spec| spec.labels.clone()));
             let name = spec.map_or_else(|| format!("node {node}"), |spec| spec.name.clone());
-            let capacity = cluster.allocatable(node).unwrap_or_default();
+            let capacity = cluster.free().allocatable(node).unwrap_or_default();
             // Some of what stands on the node counts for nobody there.
             let n_uncounted = self.own.n_uncounted.get(&node).copied().unwrap_or(0);
             self.snapshot.nodes.push(NodeFacts {
@@ -301,7 +302,7 @@ impl Making<'_> {
                 capacity,
                 devices: report.map(|report| report.devices.clone()).unwrap_or_default(),
                 labels,
-                accepts: cluster.usable(node).is_ok(),
+                accepts: cluster.nodes().usable(node).is_ok(),
             });
         }
     }
@@ -316,7 +317,7 @@ impl Making<'_> {
             return *class;
         }
         let template = record.and_then(|record| record.spec.task_groups.get(usize::from(group)));
-        let shape = self.picture.cluster.group_shape(unit, group);
+        let shape = self.picture.cluster.rows().group_shape(unit, group);
         let class = match template.zip(shape) {
             Some((group_spec, shape)) => {
                 let surges = record.is_some_and(|record| record.spec.max_surge > 0);

@@ -58,7 +58,7 @@ pub(super) fn wanted(
     members: PlacedReplicas,
     refused: &mut RejectionList,
 ) -> Result<PlacedReplicas, Wait> {
-    let rows = cluster.rows(decision.unit);
+    let rows = cluster.rows().of(decision.unit);
     let mut wanted = PlacedReplicas::with_capacity(members.len());
     for member in members {
         let placement = &decision.groups[member.group];
@@ -120,7 +120,7 @@ pub(super) fn binds(
         let has_zones = allocations().any(|given| !given.zones.is_empty());
         binds.push(Bind {
             group: placement.group,
-            demand: Arc::clone(cluster.demand(unit.groups[usize::from(placement.group)].shape)),
+            demand: Arc::clone(cluster.catalogue().demand(unit.groups[usize::from(placement.group)].shape)),
             pool: unit.pool,
             ordinals: column().map(|idx| placement.ordinals[idx]).collect(),
             incarnations: column()

@@ -27,7 +27,7 @@ pub(crate) struct UnitAsks(SmallVec<[Option<UnitAsk>; 1]>);
 
 impl UnitAsks {
     pub(crate) fn of(cluster: &Cluster, id: UnitId, unit: &Unit) -> Self {
-        let groups = if cluster.has_terms() { &unit.groups[..] } else { &[] };
+        let groups = if cluster.domains().is_active() { &unit.groups[..] } else { &[] };
         let ask = |group: &KnownGroup| UnitAsk::of(cluster, id, group.shape, group.on_node().requirements);
         Self(groups.iter().map(ask).collect())
     }
@@ -41,7 +41,8 @@ impl UnitAsks {
         group: &'a KnownGroup,
     ) -> Asked<'a> {
         let about_units = self.0.get(usize::from(idx)).and_then(Option::as_ref);
-        let on_node = NodeAsk { unit: about_units, daemon: cluster.daemon(unit), ..group.on_node() };
+        let on_node =
+            NodeAsk { unit: about_units, daemon: cluster.taken().daemons.find(unit), ..group.on_node() };
         Asked { unit, idx, on_node, concerned: godel_framework::concerned(cluster, &on_node) }
     }
 }
@@ -79,7 +80,7 @@ pub(super) fn take_room(
             let node = placement.nodes[member.idx];
             let ordinal = id.replica.ordinal;
             if !owned.is_empty()
-                && let Some((slot, allocation)) = cluster.slot_on(owned, group.shape, node)
+                && let Some((slot, allocation)) = cluster.held().slot_on(owned, group.shape, node)
                 && may_stand(cluster, &asked, ordinal, node, decision.nodes_as_of).is_ok()
             {
                 cluster.assume(id, group.shape, node, allocation);
@@ -200,7 +201,7 @@ fn take_by_maxima(
     let lacking: SmallVec<[(u16, usize); 2]> = match unit.terms.groups() {
         [] => SmallVec::new(),
         _ => {
-            let count = cluster.rows(decision.unit).map(|rows| lifecycle::counted(rows, &unit.terms));
+            let count = cluster.rows().of(decision.unit).map(|rows| lifecycle::counted(rows, &unit.terms));
             unit.terms.lacking(&count.unwrap_or_default()).collect()
         }
     };
@@ -280,8 +281,8 @@ pub(crate) fn may_go(
     nodes_as_of: Revision,
 ) -> Result<Allocation, Unfit> {
     may_stand(cluster, asked, ordinal, node, nodes_as_of)?;
-    cluster.fits(asked.on_node.shape, node)?;
-    cluster.grant(asked.on_node.shape, node, wanted)
+    cluster.free().fits(asked.on_node.shape, node)?;
+    cluster.free().grant(asked.on_node.shape, node, wanted)
 }
 
 /// The same, room aside.
@@ -294,14 +295,14 @@ pub(crate) fn may_stand(
 ) -> Result<(), Unfit> {
     if let Some(ask) = asked.on_node.unit.filter(|ask| ask.rules.has_parts()) {
         for rule in ask.rules.segments_of(asked.idx) {
-            cluster.fits_segment(asked.unit, rule, ordinal, node)?;
+            cluster.taken().fits_segment(asked.unit, rule, ordinal, node)?;
         }
     }
     let mut ask = asked.on_node;
     if ask.requirements.has_volumes {
-        ask.volume_node = cluster.last_node(asked.unit, ordinal);
+        ask.volume_node = cluster.rows().last_node(asked.unit, ordinal);
     }
-    let has_changed = cluster.changed_at(node) > nodes_as_of;
+    let has_changed = cluster.nodes().changed_at(node) > nodes_as_of;
     godel_framework::admit(cluster, ask, asked.concerned, node, has_changed)
 }
 

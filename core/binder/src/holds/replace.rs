@@ -128,7 +128,7 @@ impl BinderHolds {
             };
             by_claim && !hold.at_maximum
         };
-        let mut ids = picture.cluster.holds_of(decision.unit);
+        let mut ids = picture.cluster.holds().of(decision.unit);
         ids.retain(|id| {
             self.by_id.get(id).is_some_and(|kept| {
                 kept.revision.is_some()
@@ -225,7 +225,9 @@ impl<'a> ClaimCheck<'a> {
                 owners.entry(hold.unit).or_insert(on_node.node);
                 let (victims, from) = taken.by_place.entry((on_node.group, on_node.node)).or_default();
                 victims.extend(
-                    hold.victims.iter().filter(|victim| self.picture.cluster.remains(victim).is_some()),
+                    hold.victims
+                        .iter()
+                        .filter(|victim| self.picture.cluster.rows().remains(victim).is_some()),
                 );
                 from.extend(hold.taken_from.iter().chain([&hold.unit]));
             }
@@ -274,12 +276,12 @@ impl<'a> ClaimCheck<'a> {
     /// all that there are, and those at a maximum, which were counted together.
     fn with_the_rest(&self, owner: UnitId, ids: &mut Vec<HoldId>) {
         let terms = self.picture.units.get(&owner).map(|unit| &unit.terms);
-        let rows = self.picture.cluster.rows(owner);
+        let rows = self.picture.cluster.rows().of(owner);
         let count = |terms| rows.map(|rows| lifecycle::counted(rows, terms)).unwrap_or_default();
         let is_first = terms.is_some_and(|terms| !terms.is_reached(&count(terms)));
         let of_owner = |id: &HoldId| self.holds.hold(*id).filter(|hold| hold.unit == owner);
         let at_maximum = ids.iter().filter_map(of_owner).any(|hold| hold.at_maximum);
-        for id in self.picture.cluster.holds_of(owner) {
+        for id in self.picture.cluster.holds().of(owner) {
             let Some(kept) = self.holds.by_id.get(&id).filter(|kept| kept.state == HoldState::Held) else {
                 continue;
             };

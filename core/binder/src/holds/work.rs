@@ -108,7 +108,7 @@ impl BinderHolds {
         }
         let team = keep_together(self, ids, &mut dead, &mut ready);
         let terms = picture.units.get(&unit).map(|unit| &unit.terms);
-        let rows = picture.cluster.rows(unit);
+        let rows = picture.cluster.rows().of(unit);
         let counted = terms.zip(rows).map(|(terms, rows)| lifecycle::counted(rows, terms));
         let mut count = counted.unwrap_or_default();
         let is_first = terms.is_some_and(|terms| !terms.is_reached(&count));
@@ -132,7 +132,7 @@ impl BinderHolds {
     fn judge(&self, id: HoldId, picture: &BinderPicture) -> Fate {
         let hold = &self.by_id[&id].hold;
         let Some(unit) = picture.units.get(&hold.unit) else { return Fate::Ends("changed") };
-        let rows = picture.cluster.rows(hold.unit);
+        let rows = picture.cluster.rows().of(hold.unit);
         let is_wanted = |replica: ReplicaId| {
             let row = rows.map(|rows| rows.row(replica.ordinal)).unwrap_or_default();
             row.phase == Phase::Pending && row.incarnation == replica.incarnation
@@ -144,16 +144,16 @@ impl BinderHolds {
         if hold.ordinals.iter().any(|ordinal| first_to_run(unit, rows, *ordinal).is_some()) {
             return Fate::Ends("changed");
         }
-        if picture.cluster.usable(hold.node).is_err() {
+        if picture.cluster.nodes().usable(hold.node).is_err() {
             return Fate::Ends("node-lost");
         }
         if hold.expires_ms <= picture.now_ms {
             return Fate::Ends("expired");
         }
-        if hold.all_victims().any(|victim| picture.cluster.remains(victim).is_some()) {
+        if hold.all_victims().any(|victim| picture.cluster.rows().remains(victim).is_some()) {
             return Fate::Waits;
         }
-        if hold.turn.is_some() && !picture.cluster.has_gathered(id) {
+        if hold.turn.is_some() && !picture.cluster.held().has_gathered(id) {
             return Fate::Waits;
         }
         Fate::Ready
@@ -282,13 +282,13 @@ fn assume_all(
                     continue;
                 }
                 let may = may_stand(cluster, &asked, replica.ordinal, hold.node, AS_JUDGED);
-                let fits = may.and_then(|()| cluster.fits(shape, hold.node));
+                let fits = may.and_then(|()| cluster.free().fits(shape, hold.node));
                 let granted = fits.and_then(|()| match hold.allocation(idx) {
                     // Which ones was open until they were free.
                     open if hold.turn.is_some() && open == Allocation::default() => {
-                        Ok(cluster.pick(shape, hold.node).unwrap_or_default())
+                        Ok(cluster.free().pick(shape, hold.node).unwrap_or_default())
                     }
-                    chosen => cluster.grant(shape, hold.node, chosen),
+                    chosen => cluster.free().grant(shape, hold.node, chosen),
                 });
                 if let Ok(allocation) = granted {
                     let replica = RunningUnitId { unit: hold.unit, replica };

@@ -45,7 +45,7 @@ fn next_ordinal(binder: &Binder, running: &RunningUnitId) -> Result<u32, MoveRef
     let cluster = &binder.picture.cluster;
     let unit = &binder.picture.units[&running.unit];
     let replaced = running.replica.ordinal;
-    let holds = cluster.holds_of(running.unit).into_iter().filter_map(|id| cluster.hold(id));
+    let holds = cluster.holds().of(running.unit).into_iter().filter_map(|id| cluster.holds().get(id));
     let held =
         holds.filter_map(|hold| Some((hold.surge_ordinal()?, hold.movement.as_ref()?.from.replica.ordinal)));
     let mut open: Vec<(u32, u32)> = held.collect();
@@ -60,7 +60,7 @@ fn next_ordinal(binder: &Binder, running: &RunningUnitId) -> Result<u32, MoveRef
         return later("as many replacements of its unit start as may (max_surge)");
     }
     let behind_held = open.iter().map(|(new, _)| new.saturating_add(1)).max().unwrap_or(0);
-    let next = unit.next_ordinal(cluster.rows(running.unit)).max(behind_held);
+    let next = unit.next_ordinal(cluster.rows().of(running.unit)).max(behind_held);
     if next >= ORDINAL_MAX {
         return Err(refusal(RejectionReason::NotMovable, false, "its unit has used up its ordinals"));
     }

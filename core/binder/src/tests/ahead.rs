@@ -17,9 +17,9 @@ fn full() -> (World, Decision, Revision) {
 #[test]
 fn a_decision_waits_for_room_that_its_scheduler_saw_freed() {
     let (mut world, decision, ahead) = full();
-    let before = world.binder.cluster().node_state(NodeId(1));
+    let before = world.binder.cluster().free().node_state(NodeId(1));
     assert_eq!(world.binder.check(&decision), Verdict::Wait(Wait::Revision(ahead)));
-    assert_eq!((world.binder.cluster().node_state(NodeId(1)), world.binder.n_open()), (before, 0));
+    assert_eq!((world.binder.cluster().free().node_state(NodeId(1)), world.binder.n_open()), (before, 0));
     world.statuses(1, &[0], Phase::Stopped);
     assert_eq!(world.accept(&decision).binds[0].nodes, [NodeId(1)]);
 }
@@ -42,9 +42,9 @@ fn what_fits_waits_for_nothing() {
 fn a_decision_that_fits_in_part_takes_nothing_while_it_waits() {
     let (mut world, decision, ahead) = full();
     let half = Decision { groups: place(2, 0, &[(0, 1), (1, 2)]).groups, ..decision };
-    let before = world.binder.cluster().node_state(NodeId(2));
+    let before = world.binder.cluster().free().node_state(NodeId(2));
     assert_eq!(world.binder.check(&half), Verdict::Wait(Wait::Revision(ahead)));
-    assert_eq!((world.binder.cluster().node_state(NodeId(2)), world.binder.n_open()), (before, 0));
+    assert_eq!((world.binder.cluster().free().node_state(NodeId(2)), world.binder.n_open()), (before, 0));
     world.change(Change::Put(Record::NodeUsage(godel_domain::node::NodeUsage {
         id: NodeId(2),
         ..godel_domain::node::NodeUsage::default()

@@ -36,7 +36,7 @@ pub(super) fn filled(allowed: u32) -> (World, Vec<(UnitRecord, u64)>) {
 }
 
 fn allowed(world: &World) -> u64 {
-    world.binder.cluster().budgets().get("web").unwrap().allowed()
+    world.binder.cluster().taken().budgets().get("web").unwrap().allowed()
 }
 
 pub(super) fn decide(world: &World, (spec, revision): &(UnitRecord, u64)) -> Option<Decision> {
@@ -63,7 +63,7 @@ fn two_claims_together_take_no_more_than_a_budget_allows() {
     (claim.node, claim.victims[0].unit, claim.victims[0].replica.ordinal) = (NodeId(4), UnitId(2), 1);
     other.groups[0].nodes = vec![NodeId(4)];
     let first = world.accept(&decisions[0]);
-    let budget = world.binder.cluster().budgets().get("web").unwrap();
+    let budget = world.binder.cluster().taken().budgets().get("web").unwrap();
     assert_eq!(first.budgets, [("web".to_owned(), budget.revision)]);
     assert_eq!(world.refuse(&other), [(RejectionReason::VictimGone, vec![0])]);
     // The transaction is refused: the other one may, but for whom somebody else has leave at that moment.
@@ -126,7 +126,7 @@ fn a_list_shows_who_has_left_though_it_is_back() {
     for n_read in 0..=5 {
         let (mut world, _) = filled(1);
         let departure = drained(&mut world, 2, &[0]).unwrap();
-        let mut rows = world.binder.cluster().rows(UnitId(2)).unwrap().clone();
+        let mut rows = world.binder.cluster().rows().of(UnitId(2)).unwrap().clone();
         let life = [
             RunChange::Evict(departure.evict),
             phase(0, Phase::Stopped),
@@ -236,17 +236,17 @@ fn changed_budgets_count_at_once() {
     assert_eq!(allowed(&world), 2);
     let other = BudgetSpec { selector: [("id".to_owned(), "2".to_owned())].into(), ..web_budget(0) };
     world.change(Change::Put(Record::Budget(Arc::new(other))));
-    let budget = world.binder.cluster().budgets().get("web").unwrap();
+    let budget = world.binder.cluster().taken().budgets().get("web").unwrap();
     assert_eq!((budget.n_units, budget.used.expected, budget.allowed()), (1, 2, 0));
     let decision = decide(&world, &seekers[0]).unwrap();
     assert!(decision.claim.victims().all(|victim| victim.unit == UnitId(1)));
     // The unit is another one's now.
     world.unit(web(2, 1));
-    let budget = world.binder.cluster().budgets().get("web").unwrap();
+    let budget = world.binder.cluster().taken().budgets().get("web").unwrap();
     assert_eq!((budget.used.expected, budget.used.available), (1, 1));
     world.change(Change::Gone(RecordKey::Unit(UnitId(2))));
-    let budget = world.binder.cluster().budgets().get("web").unwrap();
+    let budget = world.binder.cluster().taken().budgets().get("web").unwrap();
     assert_eq!((budget.n_units, budget.used.expected), (0, 0));
     world.change(Change::Gone(RecordKey::Budget("web".to_owned())));
-    assert!(world.binder.cluster().budgets().is_empty());
+    assert!(world.binder.cluster().taken().budgets().is_empty());
 }

@@ -92,7 +92,7 @@ fn an_unreadable_unit_keeps_what_runs_and_places_no_more() {
     for is_listed in [false, true] {
         if is_listed {
             // A new binder never read it: its rows say whose queue pays.
-            let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+            let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
             world.binder.reset();
             for id in 1..=3 {
                 world.change(Change::Put(Record::NodeSpec(node(id))));
@@ -154,7 +154,7 @@ fn unreadable_queues_and_classes_bind_and_preempt_nothing() {
 fn while_a_budget_cannot_be_read_nobody_is_preempted_or_drained() {
     let (mut world, seekers) = budgets::filled(1);
     let decision = budgets::decide(&world, &seekers[0]).unwrap();
-    let budget = world.binder.cluster().budgets().get("web").unwrap().spec.clone();
+    let budget = world.binder.cluster().taken().budgets().get("web").unwrap().spec.clone();
     world.unreadable(RecordKey::Budget("web".to_owned()));
     let kept =
         (RejectionReason::VictimGone, "disruption budget web cannot be read: field: problem".to_owned());
@@ -234,7 +234,7 @@ fn an_unreadable_binding_closes_its_nodes_and_its_unit() {
     // What follows on it is not applied, and its nodes are closed as well.
     let bind = Bind { ordinals: vec![1], nodes: vec![NodeId(3)], ..Bind::default() };
     world.change(Change::Rows(UnitId(1), RunChange::Bind(bind)));
-    assert!(world.binder.cluster().rows(UnitId(1)).is_none());
+    assert!(world.binder.cluster().rows().of(UnitId(1)).is_none());
     assert_eq!(world.refuse(&place(2, other, &[(1, 3)])), [(RejectionReason::NodeNotReady, vec![1])]);
     world.change(Change::RowsLoaded(UnitId(1), RunningUnits::default()));
     let _ = world.accept(&place(2, other, &[(1, 3)]));
@@ -252,5 +252,5 @@ fn a_change_without_a_key_stops_decisions_until_the_next_list() {
         assert!(!world.evictable(1, reason));
     }
     world.binder.reset();
-    assert!(world.binder.cluster().frozen().is_empty());
+    assert!(world.binder.cluster().nodes().frozen().is_empty());
 }

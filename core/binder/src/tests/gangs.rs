@@ -142,7 +142,7 @@ fn of_each_sub_cluster_one_gang_gathers_and_one_of_none_alone() {
     world.binder.set_sub_cluster_key(key);
     for (node, sub_cluster) in [(1, "a"), (2, "b")] {
         let labels = [(key.to_owned(), sub_cluster.to_owned())].into();
-        let spec = NodeSpec { labels, ..world.binder.cluster().spec(NodeId(node)).unwrap().clone() };
+        let spec = NodeSpec { labels, ..world.binder.cluster().nodes().spec(NodeId(node)).unwrap().clone() };
         world.change(Change::Put(Record::NodeSpec(spec)));
     }
     let gather = |world: &World, unit, revision, places: [(u32, u32); 2]| Decision {
@@ -161,7 +161,8 @@ fn of_each_sub_cluster_one_gang_gathers_and_one_of_none_alone() {
     assert_eq!(world.refuse(&gather(&world, 4, again, in_a)), taken);
     assert_eq!(world.refuse(&gather(&world, 5, any, in_b)), taken, "it may want any node");
     let of_hold = |world: &World, unit| {
-        let hold = world.binder.cluster().holds().into_iter().find(|hold| hold.unit == UnitId(unit)).cloned();
+        let hold =
+            world.binder.cluster().holds().all().into_iter().find(|hold| hold.unit == UnitId(unit)).cloned();
         hold.and_then(|hold| hold.turn.clone()?.sub_cluster)
     };
     assert_eq!(of_hold(&world, 3).as_deref(), Some("b"));
@@ -178,7 +179,7 @@ fn turns_are_for_whole_first_bindings_that_could_fit() {
     let cordoned = gather(3, revision, &[(0, 1), (1, 2)]);
     assert_eq!(world.refuse(&cordoned)[0].0, RejectionReason::NodeCordoned);
     assert_eq!(world.binder.n_holds(), 0);
-    assert!(!world.binder.cluster().is_gathering());
+    assert!(!world.binder.cluster().free().gathering().is_any());
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn higher_priority_and_what_ends_soon_may_take_what_is_gathered() {
         let verdict = world.binder.check(&place(id, revision, &[(0, 1)]));
         assert_eq!(matches!(verdict, Verdict::Bind(_)), enters, "unit {id}: {verdict:?}");
     }
-    assert_eq!(world.binder.cluster().n_gathered(world.binder.cluster().holds()[0].id), 0);
+    assert_eq!(world.binder.cluster().held().n_gathered(world.binder.cluster().holds().all()[0].id), 0);
     // A turn long enough that a deadline is before its last tenth.
     let mut world = full();
     world.binder.gather_for(600_000);
@@ -222,10 +223,10 @@ fn a_new_binder_goes_on_with_a_turn() {
     begin(&mut world, &gather(2, revision, &[(0, 1), (1, 2)]));
     let mut other = World::new(2);
     other.revision = world.revision;
-    for hold in world.binder.cluster().holds() {
+    for hold in world.binder.cluster().holds().all() {
         other.binder.on_change(Change::Put(Record::Hold(Arc::clone(hold))), Revision(world.revision), 1);
     }
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     other.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
     other.binder.on_change(Change::Put(Record::Unit(Arc::new(spec))), Revision(revision), 1);
     other.binder.on_revision(Revision(world.revision));

@@ -48,7 +48,8 @@ pub(super) fn claims(
         now_ms: binder.picture.now_ms,
         spares_masters: false,
     };
-    let nodes: Vec<usize> = (1..cluster.n_indices()).filter(|idx| cluster.is_usable(*idx)).collect();
+    let nodes: Vec<usize> =
+        (1..cluster.free().n_indices()).filter(|idx| cluster.nodes().is_usable(*idx)).collect();
     let mut quota = binder.quota().clone();
     let queue = quota.queue(&record.spec.queue);
     let need = Need { ask: quota.usage_mut().intern(&demand), n: u32::try_from(members.len()).unwrap() };
@@ -344,7 +345,7 @@ fn a_hold_turns_into_a_binding_after_its_last_victim() {
     world.commit(&bound);
     world.change(Change::Gone(RecordKey::Hold(bound.ends[0].0)));
     assert_eq!(world.binder.n_holds(), 0);
-    let (taken, _) = world.binder.cluster().node_state(NodeId(1)).unwrap();
+    let (taken, _) = world.binder.cluster().free().node_state(NodeId(1)).unwrap();
     assert_eq!(taken.get(CPU), 600);
     let fourth = world.unit(unit(4, 1, 1, demand(400, 0)));
     assert_eq!(world.accept(&place(4, fourth, &[(0, 1)])).binds[0].ordinals, [0]);
@@ -444,11 +445,11 @@ fn a_gang_is_held_whole_and_bound_whole() {
     assert!(world.binder.take_hold_work().is_empty(), "one alone is worth nothing");
     // A new binder goes on from the records.
     let mut other = World::new(2);
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     other.revision = world.revision;
     other.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
     other.binder.on_change(Change::Put(Record::Unit(Arc::new(gang))), Revision(revision), 1);
-    for hold in world.binder.cluster().holds() {
+    for hold in world.binder.cluster().holds().all() {
         other.binder.on_change(Change::Put(Record::Hold(Arc::clone(hold))), Revision(world.revision), 1);
     }
     other.binder.on_revision(Revision(world.revision));

@@ -136,7 +136,7 @@ fn room_is_held_while_the_old_one_leaves() {
     world.commit(&placed);
     world.change(Change::Gone(RecordKey::Hold(hold.id)));
     full(&mut world, 3);
-    let row = world.binder.cluster().rows(UnitId(1)).unwrap().row(0);
+    let row = world.binder.cluster().rows().of(UnitId(1)).unwrap().row(0);
     assert_eq!((row.node, row.incarnation, row.phase), (NodeId(3), 1, Phase::Bound));
     assert_eq!(world.binder.n_holds(), 0);
 }
@@ -226,11 +226,11 @@ fn a_move_that_cannot_be_made_changes_nothing() {
             "too few of its unit would be left, and on_below_min would have the rest leave",
         ),
     ] {
-        let before = world.binder.cluster().node_state(of.to);
+        let before = world.binder.cluster().free().node_state(of.to);
         let refusal = world.stays(of);
         assert_eq!((refusal.reason, refusal.later), (reason, false), "{detail}");
         assert!(refusal.detail.starts_with(detail.split(':').next().unwrap()), "{}", refusal.detail);
-        assert_eq!(world.binder.cluster().node_state(of.to), before, "{detail}");
+        assert_eq!(world.binder.cluster().free().node_state(of.to), before, "{detail}");
         assert_eq!((world.binder.n_holds(), world.binder.evictions.n_asked()), (0, 0), "{detail}");
     }
 }
@@ -262,15 +262,15 @@ fn daemons_do_not_move() {
 #[test]
 fn a_refused_transaction_gives_everything_back() {
     let (mut world, _) = two();
-    let before = world.binder.cluster().node_state(NodeId(3));
+    let before = world.binder.cluster().free().node_state(NodeId(3));
     let accepted = world.moves(asked(1, 0, 0, 3));
-    assert_ne!(world.binder.cluster().node_state(NodeId(3)), before);
+    assert_ne!(world.binder.cluster().free().node_state(NodeId(3)), before);
     move_refused(&mut world.binder, &accepted);
-    assert_eq!(world.binder.cluster().node_state(NodeId(3)), before);
+    assert_eq!(world.binder.cluster().free().node_state(NodeId(3)), before);
     // The same with the lease.
     world.moves(asked(1, 0, 0, 3));
     world.binder.take_back_all();
-    assert_eq!(world.binder.cluster().node_state(NodeId(3)), before);
+    assert_eq!(world.binder.cluster().free().node_state(NodeId(3)), before);
     assert_eq!((world.binder.n_holds(), world.binder.evictions.n_asked()), (0, 0));
 }
 
@@ -294,7 +294,7 @@ fn the_same_move_is_made_once() {
     assert_eq!(world.ask(of), made(HoldId(0)), "by what its row remembers");
     assert_eq!(world.stays(asked(1, 1, 1, 3)).reason, RejectionReason::NotThere);
     // Another binder reads the same, and goes on.
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     let mut later = World::new(3);
     later.unit(unit(1, 2, 1, demand(600, 0)));
     later.change(Change::RowsLoaded(UnitId(1), rows));

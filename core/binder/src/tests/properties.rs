@@ -429,7 +429,7 @@ impl Run {
         self.model.assert_no_over_commit();
         for id in 1..=N_NODES {
             let (cpu, milli) = self.model.taken(NodeId(id));
-            let (allocated, free) = self.binder.cluster().node_state(NodeId(id)).unwrap();
+            let (allocated, free) = self.binder.cluster().free().node_state(NodeId(id)).unwrap();
             assert_eq!(allocated.get(CPU), cpu, "node {id}");
             assert_eq!(free, milli.iter().map(|milli| 1000 - milli).collect::<Vec<_>>(), "node {id}");
         }

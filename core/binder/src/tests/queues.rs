@@ -35,7 +35,7 @@ fn a_maximum_holds_for_all_that_is_below_it() {
     let refused = &accepted.rejections[0];
     assert_eq!((refused.reason, &refused.ordinals[..]), (RejectionReason::QueueFull, &[1][..]));
     assert_eq!((refused.detail.as_str(), refused.node), ("queue a is at its maximum of gpu", NodeId(0)));
-    assert_eq!(world.binder.cluster().node_state(NodeId(4)).unwrap().0, Resources::default());
+    assert_eq!(world.binder.cluster().free().node_state(NodeId(4)).unwrap().0, Resources::default());
     world.commit(&first);
     world.commit(&accepted);
     assert_eq!(world.refuse(&place(1, b, &[(2, 4)])), [(RejectionReason::QueueFull, vec![2])]);
@@ -133,7 +133,7 @@ fn a_gang_that_its_queue_has_no_room_for_is_refused_whole() {
     assert_eq!(rejections[0].detail, "queue a is at its maximum of running units");
     let a = world.binder.quota().tree().find("a").unwrap();
     assert_eq!(world.binder.quota().usage().running_units(a), 0);
-    assert_eq!(world.binder.cluster().node_state(NodeId(1)).unwrap().0, Resources::default());
+    assert_eq!(world.binder.cluster().free().node_state(NodeId(1)).unwrap().0, Resources::default());
     world.change(queue("a", &[], 3));
     let _ = world.accept(&place(1, revision, &[(0, 1), (1, 2), (2, 3)]));
 }
@@ -192,7 +192,7 @@ fn rows_that_are_listed_again_count_once() {
     let revision = world.unit(in_queue("a", unit(1, 2, 1, demand(10, 0))));
     let accepted = world.accept(&place(1, revision, &[(0, 1), (1, 1)]));
     world.commit(&accepted);
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     world.change(Change::RowsLoaded(UnitId(1), rows));
     let quota = world.binder.quota();
     assert_eq!(quota.usage().used(quota.tree().find("a").unwrap(), CPU), 20);

@@ -34,7 +34,7 @@ fn what_was_sent_away_again_before_a_list_comes_back_again() {
         ..Statuses::default()
     };
     world.change(Change::Rows(UnitId(1), RunChange::Statuses(stopped)));
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     // One that asked for the first time, and then lists.
     let (mut other, ..) = sent_away();
     other.change(Change::RowsLoaded(UnitId(1), rows));
@@ -161,7 +161,7 @@ fn a_new_binder_finds_what_has_to_come_back_in_the_records() {
     world.commit(&accepted);
     world.evict(1, &[0], EvictionReason::NodeLost);
     world.statuses(1, &[0], Phase::Stopped);
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
 
     let mut other = World::new(1);
     other.change(Change::RowsLoaded(UnitId(1), rows.clone()));

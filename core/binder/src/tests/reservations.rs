@@ -64,15 +64,17 @@ impl World {
 
     /// Node and occupant of each slot.
     pub(super) fn slots(&self) -> Vec<(u32, Option<u64>)> {
-        let holds = self.binder.cluster().holds();
+        let holds = self.binder.cluster().holds().all();
         holds
             .iter()
-            .map(|hold| (hold.node.0, self.binder.cluster().occupant_of(hold.id).map(|who| who.unit.0)))
+            .map(|hold| {
+                (hold.node.0, self.binder.cluster().held().occupant_of(hold.id).map(|who| who.unit.0))
+            })
             .collect()
     }
 
     fn taken(&self, node: u32) -> i64 {
-        self.binder.cluster().node_state(NodeId(node)).unwrap().0.get(CPU)
+        self.binder.cluster().free().node_state(NodeId(node)).unwrap().0.get(CPU)
     }
 }
 
@@ -188,7 +190,7 @@ fn nobody_has_those_in_slots_leave() {
     let revision = world.unit(high.clone());
     assert_eq!(holds::claims(&world.binder, &high, revision, &[(0, 0)]), None);
     let member = RunningUnitId::new(UnitId(1), 0, 0);
-    assert!(world.binder.cluster().slot_of(&member).is_some());
+    assert!(world.binder.cluster().held().slot_of(&member).is_some());
 }
 
 #[test]
@@ -215,7 +217,7 @@ fn a_slot_says_what_it_is_for() {
 fn slots_of_a_reservation_missing_in_a_list_are_dropped() {
     let mut world = World::new(1);
     world.reserve(reservation(1, demand(400, 0)));
-    let slot = Arc::clone(world.binder.cluster().holds()[0]);
+    let slot = Arc::clone(world.binder.cluster().holds().all()[0]);
     world.binder.reset();
     world.change(Change::Put(Record::NodeSpec(node(1))));
     world.change(Change::Put(Record::NodeReport(report(1, 1000, 1))));

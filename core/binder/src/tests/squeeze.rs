@@ -213,7 +213,7 @@ fn a_new_leader_finds_excess_though_asked_before_it_has_read() {
     other.binder.lead(Epoch(2), 60_000, 100);
     assert_eq!(other.squeezed(1_000), vec![], "nobody runs");
     for id in [1, 2] {
-        let rows = world.binder.cluster().rows(UnitId(id)).unwrap().clone();
+        let rows = world.binder.cluster().rows().of(UnitId(id)).unwrap().clone();
         other.change(Change::RowsLoaded(UnitId(id), rows));
     }
     assert!(other.binder.has_squeezes());

@@ -66,7 +66,7 @@ pub(super) struct GroupCache(Vec<Arc<NodeGroups>>);
 
 impl Domains {
     /// Returns the groups of a level, and a reference to the first of them; made anew once nodes have moved: `O(nodes)` then.
-    pub(crate) fn groups(&mut self, level: &TopologyLevel) -> (usize, Arc<NodeGroups>) {
+    pub fn groups(&mut self, level: &TopologyLevel) -> (usize, Arc<NodeGroups>) {
         let known = self.groups.0.iter().position(|groups| !groups.is_made && groups.level == *level);
         let at = known.unwrap_or_else(|| {
             self.groups.0.push(Arc::default());
@@ -79,7 +79,7 @@ impl Domains {
     }
 
     /// Takes groups that a grouper has made, instead of those before.
-    pub(crate) fn take_groups(&mut self, groups: &[Vec<u32>]) -> (usize, Arc<NodeGroups>) {
+    pub fn take_groups(&mut self, groups: &[Vec<u32>]) -> (usize, Arc<NodeGroups>) {
         let of = |nodes: &Vec<u32>| {
             let mut group = NodeGroup::default();
             nodes.iter().for_each(|node| group.add(*node as usize));

@@ -18,7 +18,7 @@ use godel_domain::{
 use rustc_hash::FxHashMap;
 
 use super::topology::{DomainIdx, NodeDomains};
-use crate::{catalogue::Catalogue, free::FreeRoom, records::NodeRecords, shapes::ShapeId};
+use crate::{free_view::FreeView, shapes::ShapeId};
 
 /// Sets that nothing uses are kept up to this many, for units to come.
 const N_UNUSED_MAX: usize = 64;
@@ -48,17 +48,10 @@ pub fn names_classes(node_selector: &BTreeMap<String, String>, required: &[NodeT
     node_selector.contains_key(NODE_CLASS) || conditions.any(|one| one.key == NODE_CLASS)
 }
 
-/// What is known of nodes without regard to what runs there.
-#[derive(Clone, Copy)]
-pub(crate) struct KnownNodes<'a> {
-    pub(crate) records: &'a NodeRecords,
-    pub(crate) free: &'a FreeRoom,
-    pub(crate) catalogue: &'a Catalogue,
-}
-
-impl KnownNodes<'_> {
-    /// Whether the node at an index ever takes a replica of a template, as its records are now.
-    pub(crate) fn takes(self, terms: &StandingTerms, idx: usize) -> bool {
+impl FreeView<'_> {
+    /// Whether the node at an index ever takes a replica of a template, whatever runs there: the one answer to the question which domains of a spread are
+    /// usable.
+    pub fn takes(self, terms: &StandingTerms, idx: usize) -> bool {
         let StandingTerms { node_selector, required, tolerations, runtime, shape } = terms;
         let Some(node) = self.records.id_at(idx).filter(|_| self.records.is_usable(idx)) else {
             return false;
@@ -72,7 +65,7 @@ impl KnownNodes<'_> {
                 .records
                 .spec(node)
                 .is_some_and(|spec| spec.taints.iter().all(|taint| may_come(taint, tolerations)))
-            && self.free.n_fit_empty(self.catalogue.shape(*shape), idx, 1) > 0
+            && self.n_fit_empty(*shape, idx, 1) > 0
     }
 
     /// Returns the value of a topology key on the node at an index; `None`: it is in no domain.
@@ -169,7 +162,7 @@ impl TakerSets {
         &mut self,
         terms: &StandingTerms,
         topologies: &[NodeDomains],
-        nodes: KnownNodes<'_>,
+        nodes: FreeView<'_>,
     ) -> TakersIdx {
         if let Some(idx) = self.ids.get(terms).copied() {
             if let Some(set) = self.sets.get_mut(idx.0 as usize).and_then(Option::as_mut) {
@@ -235,7 +228,7 @@ impl TakerSets {
     }
 
     /// Judges a node whose records changed for all sets. Nothing changes before [`Self::follow`] and [`Self::settle`].
-    pub(super) fn judge(&self, idx: usize, nodes: KnownNodes<'_>) -> Judgement {
+    pub(super) fn judge(&self, idx: usize, nodes: FreeView<'_>) -> Judgement {
         let takes = |set: &Option<Takers>| set.as_ref().is_some_and(|set| nodes.takes(&set.terms, idx));
         Judgement(self.sets.iter().map(takes).collect())
     }

@@ -28,10 +28,12 @@ const UNIT: UnitId = UnitId(1);
 fn cluster() -> Cluster {
     let of = node(1).memory(64).zones(2, 2, 2, 2);
     let mut cluster = Cluster::new();
-    cluster.count_work();
-    cluster.put_spec(of.spec, Revision(1));
+    cluster.taken_mut().work.begin();
+    cluster.nodes_mut().put_spec(of.spec, Revision(1));
     let gpu = |_| Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
-    cluster.put_report(NodeReport { devices: (0..2).map(gpu).collect(), ..of.report }, Revision(1));
+    cluster
+        .nodes_mut()
+        .put_report(NodeReport { devices: (0..2).map(gpu).collect(), ..of.report }, Revision(1));
     let apart = UnitTerm { units: Vec::new(), topology: NODE.to_owned(), weight: 0 };
     let affinity = UnitAffinity { apart: vec![apart], ..UnitAffinity::default() };
     let identity = Identity::new("default", "u", [].into_iter());
@@ -61,22 +63,24 @@ fn shown(name: &str, cluster: &mut Cluster, demand: &Demand) -> String {
     let idx = ON.idx();
     let shape = cluster.shape(demand, Pool::Guaranteed);
     match name {
-        "replicas-by-node" => cluster.n_of_unit(idx).to_string(),
+        "replicas-by-node" => cluster.taken().counts.of(idx).to_string(),
         "replicas-by-domain" => {
             let rules = cluster.domains().rules_of(UNIT).unwrap();
             cluster.domains().is_admitted(&rules, idx).to_string()
         }
-        "kinds-of-work" => format!("{:?}", cluster.work_on(idx)),
-        "daemon-reach" => cluster.has_daemon(cluster.daemon(UNIT).unwrap(), idx).to_string(),
-        "requested-resources" => cluster.node_state(ON).unwrap().0.get(CPU).to_string(),
-        "given-devices" => format!("{:?}", cluster.node_state(ON).unwrap().1),
+        "kinds-of-work" => format!("{:?}", cluster.taken().work.of(idx)),
+        "daemon-reach" => {
+            cluster.taken().daemons.is_on(cluster.taken().daemons.find(UNIT).unwrap(), idx).to_string()
+        }
+        "requested-resources" => cluster.free().node_state(ON).unwrap().0.get(CPU).to_string(),
+        "given-devices" => format!("{:?}", cluster.free().node_state(ON).unwrap().1),
         "given-zones" => {
             let next = Demand { host_ports: Vec::new(), ..everything() };
             let next = cluster.shape(&next, Pool::Guaranteed);
-            format!("the next one is given {:?}", cluster.pick(next, ON).unwrap().zones)
+            format!("the next one is given {:?}", cluster.free().pick(next, ON).unwrap().zones)
         }
-        "default-requests" => format!("{:?}", cluster.nominal(idx)),
-        "requested-ports" => cluster.has_ports(shape, idx).to_string(),
+        "default-requests" => format!("{:?}", cluster.free().nominal(idx)),
+        "requested-ports" => cluster.free().has_ports(shape, idx).to_string(),
         other => panic!("say here what {other} shows"),
     }
 }
@@ -99,7 +103,7 @@ fn every_kind_takes_its_own_and_gives_all_of_it_back() {
     for (demand, concerned) in demands.iter().zip(concerned) {
         let mut cluster = cluster();
         let shape = cluster.shape(demand, Pool::Guaranteed);
-        let given = cluster.pick(shape, ON).unwrap();
+        let given = cluster.free().pick(shape, ON).unwrap();
         let id = RunningUnitId::new(UNIT, 0, 0);
         let all = |cluster: &mut Cluster| RESERVES.map(|kind| shown(kind.name, cluster, demand));
         let before = all(&mut cluster);
@@ -130,7 +134,7 @@ fn a_binding_takes_the_place_of_its_assumption() {
     let demand = everything();
     let mut cluster = cluster();
     let shape = cluster.shape(&demand, Pool::Guaranteed);
-    let given = cluster.pick(shape, ON).unwrap();
+    let given = cluster.free().pick(shape, ON).unwrap();
     let all = |cluster: &mut Cluster| RESERVES.map(|kind| shown(kind.name, cluster, &demand));
     let before = all(&mut cluster);
     cluster.assume(RunningUnitId::new(UNIT, 0, 0), shape, ON, given);

@@ -4,11 +4,13 @@ use super::*;
 
 pub(super) fn one_node(models: &[&str]) -> Cluster {
     let mut cluster = Cluster::new();
-    cluster.put_spec(NodeSpec { id: NodeId(1), name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
+    cluster
+        .nodes_mut()
+        .put_spec(NodeSpec { id: NodeId(1), name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
     let capacity = Resources::new([(CPU, 1000), (MEMORY, 100)]).unwrap();
     let devices = models.iter().map(|model| gpu(model)).collect();
     let report = NodeReport { id: NodeId(1), capacity, devices, ready: true, ..NodeReport::default() };
-    cluster.put_report(report, Revision(1));
+    cluster.nodes_mut().put_report(report, Revision(1));
     cluster
 }
 
@@ -22,17 +24,17 @@ fn check_pick(models: &[&str], taken: &[(u64, u32)], ask: &Demand, expected: Res
         cluster.assume(RunningUnitId::new(UnitId(1), ordinal, 0), shape, NodeId(1), DeviceSet(*mask).into());
     }
     let shape = cluster.shape(ask, Pool::Guaranteed);
-    let picked = cluster.pick(shape, NodeId(1));
+    let picked = cluster.free().pick(shape, NodeId(1));
     match expected {
         Ok(mask) => {
             let given = Allocation::from(DeviceSet(mask));
             assert_eq!(picked, Some(given));
-            assert_eq!(cluster.grant(shape, NodeId(1), given), Ok(given));
-            assert!(cluster.grant(shape, NodeId(1), DeviceSet(mask << 8).into()).is_err());
+            assert_eq!(cluster.free().grant(shape, NodeId(1), given), Ok(given));
+            assert!(cluster.free().grant(shape, NodeId(1), DeviceSet(mask << 8).into()).is_err());
         }
         Err(words) => {
             assert_eq!(picked.is_none(), words.contains("gpu"));
-            assert_eq!(cluster.fits(shape, NodeId(1)).unwrap_err().to_string(), words);
+            assert_eq!(cluster.free().fits(shape, NodeId(1)).unwrap_err().to_string(), words);
         }
     }
 }
@@ -61,7 +63,7 @@ fn with_nics(models: &[&str], n_nics: usize) -> Cluster {
     let devices = models.iter().map(|model| gpu(model)).chain(vec![nic; n_nics]).collect();
     let capacity = Resources::new([(CPU, 1000), (MEMORY, 100)]).unwrap();
     let report = NodeReport { id: NodeId(1), capacity, devices, ready: true, ..NodeReport::default() };
-    cluster.put_report(report, Revision(2));
+    cluster.nodes_mut().put_report(report, Revision(2));
     cluster
 }
 
@@ -96,16 +98,16 @@ fn each_request_gets_devices_of_its_kind() {
             cluster.assume(id, shape, NodeId(1), DeviceSet(*devices).into());
         }
         let shape = cluster.shape(&ask, Pool::Guaranteed);
-        let picked = cluster.pick(shape, NodeId(1)).map(|given| given.devices.0);
+        let picked = cluster.free().pick(shape, NodeId(1)).map(|given| given.devices.0);
         assert_eq!(picked, expected.ok(), "{taken:?} {ask:?}");
-        assert_eq!(cluster.room_for(shape, 1).is_some(), expected.is_ok());
+        assert_eq!(cluster.free().room_for(shape, 1).is_some(), expected.is_ok());
         match expected {
             Ok(devices) => {
                 let wanted = Allocation::from(DeviceSet(devices));
-                assert_eq!(cluster.grant(shape, NodeId(1), wanted), Ok(wanted));
-                assert_eq!(cluster.suits(shape, NodeId(1), wanted), Ok(()));
+                assert_eq!(cluster.free().grant(shape, NodeId(1), wanted), Ok(wanted));
+                assert_eq!(cluster.free().suits(shape, NodeId(1), wanted), Ok(()));
             }
-            Err(words) => assert_eq!(cluster.fits(shape, NodeId(1)).unwrap_err().to_string(), words),
+            Err(words) => assert_eq!(cluster.free().fits(shape, NodeId(1)).unwrap_err().to_string(), words),
         }
     }
 }
@@ -117,22 +119,22 @@ fn devices_are_granted_kind_by_kind() {
     let shape = cluster.shape(&pair, Pool::Guaranteed);
     cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NodeId(1), DeviceSet(0b0101).into());
     let grant = |cluster: &Cluster, devices| {
-        let granted = cluster.grant(shape, NodeId(1), DeviceSet(devices).into());
+        let granted = cluster.free().grant(shape, NodeId(1), DeviceSet(devices).into());
         granted.map(|given| given.devices.0).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(grant(&cluster, 0b0101), Ok(0b0110), "the card has room, the GPU is another one");
     assert_eq!(grant(&cluster, 0b0011), Err("gpu: 2 chosen of 1 asked".to_owned()));
     assert_eq!(grant(&cluster, 0b0010), Err("nic: 0 chosen of 1 asked".to_owned()));
     assert_eq!(grant(&cluster, 1 << 9 | 0b0110), Err("device 9: not of those asked for".to_owned()));
-    assert!(cluster.suits(shape, NodeId(1), DeviceSet(0b1100).into()).is_err());
+    assert!(cluster.free().suits(shape, NodeId(1), DeviceSet(0b1100).into()).is_err());
     // It takes of each what it asks of its kind, also when the node says of them only later that they are others.
-    let free = |cluster: &Cluster| cluster.pool_state(NodeId(1), Pool::Guaranteed).unwrap().1;
+    let free = |cluster: &Cluster| cluster.free().pool_state(NodeId(1), Pool::Guaranteed).unwrap().1;
     assert_eq!(free(&cluster), [0, 1000, 600, 1000]);
     let nic = Device { kind: "nic".to_owned(), ..gpu("X") };
     let capacity = Resources::new([(CPU, 1000), (MEMORY, 100)]).unwrap();
     let devices = vec![nic.clone(), gpu("A"), gpu("A"), nic];
     let report = NodeReport { id: NodeId(1), capacity, devices, ready: true, ..NodeReport::default() };
-    cluster.put_report(report, Revision(3));
+    cluster.nodes_mut().put_report(report, Revision(3));
     assert_eq!(free(&cluster), [600, 1000, 0, 1000]);
     cluster.forget(RunningUnitId::new(UnitId(1), 0, 0));
     assert_eq!(free(&cluster), [1000; 4], "all is given back");
@@ -143,19 +145,20 @@ fn refused_devices_are_named() {
     let mut cluster = one_node(&["A", "B"]);
     let shape = cluster.shape(&demand(0, 1, 600, &["A"]), Pool::Guaranteed);
     cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NodeId(1), DeviceSet(0b01).into());
-    let check =
-        |mask| cluster.grant(shape, NodeId(1), DeviceSet(mask).into()).map_err(|refusal| refusal.to_string());
+    let check = |mask| {
+        cluster.free().grant(shape, NodeId(1), DeviceSet(mask).into()).map_err(|refusal| refusal.to_string())
+    };
     assert_eq!(check(0b01), Err("gpu 0: 0.4 free of 0.6 asked".to_owned()));
     assert_eq!(check(0b10), Err("gpu 1: model not accepted".to_owned()));
     assert_eq!(check(0b11), Err("gpu: 2 chosen of 1 asked".to_owned()));
     assert_eq!(check(1 << 63), Err("gpu 63: no such device".to_owned()));
     let none = cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
-    assert!(cluster.grant(none, NodeId(1), DeviceSet(1).into()).is_err());
-    assert_eq!(cluster.grant(none, NodeId(1), Allocation::default()), Ok(Allocation::default()));
+    assert!(cluster.free().grant(none, NodeId(1), DeviceSet(1).into()).is_err());
+    assert_eq!(cluster.free().grant(none, NodeId(1), Allocation::default()), Ok(Allocation::default()));
     let zoned = Allocation { zones: ZoneSet(1).into(), ..Allocation::default() };
     assert_eq!(
-        cluster.grant(none, NodeId(1), zoned).map_err(|refusal| refusal.to_string()),
+        cluster.free().grant(none, NodeId(1), zoned).map_err(|refusal| refusal.to_string()),
         Err("zones chosen, none asked".to_owned())
     );
-    assert!(cluster.suits(none, NodeId(1), zoned).is_err());
+    assert!(cluster.free().suits(none, NodeId(1), zoned).is_err());
 }

@@ -21,16 +21,16 @@ const N_NODES: u32 = 6;
 #[test]
 fn made_groups_stand_beside_those_of_keys() {
     let mut cluster = Cluster::new();
-    let (number, groups) = cluster.take_groups(&[vec![1, 70], vec![2]]);
+    let (number, groups) = cluster.domains_mut().take_groups(&[vec![1, 70], vec![2]]);
     assert_eq!((groups.len(), groups.nodes(0), groups.nodes(1)), (2, &[1, 70][..], &[2][..]));
     let of = |cluster: &Cluster, group| {
         let within = GroupRef::new(number, group);
         (0..128).filter(|idx| cluster.domains().is_in(within, *idx)).collect::<Vec<usize>>()
     };
     assert_eq!((of(&cluster, 0), of(&cluster, 1), of(&cluster, 2)), (vec![1, 70], vec![2], vec![]));
-    assert_eq!(cluster.groups(&Vec::new()).1.len(), 0, "no level of keys");
+    assert_eq!(cluster.domains_mut().groups(&Vec::new()).1.len(), 0, "no level of keys");
     assert!(cluster.domains().keys_of(number).is_empty());
-    let (again, _) = cluster.take_groups(&[vec![3]]);
+    let (again, _) = cluster.domains_mut().take_groups(&[vec![3]]);
     assert_eq!((again, of(&cluster, 0), of(&cluster, 1)), (number, vec![3], vec![]));
 }
 
@@ -223,7 +223,7 @@ impl World {
         let taint = Taint { key, value, effect: TaintEffect::NoSchedule, added_ms: 0 };
         let taints = if kind == Kind::Tainted { vec![taint] } else { Vec::new() };
         let spec = NodeSpec { id, labels, taints, cordoned: kind == Kind::Cordoned, ..NodeSpec::default() };
-        self.cluster.put_spec(spec, Revision(self.revision));
+        self.cluster.nodes_mut().put_spec(spec, Revision(self.revision));
         let cpu = if kind == Kind::Small { 0 } else { 1_000 };
         let report = NodeReport {
             id,
@@ -233,7 +233,7 @@ impl World {
             runtime: if kind == Kind::Processes { NodeRuntime::Processes } else { NodeRuntime::Simulated },
             ..NodeReport::default()
         };
-        self.cluster.put_report(report, Revision(self.revision));
+        self.cluster.nodes_mut().put_report(report, Revision(self.revision));
     }
 
     fn apply(&mut self, event: &Event) {
@@ -245,7 +245,7 @@ impl World {
             }
             Event::Gone(node) => {
                 self.nodes.remove(&node);
-                self.cluster.remove_node(NodeId(node));
+                self.cluster.nodes_mut().remove(NodeId(node));
             }
             Event::Assume(unit, ordinal, node) => {
                 self.offer(unit);

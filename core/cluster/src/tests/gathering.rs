@@ -26,14 +26,14 @@ fn hold(id: u64, node: u32, n: u32, demand: Demand, pool: Pool) -> Arc<Hold> {
 
 fn free(cluster: &mut Cluster, pool: Pool, node: u32) -> i64 {
     let shape = cluster.shape(&demand(1, 0, 0, &[]), pool);
-    cluster.room(shape).free(NodeId(node).idx())[0]
+    cluster.free().room(shape).free(NodeId(node).idx())[0]
 }
 
 /// Running units of a shape that a node has room for, `n` at most.
 fn n_fit(cluster: &Cluster, shape: ShapeId, node: u32, n: u32) -> u32 {
     let mut cluster = cluster.clone();
     for ordinal in 0..n {
-        let Some(mask) = cluster.room_for(shape, NodeId(node).idx()) else { return ordinal };
+        let Some(mask) = cluster.free().room_for(shape, NodeId(node).idx()) else { return ordinal };
         cluster.assume(RunningUnitId::new(UnitId(200), ordinal, 0), shape, NodeId(node), mask);
     }
     n
@@ -67,7 +67,7 @@ proptest! {
         for (revision, event) in (n_before + 1..).zip(after.iter().filter(told)) {
             records.apply(&mut cluster, event, revision);
             others.apply(&mut twin, event, revision);
-            let n_slots = twin.n_indices();
+            let n_slots = twin.free().n_indices();
             for node in (1..=N_NODES).filter(|node| NodeId(*node).idx() < n_slots) {
                 let without = free(&mut twin, pool, node);
                 let gathered = without.clamp(0, cpu * i64::from(n));
@@ -77,9 +77,9 @@ proptest! {
                     prop_assert_eq!(free(&mut cluster, Pool::BestEffort, node), of_best_effort);
                 }
                 let id = HoldId(node.into());
-                prop_assert_eq!(cluster.has_gathered(id), n_fit(&twin, shape, node, n) == n, "{}", node);
-                prop_assert!(cluster.n_gathered(id) <= n as usize);
-                let whole = |cluster: &Cluster| u32::from(cluster.devices(NodeId(node).idx()).room().whole);
+                prop_assert_eq!(cluster.held().has_gathered(id), n_fit(&twin, shape, node, n) == n, "{}", node);
+                prop_assert!(cluster.held().n_gathered(id) <= n as usize);
+                let whole = |cluster: &Cluster| u32::from(cluster.free().devices(NodeId(node).idx()).room().whole);
                 let left = whole(&twin).saturating_sub(n * gpus);
                 prop_assert_eq!(whole(&cluster), left, "whole devices of {}", node);
             }
@@ -87,7 +87,7 @@ proptest! {
         for node in 1..=N_NODES {
             cluster.remove_hold(HoldId(node.into()));
         }
-        prop_assert!(!cluster.is_gathering() && !cluster.has_holds());
+        prop_assert!(!cluster.free().gathering().is_any() && !cluster.holds().is_any());
         prop_assert_eq!(picture(&mut cluster), picture(&mut twin));
     }
 }
@@ -106,16 +106,16 @@ fn taken() -> Cluster {
 fn freed_room_is_gathered_and_completion_is_reported_once() {
     let mut cluster = taken();
     cluster.put_hold(hold(1, 1, 2, demand(400, 0, 0, &[]), Pool::Guaranteed));
-    assert_eq!((cluster.n_gathered(HoldId(1)), cluster.is_gathered()), (0, false));
+    assert_eq!((cluster.held().n_gathered(HoldId(1)), cluster.free().gathering().is_met()), (0, false));
     assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 0);
     let ended = row_change(&Event::End(3, 0), 3, 0, 0);
     cluster.apply_rows(UnitId(3), &ended, Revision(9), 9);
-    assert_eq!((cluster.n_gathered(HoldId(1)), cluster.has_gathered(HoldId(1))), (2, true));
+    assert_eq!((cluster.held().n_gathered(HoldId(1)), cluster.held().has_gathered(HoldId(1))), (2, true));
     assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 200);
     assert!(cluster.take_gathered() && !cluster.take_gathered());
     // A node that shrinks takes it back.
-    cluster.put_allocatable(NodeId(1), Resources::new([(CPU, 500)]).unwrap(), Revision(10));
-    assert_eq!((cluster.n_gathered(HoldId(1)), cluster.has_gathered(HoldId(1))), (1, false));
+    cluster.nodes_mut().put_allocatable(NodeId(1), Resources::new([(CPU, 500)]).unwrap(), Revision(10));
+    assert_eq!((cluster.held().n_gathered(HoldId(1)), cluster.held().has_gathered(HoldId(1))), (1, false));
 }
 
 #[test]
@@ -124,13 +124,13 @@ fn devices_are_gathered_one_by_one() {
     let one = cluster.shape(&demand(0, 1, 1000, &[]), Pool::Guaranteed);
     cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), one, NodeId(1), DeviceSet(0b0001).into());
     cluster.put_hold(hold(1, 1, 1, demand(0, 4, 1000, &[]), Pool::Guaranteed));
-    assert!(!cluster.has_gathered(HoldId(1)));
-    assert_eq!(cluster.pick(one, NodeId(1)), None, "three of four are kept");
+    assert!(!cluster.held().has_gathered(HoldId(1)));
+    assert_eq!(cluster.free().pick(one, NodeId(1)), None, "three of four are kept");
     cluster.forget(RunningUnitId::new(UnitId(7), 0, 0));
-    assert!(cluster.has_gathered(HoldId(1)));
-    assert_eq!(cluster.pick(one, NodeId(1)), None);
+    assert!(cluster.held().has_gathered(HoldId(1)));
+    assert_eq!(cluster.free().pick(one, NodeId(1)), None);
     cluster.remove_hold(HoldId(1));
-    assert_eq!(cluster.pick(one, NodeId(1)), Some(DeviceSet(0b0001).into()));
+    assert_eq!(cluster.free().pick(one, NodeId(1)), Some(DeviceSet(0b0001).into()));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_hold_must_be_possible() {
     for (needs, n, possible) in cases {
         let shape = cluster.shape(&needs, Pool::Guaranteed);
         let hold = hold(1, 1, n, needs.clone(), Pool::Guaranteed);
-        assert_eq!(cluster.could_hold(shape, &hold).is_ok(), possible, "{n} of {needs:?}");
+        assert_eq!(cluster.held().could_hold(shape, &hold).is_ok(), possible, "{n} of {needs:?}");
     }
 }
 
@@ -159,14 +159,14 @@ fn who_is_admitted_takes_what_was_gathered() {
     let shape = cluster.shape(&demand(200, 0, 0, &[]), Pool::Guaranteed);
     let borrower = |priority| Borrower { priority, ..Borrower::default() };
     assert!(!cluster.lift_gathered(&borrower(5), None));
-    assert!(cluster.fits(shape, NodeId(1)).is_err());
+    assert!(cluster.free().fits(shape, NodeId(1)).is_err());
     for only in [None, Some(NodeId(1))] {
         assert!(cluster.lift_gathered(&borrower(6), only));
-        assert!(cluster.fits(shape, NodeId(1)).is_ok());
+        assert!(cluster.free().fits(shape, NodeId(1)).is_ok());
         cluster.assume(RunningUnitId::new(UnitId(9), 0, 0), shape, NodeId(1), Allocation::default());
         cluster.settle_lifted();
         assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 0, "the rest is gathered again");
-        assert!(cluster.fits(shape, NodeId(1)).is_err());
+        assert!(cluster.free().fits(shape, NodeId(1)).is_err());
         cluster.forget(RunningUnitId::new(UnitId(9), 0, 0));
     }
     assert!(!cluster.lift_gathered(&borrower(6), Some(NodeId(2))));

@@ -27,12 +27,14 @@ fn report(cluster: &mut Cluster, devices: &[(&str, &str)], revision: u64) {
     let capacity = Resources::new([(CPU, 1000), (MEMORY, 100)]).unwrap();
     let devices = devices.iter().map(|(kind, model)| device(kind, model)).collect();
     let report = NodeReport { id: NODE, capacity, devices, ready: true, ..NodeReport::default() };
-    cluster.put_report(report, Revision(revision));
+    cluster.nodes_mut().put_report(report, Revision(revision));
 }
 
 fn with(devices: &[(&str, &str)]) -> Cluster {
     let mut cluster = Cluster::new();
-    cluster.put_spec(NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
+    cluster
+        .nodes_mut()
+        .put_spec(NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
     report(&mut cluster, devices, 1);
     cluster
 }
@@ -58,15 +60,15 @@ fn end(cluster: &mut Cluster, unit: u64, ordinal: u32) {
 #[track_caller]
 fn gets(cluster: &mut Cluster, demand: &Demand) -> Result<u64, String> {
     let shape = cluster.shape(demand, Pool::Guaranteed);
-    let picked = cluster.pick(shape, NODE);
-    let fits = cluster.fits(shape, NODE).map_err(|refusal| refusal.to_string());
-    assert_eq!(cluster.room_for(shape, NODE.idx()), picked.filter(|_| fits.is_ok()));
+    let picked = cluster.free().pick(shape, NODE);
+    let fits = cluster.free().fits(shape, NODE).map_err(|refusal| refusal.to_string());
+    assert_eq!(cluster.free().room_for(shape, NODE.idx()), picked.filter(|_| fits.is_ok()));
     let wanted = picked.unwrap_or(DeviceSet(0b1).into());
-    assert_eq!(cluster.grant(shape, NODE, wanted).is_ok(), fits.is_ok());
-    cluster.keep_occupants();
-    let resolved = cluster.shapes().get(shape);
-    let shrunk = cluster.free.shrunk_of(&cluster.catalogue, resolved, NODE.idx());
-    assert_eq!(shrunk.is_some(), cluster.is_shrunk_of(resolved, NODE.idx()));
+    assert_eq!(cluster.free().grant(shape, NODE, wanted).is_ok(), fits.is_ok());
+    cluster.taken_mut().keep_occupants();
+    let resolved = cluster.catalogue().shape(shape);
+    let shrunk = cluster.held().shrunk_of(resolved, NODE.idx());
+    assert_eq!(shrunk.is_some(), cluster.held().is_shrunk_of(resolved, NODE.idx()));
     fits.map(|()| picked.expect("it fits").devices.0)
 }
 
@@ -148,7 +150,9 @@ fn assumptions_and_rows_that_are_read_first_count_as_well() {
     let mut cluster = Cluster::new();
     bind(&mut cluster, 1, &gpu, &[0b0100]);
     let shape = cluster.shape(&gpu, Pool::Guaranteed);
-    cluster.put_spec(NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
+    cluster
+        .nodes_mut()
+        .put_spec(NodeSpec { id: NODE, name: "n1".to_owned(), ..NodeSpec::default() }, Revision(1));
     report(&mut cluster, &[("gpu", "A"); 2], 3);
     assert_eq!(gets(&mut cluster, &gpu), short("gpu"));
     cluster.assume(RunningUnitId::new(UnitId(2), 0, 0), shape, NODE, DeviceSet(0b1000).into());
@@ -179,7 +183,7 @@ fn holds_and_slots_keep_missing_devices_like_running_units() {
         report(&mut cluster, &[("gpu", "A")], 3);
         assert_eq!(gets(&mut cluster, &gpu), short("gpu"));
         if is_slot {
-            assert!(!cluster.is_sound(HoldId(1)), "a slot on a node that is short is given up");
+            assert!(!cluster.held().is_sound(HoldId(1)), "a slot on a node that is short is given up");
         }
         cluster.remove_hold(HoldId(1));
         assert_eq!(gets(&mut cluster, &gpu), Ok(0b01));
@@ -192,18 +196,22 @@ fn holds_and_slots_keep_missing_devices_like_running_units() {
     let wanted = Hold { devices: vec![DeviceSet(0b01)], victims, ..hold(None) };
     let shape = cluster.shape(&gpu, Pool::Guaranteed);
     assert_eq!(
-        cluster.fits_hold(shape, &wanted).map_err(|refusal| refusal.to_string()).map(|()| 0),
+        cluster.held().fits_hold(shape, &wanted).map_err(|refusal| refusal.to_string()).map(|()| 0),
         short("gpu")
     );
     end(&mut cluster, 1, 1);
-    assert_eq!(cluster.fits_hold(shape, &wanted), Ok(()));
+    assert_eq!(cluster.held().fits_hold(shape, &wanted), Ok(()));
 }
 
 #[test]
 fn resources_that_are_short_are_not_held_either() {
     let mut cluster = with(&[]);
     bind(&mut cluster, 1, &demand(300, 0, 0, &[]), &[0, 0, 0]);
-    cluster.put_allocatable(NODE, Resources::new([(CPU, 700), (MEMORY, 100)]).unwrap(), Revision(3));
+    cluster.nodes_mut().put_allocatable(
+        NODE,
+        Resources::new([(CPU, 700), (MEMORY, 100)]).unwrap(),
+        Revision(3),
+    );
     let wanted = |demand: &Demand| Hold {
         id: HoldId(1),
         node: NODE,
@@ -217,8 +225,8 @@ fn resources_that_are_short_are_not_held_either() {
     let memory = Demand { requests: Resources::new([(MEMORY, 5)]).unwrap(), ..memory };
     let (of_cpu, of_memory) =
         (cluster.shape(&cpu, Pool::Guaranteed), cluster.shape(&memory, Pool::Guaranteed));
-    assert!(cluster.fits_hold(of_cpu, &wanted(&cpu)).is_err());
-    assert_eq!(cluster.fits_hold(of_memory, &wanted(&memory)), Ok(()));
+    assert!(cluster.held().fits_hold(of_cpu, &wanted(&cpu)).is_err());
+    assert_eq!(cluster.held().fits_hold(of_memory, &wanted(&memory)), Ok(()));
     end(&mut cluster, 1, 1);
-    assert_eq!(cluster.fits_hold(of_cpu, &wanted(&cpu)), Ok(()), "600 of 700, and its victim leaves");
+    assert_eq!(cluster.held().fits_hold(of_cpu, &wanted(&cpu)), Ok(()), "600 of 700, and its victim leaves");
 }

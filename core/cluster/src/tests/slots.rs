@@ -28,9 +28,10 @@ fn a_former_occupant_elsewhere_does_not_end_the_present_one() {
         let mut cluster = Cluster::new();
         for node in [1, 2].map(NodeId) {
             cluster
+                .nodes_mut()
                 .put_spec(NodeSpec { id: node, name: node.to_string(), ..NodeSpec::default() }, Revision(1));
             let capacity = Resources::new([(CPU, 4_000)]).unwrap();
-            cluster.put_report(
+            cluster.nodes_mut().put_report(
                 NodeReport { id: node, capacity, ready: true, ..NodeReport::default() },
                 Revision(1),
             );
@@ -48,7 +49,7 @@ fn a_former_occupant_elsewhere_does_not_end_the_present_one() {
         for idx in order {
             cluster.put_hold(Arc::clone(&slots[idx]));
         }
-        let cpu = |node| cluster.node_state(NodeId(node)).unwrap().0.get(CPU);
+        let cpu = |node| cluster.free().node_state(NodeId(node)).unwrap().0.get(CPU);
         assert_eq!((cpu(1), cpu(2)), (3_000, 3_000), "in the order {order:?}");
     }
 }
@@ -79,13 +80,13 @@ fn a_replica_in_a_slot_has_of_the_zones_that_are_kept() {
         // Two sockets, zones 2 to 5, each of 4 CPUs in two cores.
         let of = node(1).memory(64).zones(2, 2, 2, 2);
         let mut cluster = Cluster::new();
-        cluster.put_spec(of.spec, Revision(1));
-        cluster.put_report(of.report, Revision(1));
+        cluster.nodes_mut().put_spec(of.spec, Revision(1));
+        cluster.nodes_mut().put_report(of.report, Revision(1));
         let spec = ReservationSpec { name: "r".to_owned(), slots: 1, ..ReservationSpec::default() };
-        cluster.put_reservation(Arc::new(spec));
+        cluster.holds_mut().put_reservation(Arc::new(spec));
         let (shape, of_replica) =
             (cluster.shape(&kept, Pool::Guaranteed), cluster.shape(&asked, Pool::Guaranteed));
-        let given = cluster.pick(shape, on).unwrap();
+        let given = cluster.free().pick(shape, on).unwrap();
         cluster.put_hold(Arc::new(Hold {
             id: HoldId(1),
             node: on,
@@ -98,25 +99,29 @@ fn a_replica_in_a_slot_has_of_the_zones_that_are_kept() {
         // Nothing else is free.
         let all = cluster.shape(&shared(1_000, SingleZone), Pool::Guaranteed);
         let mut others = 0;
-        while cluster.fits(all, on).is_ok()
-            && let Some(given) = cluster.pick(all, on)
+        while cluster.free().fits(all, on).is_ok()
+            && let Some(given) = cluster.free().pick(all, on)
         {
             cluster.assume(RunningUnitId::new(UnitId(9), others, 0), all, on, given);
             others += 1;
         }
-        let owned = cluster.owned(Pool::Guaranteed, |_| true);
-        let slot = cluster.slot_on(&owned, of_replica, on);
+        let owned = cluster.held().owned(Pool::Guaranteed, |_| true);
+        let slot = cluster.held().slot_on(&owned, of_replica, on);
         let found = slot.map(|(_, given)| (given.zones.zones.0, given.zones.cores.0));
         assert_eq!(found, expected, "{kept:?}: {asked:?}");
         let Some((slot, given)) = slot else { continue };
-        assert_eq!(cluster.suits(of_replica, on, given), Ok(()), "{asked:?}");
+        assert_eq!(cluster.free().suits(of_replica, on, given), Ok(()), "{asked:?}");
         let id = RunningUnitId::new(UnitId(1), 0, 0);
         cluster.assume(id, of_replica, on, given);
         cluster.occupy(slot, id);
-        assert!(cluster.devices(on.idx()).is_sound(), "no zone and no core is taken twice");
-        assert!(cluster.fits(all, on).is_err(), "what the replica leaves of the slot stays kept");
+        assert!(cluster.free().devices(on.idx()).is_sound(), "no zone and no core is taken twice");
+        assert!(cluster.free().fits(all, on).is_err(), "what the replica leaves of the slot stays kept");
         cluster.forget(id);
-        assert_eq!(cluster.slot_on(&owned, of_replica, on), Some((slot, given)), "the slot is as it was");
-        assert!(cluster.fits(all, on).is_err());
+        assert_eq!(
+            cluster.held().slot_on(&owned, of_replica, on),
+            Some((slot, given)),
+            "the slot is as it was"
+        );
+        assert!(cluster.free().fits(all, on).is_err());
     }
 }

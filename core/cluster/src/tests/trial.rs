@@ -81,10 +81,10 @@ proptest! {
             cluster.put_hold(promised(id.into(), id));
         }
         let before = picture(&mut cluster);
-        let charges = |cluster: &Cluster| (1..=3).map(|id| format!("{:?}", cluster.given_by(HoldId(id)))).collect::<Vec<_>>();
+        let charges = |cluster: &Cluster| (1..=3).map(|id| format!("{:?}", cluster.held().given_by(HoldId(id)))).collect::<Vec<_>>();
         let assumed = |cluster: &Cluster| {
             let ids = (1..=N_UNITS).flat_map(|unit| (0..3u32).map(move |ordinal| (UnitId(unit), ordinal)));
-            ids.map(|(unit, ordinal)| cluster.assumed(unit, ordinal)).collect::<Vec<_>>()
+            ids.map(|(unit, ordinal)| cluster.taken().assumptions.get(unit, ordinal)).collect::<Vec<_>>()
         };
         let (held, taken) = (charges(&cluster), assumed(&cluster));
         {

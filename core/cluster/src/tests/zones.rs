@@ -4,7 +4,7 @@ use godel_domain::{
     demand::DeviceTerms,
     hold::Hold,
     node::DeviceDetails,
-    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
+    node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
 };
 use godel_testkit::{TestNode, node};
 
@@ -14,8 +14,8 @@ const ON: NodeId = NodeId(1);
 
 fn cluster(of: TestNode) -> Cluster {
     let mut cluster = Cluster::new();
-    cluster.put_spec(of.spec, Revision(1));
-    cluster.put_report(of.report, Revision(1));
+    cluster.nodes_mut().put_spec(of.spec, Revision(1));
+    cluster.nodes_mut().put_report(of.report, Revision(1));
     cluster
 }
 
@@ -46,17 +46,17 @@ fn place(cluster: &mut Cluster, demands: &[Demand]) -> Vec<Result<(u64, u64, u64
     let mut given = Vec::new();
     for (ordinal, demand) in (0u32..).zip(demands) {
         let shape = cluster.shape(demand, Pool::Guaranteed);
-        let fits = cluster.fits(shape, ON);
+        let fits = cluster.free().fits(shape, ON);
         let idx = ON.idx();
-        let passes = cluster.has_resources(shape, idx)
-            && cluster.has_devices(shape, idx)
-            && cluster.has_zones(shape, idx);
+        let passes = cluster.free().has_resources(shape, idx)
+            && cluster.free().has_devices(shape, idx)
+            && cluster.free().has_zones(shape, idx);
         assert_eq!(passes, fits.is_ok(), "with and without words: {demand:?}");
-        assert_eq!(cluster.room_for(shape, idx).is_some(), fits.is_ok(), "{demand:?}");
+        assert_eq!(cluster.free().room_for(shape, idx).is_some(), fits.is_ok(), "{demand:?}");
         given.push(fits.map_err(|wrong| wrong.to_string()).map(|()| {
-            let picked = cluster.pick(shape, ON).unwrap();
-            assert_eq!(cluster.suits(shape, ON, picked), Ok(()), "{demand:?} {picked:?}");
-            assert_eq!(cluster.grant(shape, ON, picked), Ok(picked), "{demand:?}");
+            let picked = cluster.free().pick(shape, ON).unwrap();
+            assert_eq!(cluster.free().suits(shape, ON, picked), Ok(()), "{demand:?} {picked:?}");
+            assert_eq!(cluster.free().grant(shape, ON, picked), Ok(picked), "{demand:?}");
             cluster.assume(RunningUnitId::new(UnitId(9), ordinal, 0), shape, ON, picked);
             (picked.zones.zones.0, picked.zones.cores.0, picked.devices.0)
         }));
@@ -303,19 +303,22 @@ fn what_ends_gives_its_zones_back_whatever_the_node_says() {
     let mut cluster = cluster(four_zones());
     assert_eq!(place(&mut cluster, &[demand.clone(), demand.clone()]), [Ok((4, 3, 0)), Ok((8, 3, 0))]);
     // The node comes back with other zones, and then with those that it had.
-    cluster.put_report(node(1).cpu(16_000).report, Revision(2));
+    cluster.nodes_mut().put_report(node(1).cpu(16_000).report, Revision(2));
     cluster.forget(RunningUnitId::new(UnitId(9), 0, 0));
-    cluster.put_report(four_zones().report, Revision(3));
+    cluster.nodes_mut().put_report(four_zones().report, Revision(3));
     let shape = cluster.shape(&demand, Pool::Guaranteed);
     let given = |zones: u64| {
         let zones = GivenZones { zones: ZoneSet(zones), cores: CoreSet(0b11) };
         Allocation { zones, ..Allocation::default() }
     };
-    assert_eq!(cluster.grant(shape, ON, given(4)), Ok(given(4)));
+    assert_eq!(cluster.free().grant(shape, ON, given(4)), Ok(given(4)));
     // Another one has it: what is free instead.
-    assert_eq!(cluster.grant(shape, ON, given(8)), Ok(given(4)));
-    assert_eq!(cluster.suits(shape, ON, given(8)), Ok(()));
-    assert!(cluster.suits(shape, ON, given(1)).is_err() && cluster.suits(shape, ON, given(64)).is_err());
+    assert_eq!(cluster.free().grant(shape, ON, given(8)), Ok(given(4)));
+    assert_eq!(cluster.free().suits(shape, ON, given(8)), Ok(()));
+    assert!(
+        cluster.free().suits(shape, ON, given(1)).is_err()
+            && cluster.free().suits(shape, ON, given(64)).is_err()
+    );
 }
 
 #[test]
@@ -343,19 +346,19 @@ fn a_hold_keeps_zones_beyond_what_its_victims_have() {
         victims: vec![victim],
         ..Hold::default()
     };
-    assert_eq!(cluster.fits_hold(shape, &hold), Ok(()));
+    assert_eq!(cluster.held().fits_hold(shape, &hold), Ok(()));
     cluster.put_hold(Arc::new(hold));
     // The other zone is free, that of the victim is not, before and after it has left.
-    assert_eq!(cluster.pick(shape, ON).map(|given| given.zones.zones.0), Some(0b100));
+    assert_eq!(cluster.free().pick(shape, ON).map(|given| given.zones.zones.0), Some(0b100));
     let gone = Statuses { ordinals: vec![0], phases: vec![Phase::Succeeded], ..Statuses::default() };
     cluster.apply_rows(UnitId(1), &RunChange::Statuses(gone), Revision(3), 1);
-    assert_eq!(cluster.pick(shape, ON).map(|given| given.zones.zones.0), Some(0b100));
+    assert_eq!(cluster.free().pick(shape, ON).map(|given| given.zones.zones.0), Some(0b100));
     assert_eq!(
         place(&mut cluster, &[demand.clone(), demand]),
         [Ok((4, 3, 0)), Err("insufficient cpu".to_owned())]
     );
     cluster.remove_hold(HoldId(1));
-    assert_eq!(cluster.pick(shape, ON).map(|given| given.zones.zones.0), Some(0b10));
+    assert_eq!(cluster.free().pick(shape, ON).map(|given| given.zones.zones.0), Some(0b10));
 }
 
 /// Whoever limits the use of its zones is given calm ones, also instead of what somebody else has chosen for it; and whoever waits for
@@ -363,7 +366,7 @@ fn a_hold_keeps_zones_beyond_what_its_victims_have() {
 #[test]
 fn who_limits_the_use_of_zones_is_given_calm_ones() {
     let mut cluster = cluster(four_zones());
-    cluster.limit_load();
+    cluster.nodes_mut().limit_load();
     let demand = shared(1_000, ZonePolicy::SingleZone);
     let max_load = MaxLoad { cpu: Some(50), memory: None };
     let any = cluster.shape(&demand, Pool::Guaranteed);
@@ -383,29 +386,29 @@ fn who_limits_the_use_of_zones_is_given_calm_ones() {
         let zone_loads = (2..).zip(used).map(|(zone, cpu)| ZoneLoad { zone, load: load(cpu) }).collect();
         let usage =
             NodeUsage { id: ON, as_of_ms: 1, load: Some(load(0)), zone_loads, ..NodeUsage::default() };
-        cluster.put_usage(usage, Revision(revision));
+        cluster.nodes_mut().put_usage(usage, Revision(revision));
         let mut gained = Vec::new();
         cluster.take_gained(&mut gained);
         gained
     };
     measure(&mut cluster, 2, [4_000, 3_000, 2_000, 0]);
     let zones = |allocation: Allocation| allocation.zones.zones.0;
-    let chosen = cluster.pick(any, ON).unwrap();
+    let chosen = cluster.free().pick(any, ON).unwrap();
     assert_eq!(zones(chosen), 1 << 2, "who limits nothing goes anywhere");
-    assert_eq!(cluster.grant(any, ON, chosen), Ok(chosen));
-    assert_eq!(zones(cluster.pick(careful, ON).unwrap()), 1 << 4);
-    assert_eq!(cluster.grant(careful, ON, chosen).map(zones), Ok(1 << 4), "not what was chosen");
+    assert_eq!(cluster.free().grant(any, ON, chosen), Ok(chosen));
+    assert_eq!(zones(cluster.free().pick(careful, ON).unwrap()), 1 << 4);
+    assert_eq!(cluster.free().grant(careful, ON, chosen).map(zones), Ok(1 << 4), "not what was chosen");
     assert_eq!(measure(&mut cluster, 3, [4_000; 4]), [], "more is used");
     assert_eq!(
-        (cluster.room_for(careful, ON.idx()), cluster.has_calm_zones(careful, ON.idx())),
+        (cluster.free().room_for(careful, ON.idx()), cluster.free().has_calm_zones(careful, ON.idx())),
         (None, false)
     );
-    assert!(cluster.room_for(any, ON.idx()).is_some() && cluster.has_calm_zones(any, ON.idx()));
-    let wrong = cluster.grant(careful, ON, chosen).unwrap_err().to_string();
+    assert!(cluster.free().room_for(any, ON.idx()).is_some() && cluster.free().has_calm_zones(any, ON.idx()));
+    let wrong = cluster.free().grant(careful, ON, chosen).unwrap_err().to_string();
     assert_eq!(wrong, "no zone has enough free, and is used as little as asked for");
     assert_eq!(measure(&mut cluster, 4, [4_000, 2_000, 4_000, 4_000]), [ON], "less is");
-    assert_eq!(zones(cluster.pick(careful, ON).unwrap()), 1 << 3);
+    assert_eq!(zones(cluster.free().pick(careful, ON).unwrap()), 1 << 3);
     // A new report has the same zones, and what is measured of them counts on.
-    cluster.put_report(four_zones().report, Revision(5));
-    assert_eq!(zones(cluster.pick(careful, ON).unwrap()), 1 << 3);
+    cluster.nodes_mut().put_report(four_zones().report, Revision(5));
+    assert_eq!(zones(cluster.free().pick(careful, ON).unwrap()), 1 << 3);
 }

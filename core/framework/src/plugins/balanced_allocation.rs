@@ -88,13 +88,13 @@ impl Score for BalancedAllocation {
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        let shape = place.cluster.shapes().get(place.ask.shape());
+        let shape = place.cluster.catalogue().shape(place.ask.shape());
         let asks_devices = self.counts_devices && !shape.devices.is_empty();
         let asks = |id: usize| self.counts[id] && shape.first[id] > 0;
         if !asks_devices && !asks(0) && !asks(1) {
             return SCORE_MAX;
         }
-        let room = place.cluster.room_of(shape);
+        let room = place.cluster.free().room_of(shape);
         let (allocatable, free) = (room.allocatable(place.idx), room.free(place.idx));
         let share = |id: usize| {
             let left = free[id] - shape.first[id].max(0);

@@ -91,7 +91,7 @@ impl Score for Complementary {
         let (kinds, resources) = (i64::from(self.args.kinds), i64::from(self.args.resources));
         let mut sum = 0;
         if kinds > 0 {
-            sum += kinds * by_kind(place.ask.work(), place.cluster.work_on(place.idx));
+            sum += kinds * by_kind(place.ask.work(), place.cluster.taken().work.of(place.idx));
         }
         if resources > 0 {
             sum += resources * self.by_resource(place, place.ask.shape());
@@ -102,9 +102,9 @@ impl Score for Complementary {
 
 impl Complementary {
     fn by_resource(&self, place: &ScoreInput<'_>, shape: ShapeId) -> i64 {
-        let shape = place.cluster.shapes().get(shape);
-        let room = place.cluster.room_of(shape);
-        let load = place.cluster.load(place.idx).map(|load| self.args.percentile.of(load));
+        let shape = place.cluster.catalogue().shape(shape);
+        let room = place.cluster.free().room_of(shape);
+        let load = place.cluster.nodes().load(place.idx).map(|load| self.args.percentile.of(load));
         let share = |id: usize, amount: i64| room.share(place.idx, id, amount);
         let taken = |id: usize| share(id, requested(room, place.idx, id));
         // cpu and memory are the first two resources of every cluster.
@@ -113,7 +113,8 @@ impl Complementary {
             Some(load) => [load.cpu, load.memory, load.network.unwrap_or(0)],
             None => [taken(0), taken(1), 0],
         };
-        let network = place.cluster.resource_id(NETWORK).filter(|id| room.allocatable(place.idx)[*id] > 0);
+        let network =
+            place.cluster.catalogue().resource_id(NETWORK).filter(|id| room.allocatable(place.idx)[*id] > 0);
         if let Some(id) = network {
             let amount = shape.others.iter().find(|(other, _)| usize::from(*other) == id);
             asked[2] = share(id, amount.map_or(0, |(_, amount)| *amount));

@@ -40,11 +40,11 @@ impl Score for CpuMemoryRatio {
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        let shape = place.cluster.shapes().get(place.ask.shape());
+        let shape = place.cluster.catalogue().shape(place.ask.shape());
         if shape.first[0] <= 0 && shape.first[1] <= 0 {
             return SCORE_MAX;
         }
-        let room = place.cluster.room_of(shape);
+        let room = place.cluster.free().room_of(shape);
         let asked = [0, 1].map(|id| shape.first[id].max(0) + shape.nominal[id]);
         let free = room.free(place.idx);
         if free[0] <= 0 || free[1] <= 0 {

@@ -41,7 +41,7 @@ impl Filter for DaemonFilter {
 
     #[inline]
     fn passes(daemon: &DaemonIdx, cluster: &Cluster, idx: usize) -> bool {
-        !cluster.has_daemon(*daemon, idx)
+        !cluster.taken().daemons.is_on(*daemon, idx)
     }
 
     #[inline]
@@ -52,7 +52,7 @@ impl Filter for DaemonFilter {
     #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         match ask.daemon {
-            Some(daemon) if cluster.has_daemon(daemon, node.idx()) => Err(has_replica()),
+            Some(daemon) if cluster.taken().daemons.is_on(daemon, node.idx()) => Err(has_replica()),
             Some(_) | None => Ok(()),
         }
     }
@@ -66,7 +66,7 @@ impl Plugin for DaemonNodes {
 
 impl Locate for DaemonNodes {
     fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
-        Some(cluster.without_daemon(ask.daemon()?))
+        Some(cluster.taken().daemons.open(ask.daemon()?))
     }
 
     fn elsewhere(&self, _cluster: &Cluster, _ask: &Ask) -> Option<(&'static str, Unfit)> {

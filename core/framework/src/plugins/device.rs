@@ -30,10 +30,10 @@ impl Filter for Devices {
 
     #[inline]
     fn passes(shape: &ShapeId, cluster: &Cluster, idx: usize) -> bool {
-        cluster.has_devices(*shape, idx)
+        cluster.free().has_devices(*shape, idx)
     }
 
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        cluster.fits_devices(ask.shape, node)
+        cluster.free().fits_devices(ask.shape, node)
     }
 }

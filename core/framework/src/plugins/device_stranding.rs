@@ -47,12 +47,12 @@ impl Score for DeviceStranding {
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        let devices = place.cluster.devices(place.idx);
+        let devices = place.cluster.free().devices(place.idx);
         if devices.is_empty() {
             return SCORE_MAX;
         }
-        let shape = place.cluster.shapes().get(place.ask.shape());
-        let before = place.cluster.room_of(shape).free(place.idx);
+        let shape = place.cluster.catalogue().shape(place.ask.shape());
+        let before = place.cluster.free().room_of(shape).free(place.idx);
         let mut after: SmallVec<[i64; 8]> = SmallVec::from_slice(before);
         for (id, amount) in &shape.asks {
             after[usize::from(*id)] -= amount;
@@ -111,7 +111,7 @@ impl<'a> UsableRoom<'a> {
         let (whole, begun) = (self.whole.as_slice(), self.begun.as_slice());
         let n_whole: i64 = whole.iter().map(|(_, n)| n).sum();
         let idle = n_whole * i64::from(WHOLE) + begun.iter().map(|(_, left)| i64::from(*left)).sum::<i64>();
-        let shapes = place.cluster.shapes();
+        let shapes = place.cluster.catalogue().shapes();
         let mut sum = 0;
         for (shape, weight) in place.typical.shapes() {
             let shape = shapes.get(*shape);

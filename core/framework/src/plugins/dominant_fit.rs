@@ -44,13 +44,13 @@ impl Score for DominantFit {
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        let shape = place.cluster.shapes().get(place.ask.shape());
-        let free = place.cluster.room_of(shape).free(place.idx);
+        let shape = place.cluster.catalogue().shape(place.ask.shape());
+        let free = place.cluster.free().room_of(shape).free(place.idx);
         let mut dominant = Quotient { asked: 0, free: 1 };
         for (id, asked) in shape.asks.iter().filter(|(id, _)| *id != COUNT) {
             dominant.raise(*asked, free[usize::from(*id)]);
         }
-        let devices = place.cluster.devices(place.idx);
+        let devices = place.cluster.free().devices(place.idx);
         for ask in &shape.devices {
             let milli = ask.milli.min(WHOLE);
             dominant.raise(i64::from(ask.count) * i64::from(milli), serving_milli(devices, ask, milli));

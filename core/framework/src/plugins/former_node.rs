@@ -22,7 +22,7 @@ impl Recommend for FormerNode {
 
     fn for_replica(&self, cluster: &Cluster, of: &RecommendInput<'_>, replica: ReplicaId) -> Option<NodeId> {
         // The row may still be that of the incarnation before: the dispatcher may have read of its end earlier.
-        let node = cluster.rows(of.unit)?.row(replica.ordinal).node;
+        let node = cluster.rows().of(of.unit)?.row(replica.ordinal).node;
         (node != NodeId(0)).then_some(node)
     }
 }

@@ -27,22 +27,22 @@ impl Filter for HostPorts {
     type State = ShapeId;
 
     fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<ShapeId> {
-        let has_ports = cluster.shapes().get(ask.shape()).has_ports;
+        let has_ports = cluster.catalogue().shape(ask.shape()).has_ports;
         has_ports.then(|| ask.shape())
     }
 
     #[inline]
     fn passes(shape: &ShapeId, cluster: &Cluster, idx: usize) -> bool {
-        cluster.has_ports(*shape, idx)
+        cluster.free().has_ports(*shape, idx)
     }
 
     #[inline]
     fn concerns(&self, cluster: &Cluster, ask: &NodeAsk<'_>) -> bool {
-        cluster.shapes().get(ask.shape).has_ports
+        cluster.catalogue().shape(ask.shape).has_ports
     }
 
     #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        cluster.fits_ports(ask.shape, node)
+        cluster.free().fits_ports(ask.shape, node)
     }
 }

@@ -97,7 +97,7 @@ impl LoadAware {
     fn of_zones(&self, place: &ScoreInput<'_>, shape: &Shape) -> Option<[i64; 2]> {
         shape.zones.filter(|request| request.policy != ZonePolicy::BestEffort)?;
         let ZoneShares { used, asked } =
-            place.cluster.zone_load(shape, place.idx, place.allocation.zones.zones)?;
+            place.cluster.free().zone_load(shape, place.idx, place.allocation.zones.zones)?;
         let LoadShares { cpu, memory, network: _ } = self.args.percentile.of(&used);
         Some([cpu + asked[0], memory + asked[1]].map(|share| share.min(SCORE_MAX)))
     }
@@ -114,9 +114,9 @@ impl Score for LoadAware {
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        let shape = place.cluster.shapes().get(place.ask.shape());
-        let room = place.cluster.room_of(shape);
-        let load = place.cluster.load(place.idx).map(|load| self.args.percentile.of(load));
+        let shape = place.cluster.catalogue().shape(place.ask.shape());
+        let room = place.cluster.free().room_of(shape);
+        let load = place.cluster.nodes().load(place.idx).map(|load| self.args.percentile.of(load));
         let after = |id: usize, measured: Option<i64>, asked: i64| {
             let asked = asked.max(0);
             let share = |amount: i64| room.share(place.idx, id, amount);
@@ -139,7 +139,7 @@ impl Score for LoadAware {
             weights += i64::from(weight);
         }
         if self.args.network > 0
-            && let Some(id) = place.cluster.resource_id(NETWORK)
+            && let Some(id) = place.cluster.catalogue().resource_id(NETWORK)
             && room.allocatable(place.idx)[id] > 0
         {
             let asked = shape.others.iter().find(|(other, _)| usize::from(*other) == id);

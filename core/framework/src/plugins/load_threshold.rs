@@ -27,7 +27,7 @@ pub enum Judged {
 
 /// Whether replicas of a shape are judged by their zones.
 fn by_zones(cluster: &Cluster, shape: ShapeId) -> bool {
-    cluster.shapes().get(shape).zone_limits.is_some()
+    cluster.catalogue().shape(shape).zone_limits.is_some()
 }
 
 impl Plugin for LoadThreshold {
@@ -55,8 +55,8 @@ impl Filter for LoadThreshold {
     #[inline]
     fn passes(judged: &Judged, cluster: &Cluster, idx: usize) -> bool {
         match judged {
-            Judged::Node(limits) => cluster.load(idx).is_none_or(|load| limits.allow(&load.p95)),
-            Judged::Zones(shape) => cluster.has_calm_zones(*shape, idx),
+            Judged::Node(limits) => cluster.nodes().load(idx).is_none_or(|load| limits.allow(&load.p95)),
+            Judged::Zones(shape) => cluster.free().has_calm_zones(*shape, idx),
         }
     }
 
@@ -79,7 +79,7 @@ impl Filter for LoadThreshold {
 }
 
 fn check_zones(cluster: &Cluster, shape: ShapeId, max_load: MaxLoad, node: NodeId) -> Result<(), Unfit> {
-    if cluster.has_calm_zones(shape, node.idx()) {
+    if cluster.free().has_calm_zones(shape, node.idx()) {
         return Ok(());
     }
     let limits = [("cpu", max_load.cpu), ("memory", max_load.memory)];
@@ -91,7 +91,7 @@ fn check_zones(cluster: &Cluster, shape: ShapeId, max_load: MaxLoad, node: NodeI
 }
 
 fn check_load(cluster: &Cluster, max_load: MaxLoad, node: NodeId) -> Result<(), Unfit> {
-    let Some(load) = cluster.load(node.idx()) else { return Ok(()) };
+    let Some(load) = cluster.nodes().load(node.idx()) else { return Ok(()) };
     let limits = LoadLimits::of(max_load);
     if limits.allow(&load.p95) {
         return Ok(());

@@ -89,11 +89,11 @@ impl Score for MostAllocated {
 /// 0..=[`SCORE_MAX`]. A resource that the node does not have counts as wholly taken. A template that asks for no cpu or memory
 /// counts a little of it all the same, or everybody of the kind would prefer one node.
 pub(super) fn allocated(weights: &ResourceWeights, place: &ScoreInput<'_>) -> i64 {
-    let shape = place.cluster.shapes().get(place.ask.shape());
-    let room = place.cluster.room_of(shape);
+    let shape = place.cluster.catalogue().shape(place.ask.shape());
+    let room = place.cluster.free().room_of(shape);
     let free = room.free(place.idx);
     // cpu and memory are the first two resources of every cluster.
-    let nominal = place.cluster.nominal(place.idx);
+    let nominal = place.cluster.free().nominal(place.idx);
     let taken = |id: usize| shape.first[id].max(0) + shape.nominal[id] + nominal[id];
     let share = |id: usize| SCORE_MAX - room.share(place.idx, id, free[id] - taken(id));
     let (cpu, memory, gpu) = (i64::from(weights.cpu), i64::from(weights.memory), i64::from(weights.gpu));
@@ -115,7 +115,7 @@ pub(super) fn allocated(weights: &ResourceWeights, place: &ScoreInput<'_>) -> i6
 /// are none.
 #[inline(always)]
 pub(super) fn devices_taken(place: &ScoreInput<'_>, shape: &Shape) -> Option<i64> {
-    let devices = place.cluster.devices(place.idx);
+    let devices = place.cluster.free().devices(place.idx);
     if devices.is_empty() { None } else { Some(share_taken(devices, place, shape)) }
 }
 

@@ -31,7 +31,7 @@ impl Recommend for Movement {
 
 /// The hold of a movement for a running unit that is to be placed, and its node; the first one if there are several.
 pub fn target_of(cluster: &Cluster, id: RunningUnitId) -> Option<(HoldId, NodeId)> {
-    let holds = cluster.holds_of(id.unit).into_iter().filter_map(|hold| cluster.hold(hold));
+    let holds = cluster.holds().of(id.unit).into_iter().filter_map(|hold| cluster.holds().get(hold));
     let mut targets = holds.filter(|hold| hold.movement.is_some());
     let hold = targets.find(|hold| hold.replicas().any(|replica| replica == id.replica))?;
     Some((hold.id, hold.node))
@@ -40,9 +40,10 @@ pub fn target_of(cluster: &Cluster, id: RunningUnitId) -> Option<(HoldId, NodeId
 /// Holds of movements on a node whose running units were placed there and are not bound yet: what they took is what was held.
 pub fn entered_on(cluster: &Cluster, node: NodeId) -> SmallVec<[HoldId; 4]> {
     let is_there = |hold: &Hold, replica: ReplicaId| {
-        cluster.assumed(hold.unit, replica.ordinal).is_some_and(|(on, _)| on == node)
+        let assumed = cluster.taken().assumptions.get(hold.unit, replica.ordinal);
+        assumed.is_some_and(|assumed| assumed.node == node)
     };
-    let holds = cluster.holds_on(node).iter().filter_map(|hold| cluster.hold(*hold));
+    let holds = cluster.holds().on(node).iter().filter_map(|hold| cluster.holds().get(*hold));
     holds
         .filter(|hold| hold.movement.is_some() && hold.replicas().all(|replica| is_there(hold, replica)))
         .map(|hold| hold.id)

@@ -31,7 +31,7 @@ impl Score for NodeAffinityScore {
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        let labels = place.cluster.node_labels(place.idx);
+        let labels = place.cluster.nodes().node_labels(place.idx);
         let preferred = &place.ask.preferred;
         let met = preferred.iter().filter(|(_, term)| term.accept(labels)).map(|(weight, _)| weight);
         let (met, all) = (met.sum::<i64>(), preferred.iter().map(|(weight, _)| weight).sum::<i64>());

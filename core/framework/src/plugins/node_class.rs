@@ -38,19 +38,18 @@ impl Filter for NodeClass {
             return None;
         }
         let (key, operator) = (NODE_CLASS.to_owned(), LabelOperator::DoesNotExist);
-        cluster
-            .labels()
-            .has_key(NODE_CLASS)
-            .then(|| cluster.labels().resolve(&[LabelExpression { key, operator, values: Vec::new() }]))
+        cluster.catalogue().labels().has_key(NODE_CLASS).then(|| {
+            cluster.catalogue().labels().resolve(&[LabelExpression { key, operator, values: Vec::new() }])
+        })
     }
 
     #[inline]
     fn passes(without: &LabelSets, cluster: &Cluster, idx: usize) -> bool {
-        without.accept(cluster.node_labels(idx))
+        without.accept(cluster.nodes().node_labels(idx))
     }
 
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        match cluster.label(node, NODE_CLASS) {
+        match cluster.nodes().label(node, NODE_CLASS) {
             Some(class) if !names_classes(ask.requirements) => {
                 Err(Unfit::NodeClass { class: class.to_owned() })
             }

@@ -30,11 +30,11 @@ impl Filter for NodeReady {
 
     #[inline]
     fn passes((): &(), cluster: &Cluster, idx: usize) -> bool {
-        cluster.is_usable(idx)
+        cluster.nodes().is_usable(idx)
     }
 
     #[inline]
     fn check(&self, cluster: &Cluster, _ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        cluster.usable(node)
+        cluster.nodes().usable(node)
     }
 }

@@ -39,21 +39,21 @@ impl Filter for NodeSelector {
         if selector.is_empty() && required.is_empty() {
             return None;
         }
-        let labels = cluster.labels();
+        let labels = cluster.catalogue().labels();
         let terms = required.iter().map(|term| labels.resolve(term)).collect();
         Some(SelectedNodes { pairs: labels.pairs(selector), terms })
     }
 
     #[inline]
     fn passes(selected: &SelectedNodes, cluster: &Cluster, idx: usize) -> bool {
-        let labels = cluster.node_labels(idx);
+        let labels = cluster.nodes().node_labels(idx);
         let has = |pairs: &[u32]| pairs.iter().all(|pair| labels.binary_search(pair).is_ok());
         selected.pairs.as_deref().is_some_and(has)
             && (selected.terms.is_empty() || selected.terms.iter().any(|term| term.accept(labels)))
     }
 
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        cluster.has_labels(&ask.requirements.node_selector, node)?;
-        cluster.meets(&ask.requirements.node_affinity, node)
+        cluster.nodes().has_labels(&ask.requirements.node_selector, node)?;
+        cluster.nodes().meets(&ask.requirements.node_affinity, node)
     }
 }

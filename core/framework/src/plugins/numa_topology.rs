@@ -26,15 +26,15 @@ impl Filter for NumaTopology {
     type State = ShapeId;
 
     fn prepare(&self, cluster: &Cluster, ask: &Ask) -> Option<ShapeId> {
-        cluster.shapes().get(ask.shape()).is_placed.then(|| ask.shape())
+        cluster.catalogue().shape(ask.shape()).is_placed.then(|| ask.shape())
     }
 
     #[inline]
     fn passes(shape: &ShapeId, cluster: &Cluster, idx: usize) -> bool {
-        cluster.has_zones(*shape, idx)
+        cluster.free().has_zones(*shape, idx)
     }
 
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        cluster.fits_zones(ask.shape, node)
+        cluster.free().fits_zones(ask.shape, node)
     }
 }

@@ -25,7 +25,7 @@ impl Recommend for SlotsFirst {
     }
 
     fn for_any(&self, cluster: &Cluster, of: &RecommendInput<'_>) -> Vec<NodeId> {
-        let free = cluster.free_slots(of.owned, of.ask.shape());
+        let free = cluster.held().free_slots(of.owned, of.ask.shape());
         let mut nodes: Vec<NodeId> = free.into_iter().map(|(_, node)| node).collect();
         if of.ask.daemon().is_some() {
             // One replica for each node, whatever slots it has.

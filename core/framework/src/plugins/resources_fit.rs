@@ -30,10 +30,10 @@ impl Filter for ResourcesFit {
 
     #[inline]
     fn passes(shape: &ShapeId, cluster: &Cluster, idx: usize) -> bool {
-        cluster.has_resources(*shape, idx)
+        cluster.free().has_resources(*shape, idx)
     }
 
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        cluster.fits_resources(ask.shape, node)
+        cluster.free().fits_resources(ask.shape, node)
     }
 }

@@ -32,7 +32,7 @@ impl Filter for Runtime {
         let need = ask.requirements().runtime;
         let matters = match need {
             RuntimeNeed::Nothing => false,
-            RuntimeNeed::Simulation => cluster.labels().has_processes(),
+            RuntimeNeed::Simulation => cluster.catalogue().labels().has_processes(),
             RuntimeNeed::Images => true,
         };
         matters.then_some(need)
@@ -40,14 +40,14 @@ impl Filter for Runtime {
 
     #[inline]
     fn passes(need: &RuntimeNeed, cluster: &Cluster, idx: usize) -> bool {
-        cluster.runtime(idx).meets(*need)
+        cluster.nodes().runtime(idx).meets(*need)
     }
 
     #[inline]
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         let need = ask.requirements.runtime;
         match need {
-            _ if cluster.runtime(node.idx()).meets(need) => Ok(()),
+            _ if cluster.nodes().runtime(node.idx()).meets(need) => Ok(()),
             RuntimeNeed::Nothing | RuntimeNeed::Simulation => Err(Unfit::Runtime),
             RuntimeNeed::Images => Err(Unfit::Images),
         }

@@ -38,7 +38,7 @@ impl Score for Spread {
     }
 
     fn score(&self, place: &ScoreInput<'_>) -> i64 {
-        of_replicas(place.cluster.n_of_unit(place.idx))
+        of_replicas(place.cluster.taken().counts.of(place.idx))
     }
 }
 

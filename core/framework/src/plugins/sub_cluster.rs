@@ -20,11 +20,11 @@ impl Plugin for SubClusterNodes {
 
 impl Locate for SubClusterNodes {
     fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
-        Some(cluster.blocks_of(ask.sub_cluster()?))
+        Some(cluster.catalogue().sub_clusters().blocks_of(ask.sub_cluster()?))
     }
 
     fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)> {
-        let key = cluster.sub_cluster_key();
+        let key = cluster.catalogue().sub_clusters().key();
         let value = ask.requirements().node_selector.get(key)?;
         Some((NodeSelector::NAME, Unfit::Selector { key: key.to_owned(), value: value.clone() }))
     }

@@ -35,11 +35,11 @@ impl Filter for Taints {
 
     #[inline]
     fn passes(verdicts: &Self::State, cluster: &Cluster, idx: usize) -> bool {
-        let verdict = verdicts.get(cluster.node_taints(idx) as usize);
+        let verdict = verdicts.get(cluster.nodes().node_taints(idx) as usize);
         verdict.is_some_and(|verdict| *verdict != TaintVerdict::Refused)
     }
 
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
-        cluster.is_tolerated_on(&ask.requirements.tolerations, node)
+        cluster.nodes().is_tolerated_on(&ask.requirements.tolerations, node)
     }
 }

@@ -46,8 +46,8 @@ pub(super) fn cluster(n_gpus: usize, change: impl Fn(&mut NodeSpec, &mut NodeRep
     let mut report = NodeReport { id: NODE, capacity, devices, ready: true, ..NodeReport::default() };
     change(&mut spec, &mut report);
     let mut cluster = Cluster::new();
-    cluster.put_report(report, Revision(1));
-    cluster.put_spec(spec, Revision(1));
+    cluster.nodes_mut().put_report(report, Revision(1));
+    cluster.nodes_mut().put_spec(spec, Revision(1));
     cluster
 }
 
@@ -82,8 +82,8 @@ fn check_standing(cluster: &Cluster, ask: &Ask, template: &Template) {
         |filter: &&&dyn AnyFilter| filter.rests_on() == RestsOn::Records || filter.name() == "node-ready";
     let refusal =
         FILTERS.iter().filter(standing).find_map(|filter| filter.check(cluster, ask.on_node(), NODE).err());
-    let has_room = cluster.n_fit_empty(ask.shape(), NODE.idx(), 1) > 0;
-    let takes = cluster.takes(&StandingTerms::of(template, ask.shape()), NODE);
+    let has_room = cluster.free().n_fit_empty(ask.shape(), NODE.idx(), 1) > 0;
+    let takes = cluster.free().takes(&StandingTerms::of(template, ask.shape()), NODE.idx());
     assert_eq!(takes, refusal.is_none() && has_room, "{refusal:?}");
 }
 
@@ -111,10 +111,10 @@ fn node_ready() {
     check(filter, &mut cluster(0, |_, report| report.ready = false), &any, "node is not ready");
     check(filter, &mut cluster(0, |spec, _| spec.cordoned = true), &any, "node is cordoned");
     let mut gone = cluster(0, |_, _| {});
-    gone.remove_node(NODE);
+    gone.nodes_mut().remove(NODE);
     check(filter, &mut gone, &any, "node is gone");
     let mut unreported = Cluster::new();
-    unreported.put_spec(NodeSpec { id: NODE, ..NodeSpec::default() }, Revision(1));
+    unreported.nodes_mut().put_spec(NodeSpec { id: NODE, ..NodeSpec::default() }, Revision(1));
     check(filter, &mut unreported, &any, "node is not ready");
 }
 
@@ -223,7 +223,7 @@ fn resources_fit() {
     let mut shrunk = cluster(0, |_, _| {});
     let shape = shrunk.shape(&demand(10, 0, None), Pool::Guaranteed);
     shrunk.assume(RunningUnitId::new(UnitId(1), 0, 0), shape, NODE, Allocation::default());
-    shrunk.put_allocatable(NODE, Resources::new([(CPU, 5)]).unwrap(), Revision(2));
+    shrunk.nodes_mut().put_allocatable(NODE, Resources::new([(CPU, 5)]).unwrap(), Revision(2));
     check(filter, &mut shrunk, &template(demand(1, 0, None)), "insufficient cpu");
     check(filter, &mut shrunk, &template(Demand::default()), "");
 }
@@ -258,7 +258,7 @@ pub(super) fn score_on(
     typical: &[Demand],
 ) -> i64 {
     let taken = cluster.shape(before, Pool::Guaranteed);
-    let given = cluster.pick(taken, NODE).unwrap();
+    let given = cluster.free().pick(taken, NODE).unwrap();
     if *before != Demand::default() {
         cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), taken, NODE, given);
     }
@@ -268,7 +268,7 @@ pub(super) fn score_on(
     }
     let mut ask = Ask::new(&mut cluster, &template(demand.clone()), Pool::Guaranteed);
     built_in("most-allocated").prepare(&cluster, &mut ask);
-    let allocation = cluster.pick(ask.shape(), NODE).unwrap();
+    let allocation = cluster.free().pick(ask.shape(), NODE).unwrap();
     let score = plugin.score(&ScoreInput {
         cluster: &cluster,
         ask: &ask,
@@ -397,14 +397,14 @@ fn shares_are_those_of_a_division() {
         let any = cluster.shape(&Demand::default(), Pool::Guaranteed);
         let exact = (i128::from(all - taken) * i128::from(SCORE_MAX) / i128::from(all)) as i64;
         for id in [0, 1] {
-            let share = cluster.room(any).share(NODE.idx(), id, all - taken);
+            let share = cluster.free().room(any).share(NODE.idx(), id, all - taken);
             assert!((exact - 1..=exact).contains(&share), "{share} of {exact}");
-            assert_eq!(cluster.room(any).share(NODE.idx(), id, -1), 0);
+            assert_eq!(cluster.free().room(any).share(NODE.idx(), id, -1), 0);
         }
     }
     let mut none = cluster(0, |_, report| report.capacity = Resources::default());
     let any = none.shape(&Demand::default(), Pool::Guaranteed);
-    assert_eq!(none.room(any).share(NODE.idx(), 0, 5), 0, "a node without any has nothing left");
+    assert_eq!(none.free().room(any).share(NODE.idx(), 0, 5), 0, "a node without any has nothing left");
 }
 
 #[test]

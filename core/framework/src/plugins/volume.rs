@@ -21,7 +21,7 @@ pub struct VolumeNode;
 
 /// Of all nodes but the one that keeps the volumes; `None`: it has no record any more.
 fn kept_elsewhere(cluster: &Cluster, keeper: NodeId) -> Option<Unfit> {
-    Some(Unfit::Volume { node: cluster.spec(keeper)?.name.clone() })
+    Some(Unfit::Volume { node: cluster.nodes().spec(keeper)?.name.clone() })
 }
 
 impl Plugin for VolumeFilter {
@@ -40,7 +40,7 @@ impl Filter for VolumeFilter {
 
     #[inline]
     fn passes(keeper: &NodeId, cluster: &Cluster, idx: usize) -> bool {
-        keeper.idx() == idx || cluster.spec(*keeper).is_none()
+        keeper.idx() == idx || cluster.nodes().spec(*keeper).is_none()
     }
 
     #[inline]
@@ -66,7 +66,7 @@ impl Plugin for VolumeNode {
 impl Locate for VolumeNode {
     fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
         let (keeper, block) = ask.volume_block()?;
-        cluster.spec(keeper).is_some().then_some(std::slice::from_ref(block))
+        cluster.nodes().spec(keeper).is_some().then_some(std::slice::from_ref(block))
     }
 
     fn elsewhere(&self, cluster: &Cluster, ask: &Ask) -> Option<(&'static str, Unfit)> {

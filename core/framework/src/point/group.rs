@@ -105,9 +105,11 @@ impl GroupOrder {
 impl GroupInput<'_> {
     /// Returns how many times the free room of some nodes holds what goes together, in thousandths, each task group by itself.
     fn capacity(&self, nodes: &[u32]) -> u64 {
-        let usable = || nodes.iter().map(|node| *node as usize).filter(|idx| self.cluster.is_usable(*idx));
+        let usable =
+            || nodes.iter().map(|node| *node as usize).filter(|idx| self.cluster.nodes().is_usable(*idx));
         let held = self.wanted.iter().map(|(shape, n)| {
-            let fits = usable().map(|idx| u64::from(self.cluster.n_fit_together(*shape, idx, u32::MAX)));
+            let fits =
+                usable().map(|idx| u64::from(self.cluster.free().n_fit_together(*shape, idx, u32::MAX)));
             fits.sum::<u64>().saturating_mul(1_000) / u64::from(*n).max(1)
         });
         held.min().unwrap_or(0)

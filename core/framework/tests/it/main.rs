@@ -20,8 +20,8 @@ fn cluster(classes: &[&str]) -> Cluster {
     let mut cluster = Cluster::new();
     for (id, class) in (1..).map(NodeId).zip(classes) {
         let labels = BTreeMap::from([("node-class".to_owned(), (*class).to_owned())]);
-        cluster.put_report(NodeReport { id, ready: true, ..NodeReport::default() }, Revision(1));
-        cluster.put_spec(NodeSpec { id, labels, ..NodeSpec::default() }, Revision(1));
+        cluster.nodes_mut().put_report(NodeReport { id, ready: true, ..NodeReport::default() }, Revision(1));
+        cluster.nodes_mut().put_spec(NodeSpec { id, labels, ..NodeSpec::default() }, Revision(1));
     }
     cluster
 }

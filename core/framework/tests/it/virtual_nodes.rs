@@ -31,16 +31,16 @@ impl Filter for VirtualNodes {
             return None;
         }
         // None if no node has the label: then nodes are not asked at all.
-        cluster.labels().find(KEY, VIRTUAL)
+        cluster.catalogue().labels().find(KEY, VIRTUAL)
     }
 
     fn passes(label: &u32, cluster: &Cluster, idx: usize) -> bool {
-        cluster.node_labels(idx).binary_search(label).is_err()
+        cluster.nodes().node_labels(idx).binary_search(label).is_err()
     }
 
     fn check(&self, cluster: &Cluster, ask: NodeAsk<'_>, node: NodeId) -> Result<(), Unfit> {
         let is_named = ask.requirements.node_selector.contains_key(KEY);
-        if is_named || cluster.label(node, KEY) != Some(VIRTUAL) {
+        if is_named || cluster.nodes().label(node, KEY) != Some(VIRTUAL) {
             return Ok(());
         }
         Err(Unfit::Other { reason: "the node is virtual, and the unit does not select its class".to_owned() })

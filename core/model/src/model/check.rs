@@ -217,7 +217,7 @@ fn pictures(model: &mut Model) -> Result<(), String> {
 fn compare_nodes(whose: &str, cluster: &Cluster, model: &Model) -> Result<(), String> {
     for (id, node) in &model.store.world.nodes {
         let (sums, taken) = naive::node(&model.store, *id, Pool::Guaranteed);
-        let Some((allocated, free)) = cluster.node_state(*id) else {
+        let Some((allocated, free)) = cluster.free().node_state(*id) else {
             return Err(format!("{whose} does not know node {id}"));
         };
         for name in [CPU, MEMORY] {

@@ -337,7 +337,7 @@ pub(super) fn follow(size: Size) -> Box<dyn Work> {
     deciding.run();
     let mut changes = Vec::new();
     for Assigned { record, demands, .. } in &deciding.units {
-        let rows = deciding.core.cluster().rows(record.id);
+        let rows = deciding.core.cluster().rows().of(record.id);
         let nodes: Vec<_> =
             rows.into_iter().flat_map(|rows| rows.rows.values()).map(|row| row.node).collect();
         let bind = Bind {

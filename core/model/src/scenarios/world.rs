@@ -220,7 +220,7 @@ fn draw<'a, T>(of: &'a [T], weight: impl Fn(&T) -> u32, numbers: &mut ScenarioNu
 pub(super) fn placements(cluster: &Cluster, units: impl IntoIterator<Item = UnitId>) -> super::Done {
     let (mut n_ops, mut checksum) = (0, Checksum::default());
     for unit in units {
-        let rows = cluster.rows(unit).into_iter().flat_map(|rows| &rows.rows);
+        let rows = cluster.rows().of(unit).into_iter().flat_map(|rows| &rows.rows);
         for (ordinal, row) in rows.filter(|(_, row)| row.phase != Phase::Pending) {
             n_ops += 1;
             for value in [unit.0, u64::from(ordinal), u64::from(row.node.0), row.allocation.devices.0] {

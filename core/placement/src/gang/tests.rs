@@ -27,17 +27,17 @@ fn cluster(nodes: &[Vec<(i64, u32, i64)>]) -> Cluster {
     for (id, running) in (1u32..).zip(nodes) {
         let node = NodeId(id);
         let spec = NodeSpec { id: node, name: format!("n{id}"), ..NodeSpec::default() };
-        cluster.put_spec(spec, Revision(1));
+        cluster.nodes_mut().put_spec(spec, Revision(1));
         let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
         let capacity = Resources::new([(CPU, 1000)]).unwrap();
         let devices = vec![gpu; 4];
         let report = NodeReport { id: node, capacity, devices, ready: true, ..NodeReport::default() };
-        cluster.put_report(report, Revision(1));
+        cluster.nodes_mut().put_report(report, Revision(1));
         for &(cpu, gpus, age_ms) in running {
             unit += 1;
             let demand = demand(cpu, gpus);
             let shape = cluster.shape(&demand, Pool::Guaranteed);
-            let Some(given) = cluster.room_for(shape, node.idx()) else { continue };
+            let Some(given) = cluster.free().room_for(shape, node.idx()) else { continue };
             let bind = Bind {
                 demand: Arc::new(demand),
                 ordinals: vec![0],
@@ -49,13 +49,13 @@ fn cluster(nodes: &[Vec<(i64, u32, i64)>]) -> Cluster {
             cluster.apply_rows(UnitId(unit), &RunChange::Bind(bind), Revision(2), bound_ms);
         }
     }
-    cluster.keep_occupants();
+    cluster.taken_mut().keep_occupants();
     cluster
 }
 
 fn ask(cluster: &mut Cluster, cpu: i64, gpus: u32, n: usize) -> GroupAsk {
     let shape = cluster.shape(&demand(cpu, gpus), Pool::Guaranteed);
-    GroupAsk { unit: UnitId(u64::MAX), shape, nodes: (1..cluster.n_indices()).collect(), n }
+    GroupAsk { unit: UnitId(u64::MAX), shape, nodes: (1..cluster.free().n_indices()).collect(), n }
 }
 
 fn nodes_of(sites: Sites) -> Vec<Vec<NodeId>> {
@@ -183,13 +183,13 @@ proptest! {
         // How many a node holds once all of at most some age have left, the plainest way.
         let holds = |node: u32, age_ms: i64| {
             let mut cluster = cluster.clone();
-            for one in cluster.occupants(NodeId(node)).to_vec() {
+            for one in cluster.taken().occupants.on(NodeId(node)).to_vec() {
                 if NOW_MS - one.since_ms <= age_ms {
                     cluster.remove_unit(one.unit);
                 }
             }
             (0..n).take_while(|ordinal| {
-                let given = cluster.room_for(shape, NodeId(node).idx());
+                let given = cluster.free().room_for(shape, NodeId(node).idx());
                 let ordinal = u32::try_from(*ordinal).unwrap();
                 given.into_iter().for_each(|given| {
                     cluster.assume(RunningUnitId::new(UnitId(999), ordinal, 0), shape, NodeId(node), given);

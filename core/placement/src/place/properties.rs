@@ -164,7 +164,7 @@ impl PlacerWorld {
         let profiles = Profiles::new(&ProfileSettings { own, ..ProfileSettings::default() }).unwrap();
         let mut cluster = Cluster::new();
         profiles.intern(&mut cluster);
-        assert!(cluster.counts_work());
+        assert!(cluster.taken().work.is_active());
         let placer = Placer::new(Settings { profiles, seed: 7, surplus: 24, cache, limit_scan });
         let profile = Profile::new(&spec).unwrap();
         let mut world = Self {
@@ -209,7 +209,7 @@ impl PlacerWorld {
                 let gpu =
                     Device { kind: "gpu".to_owned(), model: "A".to_owned(), numa_zone: 0, details: None };
                 let devices = if is_large { vec![gpu] } else { Vec::new() };
-                self.cluster.put_spec(spec, revision);
+                self.cluster.nodes_mut().put_spec(spec, revision);
                 let zone = |at: u32| Zone {
                     capacity: Resources::new([(CPU, cpu / 2)]).unwrap(),
                     cpus: (4 * at..4 * at + if is_large { 4 } else { 2 }).collect(),
@@ -218,7 +218,7 @@ impl PlacerWorld {
                 let zones = if node % 3 == 0 { vec![zone(0), zone(1)] } else { Vec::new() };
                 let report =
                     NodeReport { id, capacity, devices, zones, ready: true, ..NodeReport::default() };
-                self.cluster.put_report(report, revision);
+                self.cluster.nodes_mut().put_report(report, revision);
             }
             ClusterEvent::Load(node, used) => {
                 let amounts =
@@ -240,7 +240,7 @@ impl PlacerWorld {
                     zone_loads,
                     ..NodeUsage::default()
                 };
-                self.cluster.put_usage(usage, revision);
+                self.cluster.nodes_mut().put_usage(usage, revision);
             }
             ClusterEvent::Unit(kind, replicas) => self.place(kind, replicas),
             ClusterEvent::End(nth) => {
@@ -257,9 +257,10 @@ impl PlacerWorld {
         let entry = self.placer.templates.get_mut(template);
         self.profile.prepare(&self.cluster, &mut entry.ask);
         let (cluster, ask, typical) = (&self.cluster, &entry.ask, &self.placer.typical);
-        let passing = cluster.nodes().filter(|node| self.profile.check(cluster, ask, *node).is_ok());
+        let passing = cluster.nodes().ids().filter(|node| self.profile.check(cluster, ask, *node).is_ok());
         let rated = passing.map(|node| {
-            let allocation = cluster.room_for(ask.shape(), node.idx()).expect("the filters found room");
+            let allocation =
+                cluster.free().room_for(ask.shape(), node.idx()).expect("the filters found room");
             let place = ScoreInput { cluster, ask, idx: node.idx(), allocation, typical };
             (node, self.profile.rank(&place, 0))
         });

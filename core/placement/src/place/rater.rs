@@ -31,13 +31,14 @@ impl Rater<'_> {
         let place =
             ScoreInput { cluster: self.cluster, ask: &entry.ask, idx, allocation, typical: self.typical };
         let rank = self.profile.rank(&place, tie(self.ties, idx));
-        Some(Candidate::new(rank, node, self.cluster.node_generation(NodeId(node))))
+        Some(Candidate::new(rank, node, self.cluster.free().generations().of(NodeId(node))))
     }
 
     /// Rates those nodes of a list again that have changed: others' work may have made them better.
     pub(super) fn rate_changed(&self, view: &View, entry: &mut TemplateEntry, wanted: usize) {
-        let has_changed =
-            |candidate: &Candidate| candidate.generation() != self.cluster.node_generation(candidate.node());
+        let has_changed = |candidate: &Candidate| {
+            candidate.generation() != self.cluster.free().generations().of(candidate.node())
+        };
         self.rate_again(view, entry, wanted, has_changed);
     }
 
@@ -56,7 +57,8 @@ impl Rater<'_> {
                 return true;
             }
             let is_near = view.reaches_node(reach, node.idx());
-            let room = if is_near { self.cluster.room_for(entry.ask.shape(), node.idx()) } else { None };
+            let room =
+                if is_near { self.cluster.free().room_for(entry.ask.shape(), node.idx()) } else { None };
             match room.and_then(|allocation| self.rate(entry, node.idx(), allocation)) {
                 Some(fresh) => {
                     *candidate = fresh;
@@ -88,7 +90,7 @@ impl Rater<'_> {
             }
             rest &= rest - 1;
             seen.n_nodes += 1;
-            if let Some(allocation) = self.cluster.room_for(shape, first + at) {
+            if let Some(allocation) = self.cluster.free().room_for(shape, first + at) {
                 seen.has_room = true;
                 found.extend(self.rate(entry, first + at, allocation));
             }

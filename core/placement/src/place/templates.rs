@@ -59,8 +59,8 @@ impl Templates {
         work: WorkKind,
         unit: UnitId,
     ) -> TemplateId {
-        let has_rules = cluster.has_terms() && cluster.domains().rules_of(unit).is_some();
-        let owner = (has_rules || cluster.daemon(unit).is_some()).then_some(unit);
+        let has_rules = cluster.domains().is_active() && cluster.domains().rules_of(unit).is_some();
+        let owner = (has_rules || cluster.taken().daemons.find(unit).is_some()).then_some(unit);
         let shape = cluster.shape_below(&template.demand, pool, template.max_load);
         let hash = NodeRequirements::hash_of(template);
         self.intern_as(cluster, template, (shape, profile, (spreads, work), (owner, None), hash))
@@ -96,7 +96,7 @@ impl Templates {
         let is_same = |id: &&TemplateId| {
             let ask = &self.get(**id).ask;
             ask.requirements().are_of(template)
-                && key.3.0.is_none_or(|unit| ask.daemon() == cluster.daemon(unit))
+                && key.3.0.is_none_or(|unit| ask.daemon() == cluster.taken().daemons.find(unit))
                 && key.3.0.is_none_or(|unit| ask.has_rules_of_now(cluster, unit))
         };
         if let Some(id) = self.ids.get(&key).and_then(|ids| ids.iter().find(is_same)).copied() {
@@ -112,7 +112,7 @@ impl Templates {
             .spreading(spreads)
             .of_work(work)
             .nowhere(is_nowhere)
-            .of_daemon(owner.and_then(|unit| cluster.daemon(unit)))
+            .of_daemon(owner.and_then(|unit| cluster.taken().daemons.find(unit)))
             .of_unit(
                 owner.and_then(|unit| UnitAsk::of(cluster, unit, shape, &NodeRequirements::of(template))),
             );

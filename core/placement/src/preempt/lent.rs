@@ -9,7 +9,7 @@ use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{QueueTally, Rights, Trial, plan::claimed_tally};
+use super::{NodeTrial, QueueTally, Rights, plan::claimed_tally};
 
 /// What may be taken over.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ impl Lent {
     }
 
     /// Gives all that is lent of a node.
-    pub(super) fn give(&self, cluster: &Cluster, node: NodeId, trial: &mut Trial) {
+    pub(super) fn give(&self, cluster: &Cluster, node: NodeId, trial: &mut NodeTrial) {
         if let Some(of_node) = self.by_node.get(&node).filter(|_| !self.by_node.is_empty()) {
             of_node.iter().for_each(|(_, id)| trial.shift_hold(cluster, *id, 1));
         }
@@ -45,7 +45,7 @@ impl Lent {
         cluster: &Cluster,
         node: NodeId,
         shape: &Shape,
-        mut trial: Trial,
+        mut trial: NodeTrial,
     ) -> Vec<HoldId> {
         let mut needed = Vec::new();
         for (_, id) in self.by_node.get(&node).into_iter().flatten().rev() {
@@ -97,12 +97,12 @@ pub fn may_take_over(
     if !sides.outranked(seeker.priority, priority) {
         return Err(TakeoverRefusal::Rank);
     }
-    let own = cluster.rows(seeker.unit).map_or(&[][..], RunningUnits::preemptors);
+    let own = cluster.rows().of(seeker.unit).map_or(&[][..], RunningUnits::preemptors);
     let none = RunningUnits::default();
-    let rows = cluster.rows(hold.unit).unwrap_or(&none);
+    let rows = cluster.rows().of(hold.unit).unwrap_or(&none);
     // Of one unit some may have been taken over from the seeker: they go together.
-    let of_owner = cluster.holds_of(hold.unit);
-    let mut all = of_owner.iter().filter_map(|id| cluster.hold(*id));
+    let of_owner = cluster.holds().of(hold.unit);
+    let mut all = of_owner.iter().filter_map(|id| cluster.holds().get(*id));
     let was_own = all.any(|other| other.is_claim() && other.taken_from.contains(&seeker.unit));
     if was_own
         || hold.taken_from.contains(&seeker.unit)
@@ -131,9 +131,10 @@ pub fn lendable(
     let mut leaves = lent.tally.take().unwrap_or_default();
     // Of a unit that was never bound the first hold that is taken counts for all: they go together.
     let mut whole: FxHashMap<UnitId, bool> = FxHashMap::default();
-    let others = cluster.claims().into_iter().filter(|hold| !taken.contains(&hold.id));
+    let others = cluster.holds().claims().into_iter().filter(|hold| !taken.contains(&hold.id));
     for hold in others.filter(|hold| !nodes.contains(&hold.node)) {
-        let goes_whole = rights.is_some() && !cluster.rows(hold.unit).is_some_and(RunningUnits::was_placed);
+        let goes_whole =
+            rights.is_some() && !cluster.rows().of(hold.unit).is_some_and(RunningUnits::was_placed);
         let known = whole.get(&hold.unit).copied().filter(|_| goes_whole);
         let may_take = known.unwrap_or_else(|| {
             let (queue, mut takes) = pays(hold);
@@ -162,8 +163,8 @@ pub fn lendable(
 /// What all holds of a unit take.
 fn all_of(cluster: &Cluster, unit: UnitId, pays: &impl Fn(&Hold) -> (QueueIdx, Amounts)) -> Amounts {
     let mut takes = Amounts::new();
-    let holds = cluster.holds_of(unit);
-    for hold in holds.iter().filter_map(|id| cluster.hold(*id)).filter(|hold| hold.is_claim()) {
+    let holds = cluster.holds().of(unit);
+    for hold in holds.iter().filter_map(|id| cluster.holds().get(*id)).filter(|hold| hold.is_claim()) {
         let (_, of_one) = pays(hold);
         takes.resize(takes.len().max(of_one.len()), 0);
         takes.iter_mut().zip(&of_one).for_each(|(takes, amount)| *takes += amount);
@@ -181,7 +182,7 @@ pub fn beside(
     claimed: &FxHashSet<(UnitId, u32)>,
 ) -> Lent {
     let mut tally = claimed_tally(cluster, claimed, rights);
-    for hold in cluster.claims().into_iter().filter(|hold| taken.contains(&hold.id)) {
+    for hold in cluster.holds().claims().into_iter().filter(|hold| taken.contains(&hold.id)) {
         let (queue, takes) = pays(hold);
         if let Some(rights) = rights {
             rights.take(queue, &takes, &mut tally);

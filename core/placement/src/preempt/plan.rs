@@ -17,7 +17,7 @@ use godel_queueing::{QueueIdx, Quota};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{Cost, Found, Lent, N_VICTIMS_MAX, QueueTally, Rights, SoFar, Trial, VictimQuery};
+use super::{Cost, Found, Lent, N_VICTIMS_MAX, NodeTrial, QueueTally, Rights, SoFar, VictimQuery};
 
 mod budgets;
 mod candidates;
@@ -88,7 +88,7 @@ impl<'a> VictimPlan<'a> {
         let VictimQuery { seeker, shape, rights, claimed, so_far, lent } = *query;
         let (mut claimed_on, mut n_claimed) = (FxHashSet::default(), IdMap::default());
         for (unit, ordinal) in claimed {
-            let Some(rows) = cluster.rows(*unit) else { continue };
+            let Some(rows) = cluster.rows().of(*unit) else { continue };
             let row = rows.row(*ordinal);
             claimed_on.insert(row.node);
             if is_staying(&row) {
@@ -100,7 +100,7 @@ impl<'a> VictimPlan<'a> {
             cluster,
             seeker: *seeker,
             sort: CandidateSort::default(),
-            preemptors: cluster.rows(seeker.unit).map_or(&[], RunningUnits::preemptors),
+            preemptors: cluster.rows().of(seeker.unit).map_or(&[], RunningUnits::preemptors),
             claimed,
             so_far,
             rights,
@@ -164,8 +164,8 @@ impl<'a> VictimPlan<'a> {
     /// The fewest victims on a node for one more replica.
     pub(super) fn choose(&mut self, idx: usize) -> Option<NodeChoice> {
         let node = NodeId(u32::try_from(idx).ok()?);
-        let shape = self.cluster.shapes().get(self.shape);
-        if self.cluster.is_shrunk_of(shape, idx) {
+        let shape = self.cluster.catalogue().shape(self.shape);
+        if self.cluster.held().is_shrunk_of(shape, idx) {
             return None;
         }
         let trial = self.trial(node);
@@ -203,12 +203,12 @@ impl<'a> VictimPlan<'a> {
     fn least(
         &self,
         items: &[VictimCandidate],
-        mut all_gone: Trial,
+        mut all_gone: NodeTrial,
     ) -> Option<(Vec<VictimCandidate>, BTreeSet<UnitId>, Allocation)> {
         for item in items {
-            all_gone.shift(self.cluster.shapes().get(item.shape), item.allocation, 1);
+            all_gone.shift(self.cluster.catalogue().shape(item.shape), item.allocation, 1);
         }
-        all_gone.pick(self.cluster.shapes().get(self.shape))?;
+        all_gone.pick(self.cluster.catalogue().shape(self.shape))?;
         let mut forced: BTreeSet<UnitId> = BTreeSet::new();
         loop {
             let (leaving, allocation) = self.spare(items, &forced, &all_gone)?;
@@ -231,18 +231,19 @@ impl<'a> VictimPlan<'a> {
     /// it would be free without everyone who might be of lower rank.
     pub(super) fn glance(&mut self, idx: usize) -> Option<Cost> {
         let node = NodeId(u32::try_from(idx).ok()?);
-        let shape = self.cluster.shapes().get(self.shape);
-        if self.cluster.is_shrunk_of(shape, idx) {
+        let shape = self.cluster.catalogue().shape(self.shape);
+        if self.cluster.held().is_shrunk_of(shape, idx) {
             return None;
         }
-        let mut free: SmallVec<[i64; 8]> = SmallVec::from_slice(self.cluster.room(self.shape).free(idx));
+        let mut free: SmallVec<[i64; 8]> =
+            SmallVec::from_slice(self.cluster.free().room(self.shape).free(idx));
         let (has_gone, has_claimed) = (self.gone_from.contains(&node), self.claimed_on.contains(&node));
         let is_as_it_is =
             !has_gone && !has_claimed && !self.placed.contains_key(&node) && !self.lent.has(node);
         let has_room = if is_as_it_is {
             let devices = || {
                 !shape.is_placed && shape.devices.is_empty()
-                    || self.cluster.devices(idx).pick(shape).is_some()
+                    || self.cluster.free().devices(idx).pick(shape).is_some()
             };
             shape.fits(&free) && devices()
         } else {
@@ -255,7 +256,7 @@ impl<'a> VictimPlan<'a> {
             return Some(self.priced(PlaceCost::NOBODY, idx));
         }
         let is_guaranteed = self.rights.is_some_and(Rights::is_guaranteed);
-        let occupants = self.cluster.occupants(node);
+        let occupants = self.cluster.taken().occupants.on(node);
         self.n_most = self.n_most.max(occupants.len());
         // The lowest priority, and since when those have run.
         let (mut lowest, mut ran_ms, mut bound_time_ms) = (None, i64::MAX, i64::MIN);
@@ -273,7 +274,7 @@ impl<'a> VictimPlan<'a> {
             lowest = Some(lowest.map_or(priority, |lowest: i32| lowest.min(priority)));
             ran_ms = ran_ms.min(self.ran_ms(one.since_ms));
             bound_time_ms = bound_time_ms.max(one.since_ms);
-            for (id, amount) in &self.cluster.shapes().get(one.shape).asks {
+            for (id, amount) in &self.cluster.catalogue().shape(one.shape).asks {
                 let free = &mut free[usize::from(*id)];
                 *free = free.saturating_add(*amount);
             }
@@ -293,11 +294,13 @@ impl<'a> VictimPlan<'a> {
 
     /// Candidates of a node in the order in which they are spared.
     fn items(&mut self, node: NodeId) -> Vec<VictimCandidate> {
-        let ask = self.cluster.shapes().get(self.shape);
-        let devices = self.cluster.devices(node.idx());
+        let ask = self.cluster.catalogue().shape(self.shape);
+        let devices = self.cluster.free().devices(node.idx());
         let mut items: Vec<VictimCandidate> = Vec::new();
-        for one in self.cluster.occupants(node) {
-            let (Some(priority), Some(rows)) = (one.priority, self.cluster.rows(one.unit)) else { continue };
+        for one in self.cluster.taken().occupants.on(node) {
+            let (Some(priority), Some(rows)) = (one.priority, self.cluster.rows().of(one.unit)) else {
+                continue;
+            };
             let row = rows.row(one.ordinal);
             if !self.is_candidate(one.unit, one.ordinal, rows, &row) {
                 continue;
@@ -312,7 +315,7 @@ impl<'a> VictimPlan<'a> {
                 allocation: row.allocation,
                 since: row.bound_time_ms,
                 breaks: false,
-                parts: parts(ask, self.cluster.shapes().get(one.shape), devices, row.allocation.devices),
+                parts: parts(ask, self.cluster.catalogue().shape(one.shape), devices, row.allocation.devices),
             });
         }
         self.in_order(items)
@@ -408,7 +411,7 @@ impl<'a> VictimPlan<'a> {
     /// Who is of a unit, and whether its master keeps it from leaving whole.
     fn list_members(&self, unit: UnitId) -> (UnitMembers, bool) {
         let (mut all, mut n_spared, mut is_master_spared) = (Vec::new(), 0, false);
-        if let Some(rows) = self.cluster.rows(unit) {
+        if let Some(rows) = self.cluster.rows().of(unit) {
             for (ordinal, row) in unclaimed(unit, rows, self.claimed) {
                 if let Err(spared) = may_leave(&self.victim(unit, rows, ordinal, row)) {
                     n_spared += 1;
@@ -426,13 +429,13 @@ impl<'a> VictimPlan<'a> {
         &self,
         items: &[VictimCandidate],
         forced: &BTreeSet<UnitId>,
-        all_gone: &Trial,
+        all_gone: &NodeTrial,
     ) -> Option<(Vec<VictimCandidate>, Allocation)> {
-        let shape = self.cluster.shapes().get(self.shape);
+        let shape = self.cluster.catalogue().shape(self.shape);
         let mut trial = all_gone.clone();
         let mut leaving = Vec::new();
         for item in items {
-            let takes = self.cluster.shapes().get(item.shape);
+            let takes = self.cluster.catalogue().shape(item.shape);
             trial.shift(takes, item.allocation, -1);
             if forced.contains(&item.unit) || trial.pick(shape).is_none() {
                 trial.shift(takes, item.allocation, 1);
@@ -461,7 +464,7 @@ impl<'a> VictimPlan<'a> {
         let mut cost = PlaceCost::NOBODY;
         let mut last = None;
         for (unit, ordinal) in victims {
-            let Some(rows) = self.cluster.rows(*unit) else { continue };
+            let Some(rows) = self.cluster.rows().of(*unit) else { continue };
             let row = rows.row(*ordinal);
             let standing = rows.standing(row.group);
             let priority = standing.map_or(0, |standing| standing.priority);
@@ -498,8 +501,8 @@ impl<'a> VictimPlan<'a> {
     fn evict_victims(&mut self, victims: &[(UnitId, u32)]) {
         for victim in victims {
             self.gone.insert(*victim);
-            let row = self.cluster.rows(victim.0).map(|rows| rows.row(victim.1)).unwrap_or_default();
-            self.gone_from.extend(self.cluster.rows(victim.0).map(|_| row.node));
+            let row = self.cluster.rows().of(victim.0).map(|rows| rows.row(victim.1)).unwrap_or_default();
+            self.gone_from.extend(self.cluster.rows().of(victim.0).map(|_| row.node));
             if let Some(known) = self.units.get_mut(&victim.0) {
                 known.note_gone(row.group);
             }
@@ -510,25 +513,25 @@ impl<'a> VictimPlan<'a> {
 
     /// A node as it is. What decisions under way take there is covered by those who leave for them; what these give
     /// back beyond that is nobody's before they have left.
-    fn now(&self, node: NodeId) -> Trial {
+    fn now(&self, node: NodeId) -> NodeTrial {
         let idx = node.idx();
-        let mut trial = Trial::new(self.cluster, self.shape, idx);
+        let mut trial = NodeTrial::new(self.cluster, self.shape, idx);
         if !self.claimed_on.contains(&node) {
             return trial;
         }
         // Places of the decision itself rest on those who leave for it: both come with what is taken by this plan.
         for given in self.so_far.placed.get(&node).into_iter().flatten() {
-            trial.shift(self.cluster.shapes().get(self.shape), *given, 1);
+            trial.shift(self.cluster.catalogue().shape(self.shape), *given, 1);
         }
         let before = trial.clone();
         let is_others = |unit: UnitId, ordinal: u32| {
             self.claimed.contains(&(unit, ordinal)) && !self.so_far.has(unit, ordinal)
         };
-        for one in self.cluster.occupants(node) {
+        for one in self.cluster.taken().occupants.on(node) {
             if is_others(one.unit, one.ordinal)
-                && let Some(rows) = self.cluster.rows(one.unit)
+                && let Some(rows) = self.cluster.rows().of(one.unit)
             {
-                trial.shift(self.cluster.shapes().get(one.shape), rows.row(one.ordinal).allocation, 1);
+                trial.shift(self.cluster.catalogue().shape(one.shape), rows.row(one.ordinal).allocation, 1);
             }
         }
         trial.cap(&before);
@@ -536,14 +539,14 @@ impl<'a> VictimPlan<'a> {
     }
 
     /// A node as it is once everyone who leaves by this plan has left, and who comes is there.
-    fn trial(&self, node: NodeId) -> Trial {
+    fn trial(&self, node: NodeId) -> NodeTrial {
         let mut trial = self.now(node);
-        let shapes = self.cluster.shapes();
+        let shapes = self.cluster.catalogue().shapes();
         self.lent.give(self.cluster, node, &mut trial);
         if self.gone_from.contains(&node) {
-            for one in self.cluster.occupants(node) {
+            for one in self.cluster.taken().occupants.on(node) {
                 if self.gone.contains(&(one.unit, one.ordinal))
-                    && let Some(rows) = self.cluster.rows(one.unit)
+                    && let Some(rows) = self.cluster.rows().of(one.unit)
                 {
                     trial.shift(shapes.get(one.shape), rows.row(one.ordinal).allocation, 1);
                 }
@@ -563,7 +566,7 @@ impl<'a> VictimPlan<'a> {
             is_master_spared: self.is_master_spared,
             ..Found::default()
         };
-        let shape = self.cluster.shapes().get(self.shape);
+        let shape = self.cluster.catalogue().shape(self.shape);
         let nodes: BTreeSet<NodeId> = self.places.iter().map(|(node, _)| *node).collect();
         for node in nodes.iter().filter(|node| self.lent.has(**node)) {
             let needed = self.lent.needed(self.cluster, *node, shape, self.trial(*node));
@@ -574,7 +577,7 @@ impl<'a> VictimPlan<'a> {
         let mut gone: Vec<(UnitId, u32)> = self.gone.into_iter().collect();
         gone.sort_unstable();
         for (unit, ordinal) in gone {
-            let Some(rows) = self.cluster.rows(unit) else { continue };
+            let Some(rows) = self.cluster.rows().of(unit) else { continue };
             let row = rows.row(ordinal);
             let member = RunningUnitId::new(unit, ordinal, row.incarnation);
             if self.so_far.has(unit, ordinal) {

@@ -29,7 +29,7 @@ impl SoFar {
     ) -> Self {
         let mut so_far = Self::default();
         for RunningUnitId { unit, replica } in leaving {
-            if let Some(rows) = cluster.rows(unit) {
+            if let Some(rows) = cluster.rows().of(unit) {
                 let node = rows.row(replica.ordinal).node;
                 so_far.leaving.insert((unit, replica.ordinal), node);
                 so_far.placed.entry(node).or_default();

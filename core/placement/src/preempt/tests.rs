@@ -39,7 +39,9 @@ fn cluster(n_nodes: u32) -> Cluster {
     let mut cluster = Cluster::new();
     for id in (1..=n_nodes).map(NodeId) {
         let gpu = Device { kind: "gpu".to_owned(), model: "A10".to_owned(), numa_zone: 0, details: None };
-        cluster.put_spec(NodeSpec { id, name: format!("n{id}"), ..NodeSpec::default() }, Revision(1));
+        cluster
+            .nodes_mut()
+            .put_spec(NodeSpec { id, name: format!("n{id}"), ..NodeSpec::default() }, Revision(1));
         let capacity = Resources::new([(CPU, 8_000), (MEMORY, 16)]).unwrap();
         let report = NodeReport {
             id,
@@ -48,7 +50,7 @@ fn cluster(n_nodes: u32) -> Cluster {
             ready: true,
             ..NodeReport::default()
         };
-        cluster.put_report(report, Revision(1));
+        cluster.nodes_mut().put_report(report, Revision(1));
     }
     cluster
 }
@@ -106,8 +108,8 @@ fn run(cluster: &mut Cluster, unit: &Running) {
     let (mut ordinals, mut nodes, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     for (ordinal, node) in (0u32..).zip(&unit.nodes) {
         let node = NodeId(*node);
-        if cluster.fits(shape, node).is_ok()
-            && let Some(given) = cluster.pick(shape, node)
+        if cluster.free().fits(shape, node).is_ok()
+            && let Some(given) = cluster.free().pick(shape, node)
         {
             cluster.assume(RunningUnitId::new(UnitId(unit.id), ordinal, 0), shape, node, given);
             ordinals.push(ordinal);
@@ -149,7 +151,7 @@ fn seek(cluster: &mut Cluster, ask: &Demand, wanted: usize) -> Found {
 
 fn seek_with(cluster: &mut Cluster, rights: Option<&Rights<'_>>, ask: &Demand, wanted: usize) -> Found {
     let shape = cluster.shape(ask, Pool::Guaranteed);
-    let nodes = 1..cluster.n_indices();
+    let nodes = 1..cluster.free().n_indices();
     search(cluster, &SEEKER, &FxHashSet::default(), rights, shape, nodes, wanted)
 }
 
@@ -285,7 +287,7 @@ fn a_round_of_evictions_is_made_once() {
         let mut cluster = cluster(1);
         run(&mut cluster, &running(1, 0, 8_000, &[1]));
         for (unit, preemptors) in lineages {
-            let mut rows = cluster.rows(*unit).cloned().unwrap_or_default();
+            let mut rows = cluster.rows().of(*unit).cloned().unwrap_or_default();
             rows.set_lineage(preemptors.to_vec(), Vec::new());
             cluster.load_rows(*unit, rows);
         }
@@ -336,7 +338,7 @@ fn quota(cluster: &Cluster, mins: &[(&'static str, i64, i64)]) -> Quota {
         let min = amounts.map(|(name, amount)| (name.to_owned(), amount)).collect();
         quota.put(Arc::new(QueueSpec { min, ..QueueSpec::new(*path) }));
     }
-    for (_, rows) in cluster.all_rows() {
+    for (_, rows) in cluster.rows().all() {
         for (_, row) in rows.live() {
             let group = rows.groups[usize::from(row.group)].as_ref().unwrap();
             let queue = quota.queue(group.standing.as_ref().unwrap().queue.as_deref().unwrap());
@@ -510,7 +512,7 @@ proptest! {
         let (so_far, lent) = (&SoFar::default(), &Lent::default());
         let query =
             VictimQuery { seeker: &SEEKER, shape, rights: rights.as_ref(), claimed: &claimed, so_far, lent };
-        let nodes = 1..cluster.n_indices();
+        let nodes = 1..cluster.free().n_indices();
         let found = search_lent(&mut cluster, &query, nodes, wanted, &preference);
         let nodes: Vec<u32> = expected.iter().map(|(node, _)| node.0).collect();
         prop_assert_eq!(places(&found), nodes);
@@ -520,7 +522,7 @@ proptest! {
         prop_assert_eq!(victims(&found), all);
         // Whoever leaves may be preempted, and of each unit enough stay, or none.
         for (id, _) in victims(&found) {
-            let rows = cluster.rows(UnitId(id)).unwrap();
+            let rows = cluster.rows().of(UnitId(id)).unwrap();
             let n_leaving = victims(&found).iter().filter(|(unit, _)| *unit == id).count();
             let n_staying = staying(rows).count();
             prop_assert!(n_leaving == n_staying || n_staying - n_leaving >= min_member(rows));
@@ -531,7 +533,7 @@ proptest! {
     #[test]
     fn occupants_follow_rows(units in proptest::collection::vec(any_running(), 1..10)) {
         let (mut kept, mut anew) = (cluster(4), cluster(4));
-        kept.keep_occupants();
+        kept.taken_mut().keep_occupants();
         for (id, unit) in (1u64..).zip(&units) {
             let unit = Running { id, ..unit.clone() };
             run(&mut kept, &unit);
@@ -548,10 +550,10 @@ proptest! {
                 }
             }
         }
-        anew.keep_occupants();
+        anew.taken_mut().keep_occupants();
         for node in (1..5).map(NodeId) {
             let sorted = |cluster: &Cluster| {
-                let mut on: Vec<_> = cluster.occupants(node).to_vec();
+                let mut on: Vec<_> = cluster.taken().occupants.on(node).to_vec();
                 on.sort_unstable_by_key(|one| (one.unit, one.ordinal));
                 on
             };
@@ -569,10 +571,10 @@ fn an_overfull_node_is_no_candidate() {
     let shrunk = |cpu: i64, n_devices: usize, unit: &Running| {
         let mut cluster = cluster(1);
         run(&mut cluster, unit);
-        let report = cluster.report(NodeId(1)).unwrap().clone();
+        let report = cluster.nodes().report(NodeId(1)).unwrap().clone();
         let capacity = Resources::new([(CPU, cpu), (MEMORY, 16)]).unwrap();
         let devices = report.devices[..n_devices].to_vec();
-        cluster.put_report(NodeReport { capacity, devices, ..report }, Revision(5));
+        cluster.nodes_mut().put_report(NodeReport { capacity, devices, ..report }, Revision(5));
         cluster
     };
     let found = |cluster: &mut Cluster, ask: &Demand| victims(&seek(cluster, ask, 1));

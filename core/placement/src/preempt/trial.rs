@@ -7,16 +7,16 @@ use smallvec::SmallVec;
 
 /// Free room of one node, to be tried out on.
 #[derive(Clone, Debug)]
-pub(crate) struct Trial {
+pub(crate) struct NodeTrial {
     pub(super) free: SmallVec<[i64; 8]>,
     devices: NodeDevices,
 }
 
-impl Trial {
+impl NodeTrial {
     /// The room of a shape's pool as it is.
     pub(crate) fn new(cluster: &Cluster, shape: ShapeId, idx: usize) -> Self {
-        let free = SmallVec::from_slice(cluster.room(shape).free(idx));
-        Self { free, devices: cluster.devices(idx).clone() }
+        let free = SmallVec::from_slice(cluster.free().room(shape).free(idx));
+        Self { free, devices: cluster.free().devices(idx).clone() }
     }
 
     /// Gives back (`sign` 1) or takes (-1).
@@ -35,14 +35,14 @@ impl Trial {
 
     /// Gives back (`sign` 1) or takes (-1) what a hold does, and those who leave for it.
     pub(super) fn shift_hold(&mut self, cluster: &Cluster, id: HoldId, sign: i64) {
-        let Some((charge, victims)) = cluster.given_by(id) else { return };
+        let Some((charge, victims)) = cluster.held().given_by(id) else { return };
         for (id, amount) in &charge.asks {
             let free = &mut self.free[usize::from(*id)];
             *free = free.saturating_add(amount.saturating_mul(sign));
         }
         self.devices.shift_charge(charge, if sign > 0 { -1 } else { 1 });
         for (shape, given) in victims {
-            self.shift(cluster.shapes().get(shape), given, sign);
+            self.shift(cluster.catalogue().shape(shape), given, sign);
         }
     }
 

@@ -120,7 +120,7 @@ impl AssignedUnits {
                 self.orphans.remove(&unit);
             }
         }
-        let held_now = match !refused.is_empty() && picture.cluster.has_holds() {
+        let held_now = match !refused.is_empty() && picture.cluster.holds().is_any() {
             true => picture.held_of(unit, decision.spec_revision),
             false => FxHashSet::default(),
         };
@@ -191,7 +191,7 @@ impl AssignedUnits {
         let Some(assigned) = self.get(hold.unit).filter(|assigned| !assigned.awaiting_hold.is_empty()) else {
             return;
         };
-        let held_now = match picture.cluster.has_holds_of(hold.unit) {
+        let held_now = match picture.cluster.holds().has_of(hold.unit) {
             true => picture.held_of(hold.unit, assigned.revision),
             false => FxHashSet::default(),
         };
@@ -226,7 +226,8 @@ impl AssignedUnits {
         let (free, kept) = std::mem::take(&mut assigned.awaiting_hold).into_iter().partition(is_free);
         assigned.awaiting_hold = kept;
         for (group, wanted) in free {
-            let row = picture.cluster.rows(unit).map(|rows| rows.row(wanted.ordinal)).unwrap_or_default();
+            let row =
+                picture.cluster.rows().of(unit).map(|rows| rows.row(wanted.ordinal)).unwrap_or_default();
             if let Some(group) =
                 assigned.groups.get_mut(usize::from(group)).filter(|_| !is_past(&row, wanted.incarnation))
             {
@@ -239,7 +240,7 @@ impl AssignedUnits {
     /// Takes out what others bound: all of the unit's rows, or those of `ordinals`.
     pub(crate) fn remove_bound(&mut self, unit: UnitId, ordinals: Option<&[u32]>, picture: &mut Picture) {
         let Some(assigned) = self.get(unit) else { return };
-        let Some(rows) = picture.cluster.rows(unit) else { return };
+        let Some(rows) = picture.cluster.rows().of(unit) else { return };
         let is_past_one = |wanted: &ReplicaId| is_past(&rows.row(wanted.ordinal), wanted.incarnation);
         let any = assigned.groups.iter().map(GroupWork::pending).any(|pending| match ordinals {
             Some(ordinals) => ordinals.iter().any(|ordinal| {

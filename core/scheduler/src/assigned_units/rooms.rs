@@ -29,7 +29,7 @@ impl AssignedUnits {
         let gained = picture.take_gained();
         if !self.parked.is_empty() {
             let Picture { cluster, placer, .. } = picture;
-            if cluster.has_holds() {
+            if cluster.holds().is_any() {
                 self.wake_units_with_holds(&gained, cluster, &mut placer.templates);
             }
             self.parked.offer(&gained);
@@ -96,7 +96,7 @@ fn count(
 /// Places on all nodes, as far as it is worth to ask.
 fn count_anywhere(need: &WaitKey, placer: &mut Placer, cluster: &Cluster) -> u32 {
     let mut places = 0u32;
-    for node in cluster.nodes() {
+    for node in cluster.nodes().ids() {
         let on_node = need.templates.iter().map(|(template, _)| n_places(*template, node, placer, cluster));
         places = places.saturating_add(on_node.max().unwrap_or(0));
         if places >= N_ANYWHERE_MAX || (need.together > 0 && places > 0) {
@@ -107,7 +107,7 @@ fn count_anywhere(need: &WaitKey, placer: &mut Placer, cluster: &Cluster) -> u32
 }
 
 fn n_places(template: TemplateId, node: NodeId, placer: &mut Placer, cluster: &Cluster) -> u32 {
-    if !cluster.is_located(placer.templates.get(template).ask.sub_cluster(), node) {
+    if !cluster.catalogue().sub_clusters().has(placer.templates.get(template).ask.sub_cluster(), node) {
         return 0;
     }
     match placer.n_fit(cluster, template, node, N_PLACES_MAX) {

@@ -39,7 +39,7 @@ impl Picture {
             // Volumes say on which node each replica has to be: what is gathered elsewhere is of no use.
             return None;
         }
-        self.cluster.keep_occupants();
+        self.cluster.taken_mut().keep_occupants();
         match required_level(self, assigned) {
             None => self.gather_in(assigned, wanted, None).map(|(_, tried)| tried),
             Some(level) => self.gather_in_domain(assigned, wanted, &level),
@@ -53,7 +53,7 @@ impl Picture {
         wanted: &[(&GroupWork, usize)],
         level: &TopologyLevel,
     ) -> Option<Try> {
-        let (number, groups) = self.cluster.groups(level);
+        let (number, groups) = self.cluster.domains_mut().groups(level);
         let together = wanted.iter().map(|(_, n)| n).sum();
         let mut best: Option<(i64, Try)> = None;
         for group in 0..groups.len() {
@@ -125,9 +125,10 @@ impl Picture {
     /// Returns the nodes that replicas may use, room aside, and on which nobody else of their pool gathers room; ascending.
     fn nodes_to_gather_on(&mut self, assigned: &AssignedUnit, work: &GroupWork) -> Vec<usize> {
         let mut nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
-        if self.cluster.is_gathering() {
+        if self.cluster.free().gathering().is_any() {
             let node_of = |idx: usize| u32::try_from(idx).map(NodeId);
-            let is_taken = |node| self.cluster.gathers_beside(assigned.unit(), assigned.pool, node);
+            let is_taken =
+                |node| self.cluster.free().gathering().gathers_beside(assigned.unit(), assigned.pool, node);
             nodes.retain(|idx| node_of(*idx).is_ok_and(|node| !is_taken(node)));
         }
         nodes
@@ -140,12 +141,15 @@ impl Picture {
 
     /// Whether a unit is admitted to what some gang gathers.
     pub(crate) fn may_borrow(&self, assigned: &AssignedUnit) -> bool {
-        self.cluster.is_gathering() && self.cluster.admits(&self.borrower(assigned))
+        self.cluster.free().gathering().is_any()
+            && self.cluster.free().gathering().admits(&self.borrower(assigned))
     }
 
     /// Places a unit once more, with room that others gather.
     pub(crate) fn place_in_gathered(&mut self, assigned: &AssignedUnit, quota: usize, tried: &mut Try) {
-        if self.cluster.is_gathering() && self.cluster.lift_gathered(&self.borrower(assigned), None) {
+        if self.cluster.free().gathering().is_any()
+            && self.cluster.lift_gathered(&self.borrower(assigned), None)
+        {
             self.undo(assigned.unit(), &tried.groups);
             *tried = self.place(assigned, quota);
             self.cluster.settle_lifted();
@@ -207,7 +211,7 @@ impl GatherSearch<'_> {
         for placement in &mut tried.groups {
             let template = self.assigned.groups[usize::from(placement.group)].template;
             let shape = picture.placer.templates.get(template).ask.shape();
-            if !picture.cluster.shapes().get(shape).is_placed {
+            if !picture.cluster.catalogue().shape(shape).is_placed {
                 // Which devices they get is open until these are free.
                 placement.devices.clear();
             }

@@ -90,7 +90,7 @@ impl<'a> Piece<'a> {
         let segment = segment.map(|(rule, first)| (rule, rule.of(first.ordinal)));
         let Some((rule, segment)) = segment.or(whole) else { return vec![within] };
         let others = besides(wanted, rule.ordinals(segment));
-        let there = picture.cluster.node_of_any(assigned.unit(), others);
+        let there = picture.cluster.taken().node_of_any(assigned.unit(), others);
         let domains = LevelDomains::new(picture, &rule.level, within);
         let n_wanted = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
         let may_be = |domain: &usize| {
@@ -308,7 +308,7 @@ fn node_of(
     rules: &GroupRules,
     wanted: &[ReplicaId],
 ) -> Option<NodeId> {
-    picture.cluster.node_of_any(assigned.unit(), besides(wanted, rules.whole.ordinals(0)))
+    picture.cluster.taken().node_of_any(assigned.unit(), besides(wanted, rules.whole.ordinals(0)))
 }
 
 /// Places some replicas of a task group in one group of nodes, as many as fit there.

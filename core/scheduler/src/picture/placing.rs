@@ -80,7 +80,7 @@ impl Picture {
         quota: usize,
         within: Option<LevelGroup>,
     ) -> Try {
-        if self.cluster.has_terms()
+        if self.cluster.domains().is_active()
             && let Some(rules) = self.cluster.domains().rules_of(assigned.unit())
             && rules.has_parts()
         {
@@ -226,8 +226,9 @@ impl Picture {
     ) -> RecommendInput<'a> {
         let ask = &self.placer.templates.get(template).ask;
         let unit = assigned.unit();
-        let is_target = |hold| self.cluster.hold(hold).is_some_and(|hold| hold.movement.is_some());
-        let moves = self.cluster.has_holds_of(unit) && self.cluster.holds_of(unit).into_iter().any(is_target);
+        let is_target = |hold| self.cluster.holds().get(hold).is_some_and(|hold| hold.movement.is_some());
+        let moves =
+            self.cluster.holds().has_of(unit) && self.cluster.holds().of(unit).into_iter().any(is_target);
         RecommendInput { ask, unit, owned, returns: assigned.returns, moves }
     }
 
@@ -292,10 +293,10 @@ impl Picture {
     }
 
     fn owned_by(&self, pool: Pool, marks: &[u64]) -> Owned {
-        if !self.cluster.has_slots() {
+        if !self.cluster.held().has_slots() {
             return Owned::new();
         }
-        self.cluster.owned(pool, |spec| spec.is_marked(marks))
+        self.cluster.held().owned(pool, |spec| spec.is_marked(marks))
     }
 
     /// Whether some slot would do for some running unit of a unit.
@@ -304,7 +305,7 @@ impl Picture {
         !owned.is_empty()
             && assigned.pending_groups().any(|group| {
                 let shape = self.placer.templates.get(group.template).ask.shape();
-                !self.cluster.free_slots(&owned, shape).is_empty()
+                !self.cluster.held().free_slots(&owned, shape).is_empty()
             })
     }
 
@@ -340,7 +341,7 @@ impl Picture {
         self.cluster.lift_holds(&holds);
         let choice = self.placer.choose_kept(&self.cluster, template, node).or_else(|| {
             // What a rejection said of the node may count what is held there, and what entered it, twice.
-            self.cluster.clear_foreign(node);
+            self.cluster.nodes_mut().clear_foreign(node);
             self.placer.choose_kept(&self.cluster, template, node)
         });
         if let Some(choice) = &choice {
@@ -358,7 +359,7 @@ impl Picture {
         node: NodeId,
         id: RunningUnitId,
     ) -> Option<PlacementChoice> {
-        let (slot, allocation) = self.cluster.slot_on(owned, shape, node)?;
+        let (slot, allocation) = self.cluster.held().slot_on(owned, shape, node)?;
         self.cluster.try_out(id, shape, node, allocation);
         self.cluster.occupy(slot, id);
         Some(PlacementChoice { node, allocation })
@@ -367,9 +368,9 @@ impl Picture {
 
 /// Whether a slot on a node would do for a template, whoever owns it: then a unit that waits may have a place.
 pub(crate) fn may_serve(placer: &mut Placer, cluster: &Cluster, template: TemplateId, node: NodeId) -> bool {
-    if !cluster.has_slots() {
+    if !cluster.held().has_slots() {
         return false;
     }
     let shape = placer.templates.get(template).ask.shape();
-    cluster.may_serve(shape, node) && placer.admits(cluster, template, node)
+    cluster.held().may_serve(shape, node) && placer.admits(cluster, template, node)
 }

@@ -34,7 +34,7 @@ impl LevelDomains {
             let known = picture.cluster.domains().keys_of(outer).iter();
             keys.extend(known.filter(|key| !level.contains(key)));
         }
-        let (level, groups) = picture.cluster.groups(&keys);
+        let (level, groups) = picture.cluster.domains_mut().groups(&keys);
         let outer = within.map(|(level, group)| GroupRef::new(level, group));
         let is_inside = |nodes: &[u32]| {
             let first = nodes.first().copied().unwrap_or(0) as usize;
@@ -145,7 +145,7 @@ fn place_segment(
     start: usize,
 ) -> Option<(usize, GroupPlacement)> {
     let ordinals = rule.ordinals(rule.of(segment.first()?.ordinal));
-    let there = picture.cluster.node_of_any(assigned.unit(), besides(segment, ordinals));
+    let there = picture.cluster.taken().node_of_any(assigned.unit(), besides(segment, ordinals));
     let is_there = |nodes: &[u32]| there.is_none_or(|NodeId(node)| nodes.contains(&node));
     let n_wanted = u32::try_from(segment.len()).unwrap_or(u32::MAX);
     for at in (start..domains.inside.len()).chain(0..start) {

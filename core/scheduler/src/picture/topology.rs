@@ -27,7 +27,7 @@ pub(super) fn place_in_group(
     quota: usize,
 ) -> Option<Try> {
     let together = assigned.together() as usize;
-    if together == 0 || !(picture.cluster.has_terms() || picture.placer.groups_all()) {
+    if together == 0 || !(picture.cluster.domains().is_active() || picture.placer.groups_all()) {
         return None;
     }
     let rules = picture.cluster.domains().rules_of(assigned.unit());
@@ -81,7 +81,7 @@ fn place_at_level(
 /// The level of which a unit's first replicas have to be in one domain; `None`: there is none, or some of the unit runs
 /// already, which says where the rest goes.
 pub(crate) fn required_level(picture: &Picture, assigned: &AssignedUnit) -> Option<TopologyLevel> {
-    if assigned.together() == 0 || !picture.cluster.has_terms() || has_live(picture, assigned) {
+    if assigned.together() == 0 || !picture.cluster.domains().is_active() || has_live(picture, assigned) {
         return None;
     }
     let rules = picture.cluster.domains().rules_of(assigned.unit())?;
@@ -91,7 +91,7 @@ pub(crate) fn required_level(picture: &Picture, assigned: &AssignedUnit) -> Opti
 /// The rules of a unit of which some replicas go to one domain together: segments, or task groups with a topology of their own;
 /// `None`: it has no such replicas.
 pub(crate) fn rules_of_parts(picture: &Picture, assigned: &AssignedUnit) -> Option<Arc<UnitRules>> {
-    if !picture.cluster.has_terms() {
+    if !picture.cluster.domains().is_active() {
         return None;
     }
     picture.cluster.domains().rules_of(assigned.unit()).filter(|rules| rules.has_parts())
@@ -101,7 +101,7 @@ pub(crate) fn rules_of_parts(picture: &Picture, assigned: &AssignedUnit) -> Opti
 pub(crate) fn is_placed(picture: &Picture, assigned: &AssignedUnit) -> bool {
     assigned.groups.iter().any(|work| {
         let shape = picture.placer.templates.get(work.template).ask.shape();
-        picture.cluster.shapes().get(shape).is_placed
+        picture.cluster.catalogue().shape(shape).is_placed
     })
 }
 
@@ -110,13 +110,13 @@ pub(crate) fn is_placed(picture: &Picture, assigned: &AssignedUnit) -> bool {
 pub(crate) fn is_one_by_one(picture: &Picture, assigned: &AssignedUnit) -> bool {
     let has_ports = |template| {
         let shape = picture.placer.templates.get(template).ask.shape();
-        picture.cluster.shapes().get(shape).has_ports
+        picture.cluster.catalogue().shape(shape).has_ports
     };
-    let is_daemon = picture.cluster.daemon(assigned.unit()).is_some();
+    let is_daemon = picture.cluster.taken().daemons.find(assigned.unit()).is_some();
     if is_daemon || assigned.groups.iter().any(|work| has_ports(work.template)) {
         return true;
     }
-    picture.cluster.has_terms()
+    picture.cluster.domains().is_active()
         && picture.cluster.domains().rules_of(assigned.unit()).is_some_and(|rules| {
             let is_near = !rules.keys.is_required() && rules.near.iter().any(|rule| rule.weight == 0);
             let is_apart = rules.apart.iter().any(|rule| rule.weight == 0);
@@ -125,7 +125,7 @@ pub(crate) fn is_one_by_one(picture: &Picture, assigned: &AssignedUnit) -> bool 
 }
 
 fn has_live(picture: &Picture, assigned: &AssignedUnit) -> bool {
-    picture.cluster.is_somewhere(assigned.unit())
+    picture.cluster.taken().is_somewhere(assigned.unit())
 }
 
 /// Whether the free room of some nodes could hold the replicas that go together, each task group by itself.

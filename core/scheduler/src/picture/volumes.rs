@@ -22,7 +22,9 @@ pub(crate) fn part_by_volumes(picture: &mut Picture, assigned: &mut AssignedUnit
         assigned.groups[usize::from(work.group)].add(&pending);
     }
     let Picture { placer, cluster, .. } = picture;
-    let keeper = |ordinal| cluster.last_node(unit, ordinal).filter(|node| cluster.spec(*node).is_some());
+    let keeper = |ordinal| {
+        cluster.rows().last_node(unit, ordinal).filter(|node| cluster.nodes().spec(*node).is_some())
+    };
     for work in &mut assigned.groups {
         if !placer.templates.get(work.template).ask.requirements().has_volumes {
             continue;

@@ -61,7 +61,7 @@ impl PreemptionSearch {
         level: &TopologyLevel,
         find_in: impl Fn(&mut Self, &mut Picture, LevelGroup) -> Result<Try, E>,
     ) -> Result<Try, Vec<E>> {
-        let (number, groups) = picture.cluster.groups(level);
+        let (number, groups) = picture.cluster.domains_mut().groups(level);
         let mut best: Option<(CandidateKey, usize)> = None;
         let mut failures = Vec::new();
         let counters = self.counters();
@@ -152,7 +152,7 @@ pub(super) fn cost_of<'a>(
     victims.sort_unstable();
     let mut cost = PlaceCost::NOBODY;
     for of_unit in victims.chunk_by(|a, b| a.0 == b.0) {
-        let Some(rows) = picture.cluster.rows(of_unit[0].0) else { continue };
+        let Some(rows) = picture.cluster.rows().of(of_unit[0].0) else { continue };
         let mut ends_gang = is_ended_by(rows, of_unit);
         for (_, ordinal) in of_unit {
             let row = rows.row(*ordinal);

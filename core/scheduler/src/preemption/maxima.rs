@@ -324,7 +324,7 @@ fn given(picture: &Picture, queue: QueueIdx, preemption: &Preemption) -> Vec<(Qu
     let quota = picture.shares.quota();
     let mut given: Vec<(QueueIdx, Amounts)> = Vec::new();
     for victim in preemption.victims() {
-        let Some(rows) = picture.cluster.rows(victim.unit) else { continue };
+        let Some(rows) = picture.cluster.rows().of(victim.unit) else { continue };
         let (of, takes) = paid(quota, rows, &rows.row(victim.replica.ordinal));
         for level in
             quota.tree().upwards(of).filter(|level| quota.tree().upwards(queue).any(|own| own == *level))

@@ -279,7 +279,7 @@ impl PartSearch<'_> {
             }
             let first = segment.first().map_or(0, |first| first.ordinal);
             let ordinals = rule.ordinals(rule.of(first));
-            let there = picture.cluster.node_of_any(self.assigned.unit(), besides(segment, ordinals));
+            let there = picture.cluster.taken().node_of_any(self.assigned.unit(), besides(segment, ordinals));
             let segment = GroupPart { wanted: segment, ..part };
             if !self.take_segment(picture, segment, &domains, there, n_max, &mut costs) {
                 self.take_back_to(picture, before);
@@ -419,7 +419,7 @@ impl PartSearch<'_> {
             for member in &step.freed {
                 let Some(at) = leaving.others.iter().position(|other| other == member) else { continue };
                 leaving.others.swap_remove(at);
-                let rows = picture.cluster.rows(member.unit);
+                let rows = picture.cluster.rows().of(member.unit);
                 let node = rows.map(|rows| rows.row(member.replica.ordinal).node).unwrap_or_default();
                 let (victims, holds) = (vec![*member], Vec::new());
                 leaving.nodes.push(NodeVictims { group, node, victims, holds });
@@ -478,7 +478,7 @@ fn forget_costs(picture: &Picture, step: &PartStep, domains: &LevelDomains, cost
     let mut units: Vec<UnitId> = step.preemption.victims().map(|victim| victim.unit).collect();
     units.sort_unstable();
     units.dedup();
-    let known = units.into_iter().filter_map(|unit| picture.cluster.rows(unit));
+    let known = units.into_iter().filter_map(|unit| picture.cluster.rows().of(unit));
     for (_, row) in known.filter(|rows| min_member(rows) > 1).flat_map(|rows| rows.live()) {
         let is_there = |domain: usize| {
             picture.cluster.domains().is_in(GroupRef::new(domains.level, domain), row.node.idx())
@@ -498,7 +498,7 @@ fn next_parts<'a>(picture: &Picture, assigned: &'a AssignedUnit, rules: &UnitRul
         let of_group = rules.of_group(work.group).filter(|rules| rules.needs_level());
         of_group.is_some_and(|rules| {
             let others = besides(work.pending(), rules.whole.ordinals(0));
-            picture.cluster.node_of_any(assigned.unit(), others).is_none()
+            picture.cluster.taken().node_of_any(assigned.unit(), others).is_none()
         })
     };
     let whole = assigned.pending_groups().filter(|work| work.pending().len() > 1 && begins(work));

@@ -40,7 +40,7 @@ pub(super) fn back(
     let mut unknown = Vec::new();
     for member in freed {
         let at = preemption.others.iter().position(|other| *other == member);
-        let Some((at, rows)) = at.zip(cluster.rows(member.unit)) else {
+        let Some((at, rows)) = at.zip(cluster.rows().of(member.unit)) else {
             unknown.push(member);
             continue;
         };

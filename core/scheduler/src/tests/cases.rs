@@ -25,8 +25,9 @@ pub(super) fn scheduler(nodes: &[(i64, usize)]) -> Scheduler {
         scheduler
             .picture
             .cluster
+            .nodes_mut()
             .put_report(node_report(id, resources(*cpu, 100), *n_gpus, "A10"), Revision(1));
-        scheduler.picture.cluster.put_spec(node_spec(id), Revision(1));
+        scheduler.picture.cluster.nodes_mut().put_spec(node_spec(id), Revision(1));
     }
     scheduler
 }
@@ -131,7 +132,7 @@ fn a_unit_is_decided_bound_and_let_go() {
     assert!(scheduler.inventory().is_empty());
     assert_eq!(scheduler.credits(), Config::default().held_max);
     assert_eq!(scheduler.stats().placed, 3);
-    let (allocated, free) = scheduler.picture.cluster.node_state(NodeId(1)).unwrap();
+    let (allocated, free) = scheduler.picture.cluster.free().node_state(NodeId(1)).unwrap();
     assert_eq!((allocated.get(CPU), free), (3000, vec![0, 500]), "counted once");
 }
 
@@ -153,13 +154,17 @@ fn what_was_bound_and_gone_before_a_list_takes_no_room_after_it() {
         scheduler.load(&Change::Put(Record::NodeReport(report)), Revision(1), 0, Millis(1));
         answer(&mut scheduler, 1);
         assert_eq!(
-            scheduler.picture.cluster.node_state(NodeId(1)).unwrap().0.get(CPU),
+            scheduler.picture.cluster.free().node_state(NodeId(1)).unwrap().0.get(CPU),
             1000,
             "it may be listed yet"
         );
         scheduler.on_listed(Revision(20));
         answer(&mut scheduler, 2);
-        assert_eq!(scheduler.picture.cluster.node_state(NodeId(1)).unwrap().0.get(CPU), 0, "{answered}");
+        assert_eq!(
+            scheduler.picture.cluster.free().node_state(NodeId(1)).unwrap().0.get(CPU),
+            0,
+            "{answered}"
+        );
     }
 }
 
@@ -328,12 +333,16 @@ fn every_kind_of_gain_wakes() {
     ];
     for gain in gains {
         let mut scheduler = scheduler(&[(500, 0), (2000, 0), (2000, 0), (2000, 0)]);
-        scheduler.picture.cluster.put_spec(NodeSpec { cordoned: true, ..node_spec(2) }, Revision(2));
+        scheduler
+            .picture
+            .cluster
+            .nodes_mut()
+            .put_spec(NodeSpec { cordoned: true, ..node_spec(2) }, Revision(2));
         let effect = TaintEffect::NoSchedule;
         let taints = vec![Taint { key: "k".to_owned(), value: String::new(), effect, added_ms: 0 }];
-        scheduler.picture.cluster.put_spec(NodeSpec { taints, ..node_spec(3) }, Revision(2));
+        scheduler.picture.cluster.nodes_mut().put_spec(NodeSpec { taints, ..node_spec(3) }, Revision(2));
         let report = NodeReport { ready: false, ..node_report(4, resources(2000, 100), 0, "") };
-        scheduler.picture.cluster.put_report(report, Revision(2));
+        scheduler.picture.cluster.nodes_mut().put_report(report, Revision(2));
         assign(&mut scheduler, &unit(1, 1, 1, cpu(1000)));
         let step = scheduler.step(Millis(0), 10);
         let reasons = &step.reports[0].refusals.as_ref().unwrap().reasons;
@@ -421,7 +430,7 @@ fn a_unit_that_fits_no_partition_is_tried_on_all_nodes() {
 
 /// The running unit of unit 1 on a node.
 fn step_ordinal_on(scheduler: &Scheduler, node: NodeId) -> u32 {
-    let rows = &scheduler.picture.cluster.rows(UnitId(1)).expect("it is bound").rows;
+    let rows = &scheduler.picture.cluster.rows().of(UnitId(1)).expect("it is bound").rows;
     rows.iter().find(|(_, row)| row.node == node).expect("on the node").0
 }
 

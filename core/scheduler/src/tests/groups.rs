@@ -30,8 +30,8 @@ fn scheduler(groupers: &[(&str, Value)]) -> Scheduler {
 fn join(scheduler: &mut Scheduler, id: u32, rack: &str, (cpu, taken): (i64, i64), n_gpus: usize) {
     let cluster = &mut scheduler.picture.cluster;
     let labels = [("rack".to_owned(), rack.to_owned())].into();
-    cluster.put_spec(NodeSpec { labels, ..node_spec(id) }, Revision(1));
-    cluster.put_report(node_report(id, resources(cpu, 1_000), n_gpus, "A10"), Revision(1));
+    cluster.nodes_mut().put_spec(NodeSpec { labels, ..node_spec(id) }, Revision(1));
+    cluster.nodes_mut().put_report(node_report(id, resources(cpu, 1_000), n_gpus, "A10"), Revision(1));
     let shape = cluster.shape(&demand(taken, 0), Pool::Guaranteed);
     let running = RunningUnitId::new(UnitId(1_000 + u64::from(id)), 0, 0);
     cluster.assume(running, shape, NodeId(id), Allocation::default());

@@ -221,7 +221,7 @@ impl World {
             assert_eq!((stats.ready_units, stats.backoff_units, stats.in_flight), (0, 0, 0));
             assert_eq!((stats.running_units, stats.parked_units), (0, stats.units));
             for (id, node) in &self.binder.nodes {
-                let (allocated, free) = scheduler.picture.cluster.node_state(*id).unwrap();
+                let (allocated, free) = scheduler.picture.cluster.free().node_state(*id).unwrap();
                 assert_eq!(allocated.get(CPU), node.capacity[0] - node.free[0], "{id}");
                 assert_eq!(free.iter().map(|left| i64::from(*left)).collect::<Vec<_>>(), node.gpus, "{id}");
             }
@@ -286,7 +286,7 @@ proptest! {
             world.apply(op);
         }
         let units: Vec<(UnitId, RunningUnits)> = world.specs.iter()
-            .filter_map(|spec| Some((spec.id, world.schedulers[0].picture.cluster.rows(spec.id)?.clone())))
+            .filter_map(|spec| Some((spec.id, world.schedulers[0].picture.cluster.rows().of(spec.id)?.clone())))
             .collect();
         world.schedulers[0].on_reset();
         for (unit, rows) in units {

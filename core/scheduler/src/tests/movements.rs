@@ -251,7 +251,12 @@ fn a_unit_is_tried_once_its_scheduler_has_read_as_much_as_its_assignment_says() 
 fn what_a_rejection_said_of_a_target_keeps_nobody_from_moving_there() {
     let (mut scheduler, record) = moving([4_000, 4_000, 1_000]);
     // While another one that has just entered the node is not read, what was held for it counts beside it.
-    scheduler.picture.cluster.note_foreign(NodeId(3), Pool::Guaranteed, &resources(2_000, 2), &[]);
+    scheduler.picture.cluster.nodes_mut().note_foreign(
+        NodeId(3),
+        Pool::Guaranteed,
+        &resources(2_000, 2),
+        &[],
+    );
     let other = unit(2, 1, 1, Demand { requests: resources(100, 1), ..Demand::default() });
     scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
     scheduler.on_assign(&other, Revision(1), &all(&other), 0, Millis(0));

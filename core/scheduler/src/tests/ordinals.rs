@@ -16,8 +16,12 @@ fn two_racks() -> Scheduler {
         let mut spec = node_spec(id);
         spec.labels.insert("rack".to_owned(), if id % 2 == 0 { "even" } else { "odd" }.to_owned());
         spec.labels.insert("zone".to_owned(), "z".to_owned());
-        scheduler.picture.cluster.put_spec(spec, Revision(1));
-        scheduler.picture.cluster.put_report(node_report(id, resources(2_000, 2), 0, ""), Revision(1));
+        scheduler.picture.cluster.nodes_mut().put_spec(spec, Revision(1));
+        scheduler
+            .picture
+            .cluster
+            .nodes_mut()
+            .put_report(node_report(id, resources(2_000, 2), 0, ""), Revision(1));
     }
     scheduler
 }
@@ -56,8 +60,12 @@ fn consecutive_ordinals_are_in_one_rack_and_on_one_node() {
 fn second_node(class: WorkloadClass) -> u32 {
     let mut scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
     for (id, cpu) in [(1, 2_000), (2, 8_000)] {
-        scheduler.picture.cluster.put_spec(node_spec(id), Revision(1));
-        scheduler.picture.cluster.put_report(node_report(id, resources(cpu, 8), 0, ""), Revision(1));
+        scheduler.picture.cluster.nodes_mut().put_spec(node_spec(id), Revision(1));
+        scheduler
+            .picture
+            .cluster
+            .nodes_mut()
+            .put_report(node_report(id, resources(cpu, 8), 0, ""), Revision(1));
     }
     let record = unit(1, 1, 1, Demand { requests: resources(1_000, 1), ..Demand::default() })
         .class(class)

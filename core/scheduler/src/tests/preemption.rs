@@ -145,7 +145,7 @@ impl Pair {
     /// Those told to leave have left; what was held is bound, what left is pending again.
     fn leave(&mut self) {
         for id in 1..=199 {
-            let Some(rows) = self.binder.cluster().rows(UnitId(id)) else { continue };
+            let Some(rows) = self.binder.cluster().rows().of(UnitId(id)) else { continue };
             let leaving = rows.live().filter(|(_, row)| row.eviction.is_some());
             let (ordinals, incarnations): (Vec<u32>, Vec<u32>) =
                 leaving.map(|(ordinal, row)| (ordinal, row.incarnation)).unzip();
@@ -169,14 +169,14 @@ impl Pair {
     }
 
     fn live(&self, unit: u64) -> Vec<u32> {
-        let rows = self.binder.cluster().rows(UnitId(unit)).cloned().unwrap_or_default();
+        let rows = self.binder.cluster().rows().of(UnitId(unit)).cloned().unwrap_or_default();
         rows.live().map(|(_, row)| row.node.0).collect()
     }
 
     /// Units and nodes of those who are to leave.
     fn leaving(&self) -> Vec<(u64, u32)> {
         let mut leaving: Vec<(u64, u32)> = Vec::new();
-        for hold in self.binder.cluster().holds() {
+        for hold in self.binder.cluster().holds().all() {
             leaving.extend(hold.victims.iter().map(|one| (one.unit.0, hold.node.0)));
         }
         leaving.sort_unstable();
@@ -185,10 +185,10 @@ impl Pair {
 
     /// Both see the same room.
     fn assert_same(&self) {
-        for node in self.binder.cluster().nodes() {
+        for node in self.binder.cluster().nodes().ids() {
             assert_eq!(
-                self.scheduler.picture.cluster.node_state(node),
-                self.binder.cluster().node_state(node)
+                self.scheduler.picture.cluster.free().node_state(node),
+                self.binder.cluster().free().node_state(node)
             );
         }
     }
@@ -251,7 +251,7 @@ fn who_is_in_the_slot_of_a_reservation_stays_and_others_leave() {
     let mut pair = Pair::new(2);
     pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
     pair.steps();
-    let rows = pair.binder.cluster().rows(UnitId(1)).cloned().unwrap();
+    let rows = pair.binder.cluster().rows().of(UnitId(1)).cloned().unwrap();
     let occupant = Some(RunningUnitId::new(UnitId(1), 1, 0));
     pair.commit(vec![Change::Put(Record::Hold(Arc::new(Hold {
         id: HoldId(1),
@@ -267,6 +267,7 @@ fn who_is_in_the_slot_of_a_reservation_stays_and_others_leave() {
         .binder
         .cluster()
         .holds()
+        .all()
         .iter()
         .flat_map(|hold| &hold.victims)
         .map(|one| one.replica.ordinal)
@@ -330,7 +331,7 @@ fn an_unreadable_node_record_closes_the_node() {
     pair.commit(vec![Change::Unreadable(Box::new(unreadable))]);
     pair.assign(&ranked(1, 1, 2, 1, cpu(1000)));
     pair.steps();
-    let rows = pair.binder.cluster().rows(UnitId(1)).unwrap();
+    let rows = pair.binder.cluster().rows().of(UnitId(1)).unwrap();
     assert_eq!(rows.live().map(|(_, row)| row.node).collect::<Vec<_>>(), [NodeId(2)]);
     pair.commit(vec![Change::Gone(RecordKey::NodeAllocatable(NodeId(1)))]);
     pair.steps();
@@ -385,7 +386,7 @@ fn own_nodes_come_first_and_strictly_only() {
         }))]);
         pair.assign(&ranked(3, 9, 1, 1, cpu(1000)));
         pair.steps();
-        let holds: Vec<u32> = pair.binder.cluster().holds().iter().map(|hold| hold.node.0).collect();
+        let holds: Vec<u32> = pair.binder.cluster().holds().all().iter().map(|hold| hold.node.0).collect();
         if other == 9 {
             assert_eq!(holds, [on]);
         } else {

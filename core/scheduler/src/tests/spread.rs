@@ -9,8 +9,8 @@ const GIB: i64 = 1 << 30;
 fn scheduler(nodes: &[NodeReport]) -> Scheduler {
     let mut scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
     for report in nodes {
-        scheduler.picture.cluster.put_spec(node_spec(report.id.0), Revision(1));
-        scheduler.picture.cluster.put_report(report.clone(), Revision(1));
+        scheduler.picture.cluster.nodes_mut().put_spec(node_spec(report.id.0), Revision(1));
+        scheduler.picture.cluster.nodes_mut().put_report(report.clone(), Revision(1));
     }
     scheduler
 }

@@ -58,10 +58,10 @@ fn replay(tasks: &[Task], config: &Config, profile: Option<&str>, seed: u64) -> 
         (0..N_SCHEDULERS as u64).map(|idx| Scheduler::new(config.clone(), seed * 31 + idx)).collect();
     for scheduler in &mut schedulers {
         for (id, node) in &binder.nodes {
-            scheduler.picture.cluster.put_spec(node_spec(id.0), Revision(1));
+            scheduler.picture.cluster.nodes_mut().put_spec(node_spec(id.0), Revision(1));
             let capacity = resources(node.capacity[0], node.capacity[1]);
             let report = node_report(id.0, capacity, node.gpus.len(), &node.model);
-            scheduler.picture.cluster.put_report(report, Revision(1));
+            scheduler.picture.cluster.nodes_mut().put_report(report, Revision(1));
         }
     }
     let by_class = |task: &Task| {

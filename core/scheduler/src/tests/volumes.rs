@@ -14,8 +14,12 @@ use super::*;
 fn ran() -> (Scheduler, UnitRecord, Vec<ReplicaId>) {
     let mut scheduler = Scheduler::new(Config { name: "a".to_owned(), ..Config::default() }, 7);
     for (id, cpu) in [(1, 2_000), (2, 1_000), (3, 8_000)] {
-        scheduler.picture.cluster.put_spec(node_spec(id), Revision(1));
-        scheduler.picture.cluster.put_report(node_report(id, resources(cpu, 8), 0, ""), Revision(1));
+        scheduler.picture.cluster.nodes_mut().put_spec(node_spec(id), Revision(1));
+        scheduler
+            .picture
+            .cluster
+            .nodes_mut()
+            .put_report(node_report(id, resources(cpu, 8), 0, ""), Revision(1));
     }
     let mut record = unit(1, 4, 1, Demand { requests: resources(1_000, 1), ..Demand::default() })
         .class(WorkloadClass::Service)
@@ -98,7 +102,7 @@ fn a_replica_waits_for_the_node_of_its_volumes() {
 #[test]
 fn volumes_are_lost_with_the_record_of_their_node() {
     let (mut scheduler, record, wanted) = ran();
-    scheduler.picture.cluster.remove_node(NodeId(2));
+    scheduler.picture.cluster.nodes_mut().remove(NodeId(2));
     scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([(0, 1), (1, 3), (2, 1), (3, 3)]));
 }
@@ -108,7 +112,7 @@ fn the_end_of_a_node_frees_who_waits_for_it() {
     let (mut scheduler, record, wanted) = ran();
     let mut report = node_report(2, resources(1_000, 8), 0, "");
     report.ready = false;
-    scheduler.picture.cluster.put_report(report, Revision(9));
+    scheduler.picture.cluster.nodes_mut().put_report(report, Revision(9));
     scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([(0, 1), (2, 1), (3, 3)]));
     let change = Change::Gone(RecordKey::NodeSpec(NodeId(2)));

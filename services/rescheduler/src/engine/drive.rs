@@ -209,7 +209,7 @@ impl Engine {
             }) {
                 let reason = from_proto::move_refusal(refusal).map(|refusal| refusal.reason);
                 if let (Some(record), Ok(reason)) = (units.get(&one.id.unit), reason) {
-                    let generation = cluster.node_generation(one.to.0);
+                    let generation = cluster.free().generations().of(one.to.0);
                     refused.note(one.id, record, one.to.0, generation, reason, wall(now));
                 }
             }

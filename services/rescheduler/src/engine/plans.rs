@@ -339,7 +339,7 @@ struct MadeOf {
 impl MadeOf {
     fn plan(&mut self, target: &Target) -> Result<OrderedPlan, String> {
         let Picture { units, cluster, refused, .. } = &mut self.picture;
-        let generation = |node| cluster.node_generation(node);
+        let generation = |node| cluster.free().generations().of(node);
         Arc::make_mut(refused).forget_changed(|unit| units.get(&unit), generation, wall(self.now_ms));
         let mut input = take(&self.picture, &self.traffic, &self.config, self.now_ms);
         let gang = match target {

@@ -97,7 +97,7 @@ impl Meant {
     fn report(&self, picture: &mut Picture, at: Millis) -> v1::ReportCheckpointResponse {
         let mut response = v1::ReportCheckpointResponse::default();
         let unit = self.record.id;
-        let Some(rows) = picture.cluster.rows(unit) else { return response };
+        let Some(rows) = picture.cluster.rows().of(unit) else { return response };
         let ordinals: Vec<u32> = match self.ordinal {
             Some(ordinal) => vec![ordinal],
             None => rows.live().map(|(ordinal, _)| ordinal).filter(|ordinal| self.has(*ordinal)).collect(),

@@ -90,7 +90,7 @@ impl ClusterFilters {
         }
         let cluster = self.cluster.get_mut();
         let about_units = UnitAsk::of(cluster, unit, shape, &requirements);
-        let is_shared = about_units.is_none() && cluster.daemon(unit).is_none();
+        let is_shared = about_units.is_none() && cluster.taken().daemons.find(unit).is_none();
         let key = (shape, hash_of(&requirements));
         if is_shared {
             let alike = self.shared.get(&key).into_iter().flatten();
@@ -118,7 +118,7 @@ impl ClusterFilters {
             shape: known.shape,
             requirements: &known.requirements,
             unit: known.about_units.as_ref(),
-            daemon: cluster.daemon(known.unit),
+            daemon: cluster.taken().daemons.find(known.unit),
             volume_node: None,
         };
         let admit = |cluster: &Cluster| {
@@ -149,6 +149,7 @@ impl ClusterFilters {
         if let Some(ask) = about_units.filter(|ask| ask.rules.has_parts()) {
             for rule in ask.rules.segments_of(known.group) {
                 cluster
+                    .taken()
                     .fits_segment(known.unit, rule, id.replica.ordinal, node)
                     .map_err(|unfit| unfit.to_string())?;
             }
@@ -157,15 +158,15 @@ impl ClusterFilters {
             shape: known.shape,
             requirements: &known.requirements,
             unit: about_units,
-            daemon: cluster.daemon(known.unit),
+            daemon: cluster.taken().daemons.find(known.unit),
             volume_node: None,
         };
         let concerned = godel_framework::concerned(cluster, &ask);
         let given = godel_framework::admit(cluster, ask, concerned, node, true)
-            .and_then(|()| cluster.fits(known.shape, node))
+            .and_then(|()| cluster.free().fits(known.shape, node))
             .and_then(|()| {
-                let given = cluster.pick(known.shape, node).unwrap_or_default();
-                cluster.grant(known.shape, node, given)
+                let given = cluster.free().pick(known.shape, node).unwrap_or_default();
+                cluster.free().grant(known.shape, node, given)
             });
         given.map(|given| (known.shape, given)).map_err(|unfit| unfit.to_string())
     }
@@ -176,7 +177,7 @@ impl ClusterFilters {
         let Some(ask) = known.about_units.as_ref().filter(|ask| ask.rules.has_parts()) else { return true };
         let cluster = self.cluster.borrow();
         let mut parts = ask.rules.segments_of(known.group);
-        parts.all(|rule| cluster.fits_segment(known.unit, rule, ordinal, node).is_ok())
+        parts.all(|rule| cluster.taken().fits_segment(known.unit, rule, ordinal, node).is_ok())
     }
 
     /// Has terms count running units where these moves put them, and nothing else elsewhere than it is. `O(moves)`, and nothing for moves with
@@ -188,10 +189,10 @@ impl ClusterFilters {
         self.after_moves.borrow_mut().clear();
         let (mut moved, mut cluster) = (self.moved.borrow_mut(), self.cluster.borrow_mut());
         for (unit, from, to) in moved.drain(..) {
-            cluster.move_in_terms(unit, to, from);
+            cluster.domains_mut().move_member(unit, to, from);
         }
         for (unit, from, to) in moves {
-            cluster.move_in_terms(*unit, *from, *to);
+            cluster.domains_mut().move_member(*unit, *from, *to);
         }
         moved.extend_from_slice(moves);
     }

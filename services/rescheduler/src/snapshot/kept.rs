@@ -52,7 +52,7 @@ pub(super) struct KeptRules<'p> {
 
 impl<'p> KeptRules<'p> {
     pub(super) fn new(picture: &'p Picture, now_ms: i64) -> Self {
-        let holds = picture.cluster.holds();
+        let holds = picture.cluster.holds().all();
         let victims = holds.iter().flat_map(|hold| hold.victims.iter().chain(&hold.queue_victims));
         Self { picture, now_ms, victims: victims.copied().collect(), rooms: QueueRooms::of(picture) }
     }
@@ -75,7 +75,7 @@ impl<'p> KeptRules<'p> {
         breaks_unit: bool,
     ) -> Option<KeptReason> {
         let cluster = &self.picture.cluster;
-        let frozen = cluster.frozen();
+        let frozen = cluster.nodes().frozen();
         if !frozen.is_empty()
             && (frozen.unit(unit).is_some() || frozen.has_node(row.node) || frozen.keeps_budgets())
         {
@@ -96,7 +96,7 @@ impl<'p> KeptRules<'p> {
         if self.victims.contains(&id) {
             return Some(KeptReason::Victim);
         }
-        if cluster.has_slots() && cluster.slot_of(&id).is_some() {
+        if cluster.held().has_slots() && cluster.held().slot_of(&id).is_some() {
             return Some(KeptReason::Slot);
         }
         if self.picture.refused.has_replica(id) {

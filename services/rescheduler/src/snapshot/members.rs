@@ -129,7 +129,7 @@ pub(super) fn find_places(
     }
     let cluster = filters.cluster_mut();
     for (unit, moved) in by_unit {
-        let Some(mut rows) = cluster.rows(unit).cloned() else { continue };
+        let Some(mut rows) = cluster.rows().of(unit).cloned() else { continue };
         for (ordinal, node, allocation) in moved {
             if let Some(row) = rows.rows.get_mut(ordinal) {
                 (row.node, row.allocation) = (node, allocation);

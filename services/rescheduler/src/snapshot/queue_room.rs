@@ -57,16 +57,16 @@ impl QueueRooms {
             let ask = self.as_master(record, usize::from(group), ask);
             self.quota.usage_mut().add(payer, Need { ask, n });
         };
-        if let Some(rows) = cluster.rows(record.id) {
+        if let Some(rows) = cluster.rows().of(record.id) {
             for (group, n) in GroupDeltas::of(rows).iter() {
-                if let Some(shape) = cluster.group_shape(record.id, group) {
-                    add(group, cluster.demand(shape), u32::try_from(n).unwrap_or(0));
+                if let Some(shape) = cluster.rows().group_shape(record.id, group) {
+                    add(group, cluster.catalogue().demand(shape), u32::try_from(n).unwrap_or(0));
                 }
             }
         }
-        for hold in cluster.holds_of(record.id).into_iter().filter_map(|id| cluster.hold(id)) {
+        for hold in cluster.holds().of(record.id).into_iter().filter_map(|id| cluster.holds().get(id)) {
             let n = match hold.movement {
-                Some(_) => cluster.mover_share(hold).n_counted,
+                Some(_) => cluster.taken().mover_share(hold).n_counted,
                 None if hold.counts_in_queue() => u32::try_from(hold.ordinals.len()).unwrap_or(u32::MAX),
                 None => 0,
             };

@@ -213,7 +213,7 @@ fn what_replicas_report_comes_before_their_template_until_they_end() {
         unit.spec.task_groups[0].template.run.checkpoint_every_ms = Some(3_000);
     };
     let mut picture = picture(unit("u").replicas(2).cpu(100).edit(with), &[1, 2]);
-    let incarnation = picture.cluster.rows(UNIT).unwrap().row(0).incarnation;
+    let incarnation = picture.cluster.rows().of(UNIT).unwrap().row(0).incarnation;
     let id = RunningUnitId::new(UNIT, 0, incarnation);
     Arc::make_mut(&mut picture.checkpoints).report(id, Millis(1), Millis(7_000));
     picture.count_waiting();

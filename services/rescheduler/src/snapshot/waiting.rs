@@ -59,7 +59,7 @@ impl RoomAsk {
             return plan;
         }
         let nothing = RunningUnits::default();
-        let rows = picture.cluster.rows(record.id).unwrap_or(&nothing);
+        let rows = picture.cluster.rows().of(record.id).unwrap_or(&nothing);
         let parts = self.parts.iter().zip(&self.classes).zip(&self.gang.parts);
         let seated: Vec<SeatedPart<'_>> = parts
             .map(|((part, class), shown)| SeatedPart {
@@ -96,7 +96,7 @@ pub(crate) fn waiting_gang(
         return Err("room is made in the guaranteed pool only".to_owned());
     }
     let nothing = RunningUnits::default();
-    let rows = picture.cluster.rows(record.id).unwrap_or(&nothing);
+    let rows = picture.cluster.rows().of(record.id).unwrap_or(&nothing);
     let parts = parts(record, rows)?;
     if parts.len() > N_PARTS_MAX {
         let n = parts.len();

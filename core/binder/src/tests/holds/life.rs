@@ -77,7 +77,7 @@ fn who_leaves_is_promised_across_a_list() {
     let revision = world.unit(high.clone());
     let accepted = world.hold(&high, revision, 1);
     assert_eq!(borrowed(&world), 250);
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     world.binder.reset();
     lender(&mut world, 500, low);
     world.change(Change::RowsLoaded(UnitId(1), rows));
@@ -142,7 +142,7 @@ fn a_hold_goes_with_its_ground() {
         assert!(world.binder.has_hold_work());
         assert_eq!(world.dropped(), [why]);
         assert_eq!(world.binder.n_holds(), 0);
-        assert!(!world.binder.cluster().has_holds());
+        assert!(!world.binder.cluster().holds().is_any());
     }
 }
 

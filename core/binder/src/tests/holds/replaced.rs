@@ -167,7 +167,7 @@ fn of_a_gang_that_was_never_bound_all_holds_are_taken() {
     world.commit_hold(&accepted);
     let unit_of = |hold: &Hold| hold.unit;
     assert_eq!(
-        world.binder.cluster().holds().iter().map(|hold| unit_of(hold)).collect::<Vec<_>>(),
+        world.binder.cluster().holds().all().iter().map(|hold| unit_of(hold)).collect::<Vec<_>>(),
         [UnitId(3)]
     );
 }

@@ -137,7 +137,7 @@ impl Run {
 
     /// So many running units of a unit that are to be bound, for a first binding as many as it needs.
     fn pending(&self, record: &UnitRecord, n: usize) -> Vec<ReplicaId> {
-        let known = self.binder.cluster().rows(record.id).cloned().unwrap_or_default();
+        let known = self.binder.cluster().rows().of(record.id).cloned().unwrap_or_default();
         let pending = record.iter_ordinals().filter_map(|ordinal| {
             let row = known.row(ordinal);
             let replica = ReplicaId::new(ordinal, row.incarnation);
@@ -178,10 +178,10 @@ impl Run {
         let demand = record.spec.task_groups[0].template.demand.clone();
         let shape = cluster.shape(&demand, record.spec.pool);
         let labels = record.spec.labels.clone();
-        let owned = cluster.owned(record.spec.pool, |reservation| {
+        let owned = cluster.held().owned(record.spec.pool, |reservation| {
             reservation.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         });
-        let slots = cluster.free_slots(&owned, shape);
+        let slots = cluster.held().free_slots(&owned, shape);
         let mut members = self.pending(&record, n);
         members.truncate(slots.len());
         if members.is_empty() {
@@ -456,7 +456,7 @@ impl Run {
         let drain = (n > 0).then_some(Drain { since_ms: 1, deadline_ms: None, running_units: 0 });
         self.write(vec![Change::Put(Record::NodeSpec(NodeSpec { drain, ..node(id) }))]);
         for unit in (1..=5).map(UnitId) {
-            let Some(rows) = self.binder.cluster().rows(unit).cloned() else { continue };
+            let Some(rows) = self.binder.cluster().rows().of(unit).cloned() else { continue };
             let there = rows.live().filter(|(_, row)| row.eviction.is_none() && row.node == NodeId(id));
             let (ordinals, incarnations) =
                 there.take(n).map(|(ordinal, row)| (ordinal, row.incarnation)).unzip();
@@ -484,7 +484,7 @@ impl Run {
     /// The binder's picture is that of one that begins now.
     pub(super) fn assert_same_picture(&mut self) {
         let taken = |binder: &Binder| -> Vec<_> {
-            (1..=3).map(|id| binder.cluster().node_state(NodeId(id)).unwrap()).collect()
+            (1..=3).map(|id| binder.cluster().free().node_state(NodeId(id)).unwrap()).collect()
         };
         let (mine, used) = (taken(&self.binder), self.binder.quota().usage().bound(QueueIdx::DEFAULT).0);
         self.restart();

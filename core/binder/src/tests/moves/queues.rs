@@ -181,7 +181,7 @@ fn another_binder_counts_the_same_in_any_order() {
     let accepted = world.moves(asked(1, 0, 0, 3));
     world.show(&accepted);
     world.left(1, 0);
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     let changes = [
         Change::Put(Record::Unit(Arc::new(record))),
         Change::RowsLoaded(UnitId(1), rows),
@@ -237,7 +237,7 @@ fn a_replacement_that_starts_first_counts_from_its_hold_on() {
     assert_eq!(world.stays(asked(1, 1, 0, 4)).reason, RejectionReason::QueueFull, "one place, one of them");
     world.show(&first);
     world.is_kept_out(2, other, "read");
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     let revision = world.unit(godel_rules::surge::begin(&record, &rows, &first.hold).unwrap());
     let placed = world.accept(&place(1, revision, &[(2, 3)]));
     assert_eq!(world.counted("a"), 3);

@@ -22,7 +22,7 @@ fn surging(max_surge: u32) -> (World, Known) {
 
 impl World {
     fn rows(&self) -> RunningUnits {
-        self.binder.cluster().rows(UnitId(1)).unwrap().clone()
+        self.binder.cluster().rows().of(UnitId(1)).unwrap().clone()
     }
 
     /// The dispatcher adds the replica that is held for, and it is written.
@@ -104,7 +104,7 @@ fn neither_budgets_nor_minima_are_asked_and_the_queue_is() {
     world.running(record.clone(), &[(0, 1), (1, 2)]);
     let accepted = world.moves(asked(1, 0, 0, 3));
     world.show(&accepted);
-    let allowed = |world: &World| world.binder.cluster().budgets().get("web").unwrap().used;
+    let allowed = |world: &World| world.binder.cluster().taken().budgets().get("web").unwrap().used;
     let before = allowed(&world);
     world.begins(&(record.clone(), 0), &accepted);
     assert_eq!(allowed(&world), before, "who is to come is not missing");

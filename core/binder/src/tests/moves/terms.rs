@@ -234,7 +234,7 @@ fn another_binder_judges_by_the_records_of_holds() {
     let accepted = world.moves(asked(1, 0, 0, 3));
     world.show(&accepted);
     world.left(1, 0);
-    let rows = world.binder.cluster().rows(UnitId(1)).unwrap().clone();
+    let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     for hold_first in [true, false] {
         let mut later = racks();
         let hold = Change::Put(Record::Hold(Arc::clone(&accepted.hold)));

@@ -89,13 +89,13 @@ fn a_target_keeps_the_ports_of_its_replica() {
         ..Hold::default()
     };
     world.cluster.put_hold(Arc::new(hold.clone()));
-    assert!(!world.cluster.has_ports(shape, 2) && world.cluster.has_ports(shape, 1));
+    assert!(!world.cluster.free().has_ports(shape, 2) && world.cluster.free().has_ports(shape, 1));
     world.cluster.lift_holds(&[HoldId(7)]);
-    assert!(world.cluster.has_ports(shape, 2));
+    assert!(world.cluster.free().has_ports(shape, 2));
     world.cluster.settle_holds(&[HoldId(7)]);
     world.cluster.remove_hold(HoldId(7));
-    assert!(world.cluster.has_ports(shape, 2));
+    assert!(world.cluster.free().has_ports(shape, 2));
     // What others hold is checked again when it is bound.
     world.cluster.put_hold(Arc::new(Hold { movement: None, ..hold }));
-    assert!(world.cluster.has_ports(shape, 2));
+    assert!(world.cluster.free().has_ports(shape, 2));
 }

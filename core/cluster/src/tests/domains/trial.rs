@@ -95,10 +95,10 @@ fn a_trial_opens_nodes_only_if_it_is_committed() {
         let shape = world.cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
         let id = RunningUnitId::new(UnitId(unit), 0, 0);
         for is_kept in [false, true] {
-            let before = world.cluster.node_generation(NodeId(node));
+            let before = world.cluster.free().generations().of(NodeId(node));
             let mut trial = world.cluster.trial();
             trial.assume(id, shape, NodeId(node), Allocation::default());
-            assert!(trial.node_generation(NodeId(node)) > before, "candidates are looked at again");
+            assert!(trial.free().generations().of(NodeId(node)) > before, "candidates are looked at again");
             if is_kept {
                 trial.commit();
                 assert_eq!(gained(&mut world), opened, "unit {unit}");

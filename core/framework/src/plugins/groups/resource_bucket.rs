@@ -119,7 +119,7 @@ fn bucket_of(part: i64, n_buckets: usize) -> usize {
 }
 
 fn usable(cluster: &Cluster) -> impl Iterator<Item = usize> {
-    (0..cluster.n_indices()).filter(|idx| cluster.is_usable(*idx))
+    (0..cluster.free().n_indices()).filter(|idx| cluster.nodes().is_usable(*idx))
 }
 
 /// The resource of which replicas take the greatest part of the cluster.
@@ -134,7 +134,7 @@ enum Dominant {
 impl Dominant {
     /// Returns the dominant resource; `None` if nothing is asked for of which some node has any. `O(nodes × resources asked for)`.
     fn of(of: &GroupInput<'_>) -> Option<Self> {
-        let shapes = of.cluster.shapes();
+        let shapes = of.cluster.catalogue().shapes();
         let mut best: Option<(i128, i128, Self)> = None;
         for (shape, _) in of.wanted {
             let asked = shapes.get(*shape);
@@ -158,11 +158,11 @@ impl Dominant {
     fn asked(self, of: &GroupInput<'_>) -> i128 {
         let one = |shape: ShapeId| match self {
             Self::Amount(_, id) => {
-                let asks = of.cluster.shapes().get(shape).asks.iter();
+                let asks = of.cluster.catalogue().shape(shape).asks.iter();
                 asks.filter(|(known, _)| *known == id).map(|(_, amount)| i128::from(*amount)).sum::<i128>()
             }
             Self::Devices(known, at) if known == shape => {
-                let ask = &of.cluster.shapes().get(shape).devices[at];
+                let ask = &of.cluster.catalogue().shape(shape).devices[at];
                 i128::from(ask.count) * i128::from(ask.milli)
             }
             Self::Devices(..) => 0,
@@ -190,17 +190,19 @@ impl Dominant {
     fn on_node(self, cluster: &Cluster, idx: usize) -> (i64, i64) {
         match self {
             Self::Amount(shape, id) => {
-                let (room, id) = (cluster.room(shape), usize::from(id));
+                let (room, id) = (cluster.free().room(shape), usize::from(id));
                 (room.free(idx)[id], room.allocatable(idx)[id])
             }
-            Self::Devices(shape, at) => devices_on(cluster, idx, &cluster.shapes().get(shape).devices[at]),
+            Self::Devices(shape, at) => {
+                devices_on(cluster, idx, &cluster.catalogue().shape(shape).devices[at])
+            }
         }
     }
 }
 
 /// Thousandths of the devices of a node that serve a request: of those on which enough of one is left, and of all.
 fn devices_on(cluster: &Cluster, idx: usize, ask: &DeviceAsk) -> (i64, i64) {
-    let (devices, milli) = (cluster.devices(idx), ask.milli.min(WHOLE));
+    let (devices, milli) = (cluster.free().devices(idx), ask.milli.min(WHOLE));
     let accepted = (0..devices.len()).filter(|device| ask.accepts(devices.classes[*device]));
     accepted.fold((0, 0), |(free, whole), device| {
         let left = devices.free(device);

@@ -108,13 +108,15 @@ fn cluster(taken: &[Demand]) -> Cluster {
         let capacity = Resources::new([(CPU, 10), (MEMORY, 100)]).unwrap();
         let devices = vec![gpu.clone(), gpu.clone()];
         let id = NodeId(id);
-        cluster.put_report(
+        cluster.nodes_mut().put_report(
             NodeReport { id, capacity, devices, ready: true, ..NodeReport::default() },
             Revision(1),
         );
-        cluster.put_spec(NodeSpec { id, name: format!("n{}", id.0), ..NodeSpec::default() }, Revision(1));
+        cluster
+            .nodes_mut()
+            .put_spec(NodeSpec { id, name: format!("n{}", id.0), ..NodeSpec::default() }, Revision(1));
         let shape = cluster.shape(taken, Pool::Guaranteed);
-        let allocation = cluster.pick(shape, id).unwrap_or_default();
+        let allocation = cluster.free().pick(shape, id).unwrap_or_default();
         let running = RunningUnitId::new(UnitId(u64::from(id.0)), 0, 0);
         cluster.assume(running, shape, id, allocation);
     }
@@ -178,7 +180,9 @@ fn buckets_are_equal_parts_of_the_dominant_resource() {
 #[test]
 fn nodes_that_may_not_be_used_are_in_no_bucket() {
     let mut cluster = cluster(&[Demand::default(), Demand::default()]);
-    cluster.put_spec(NodeSpec { id: NodeId(1), cordoned: true, ..NodeSpec::default() }, Revision(2));
+    cluster
+        .nodes_mut()
+        .put_spec(NodeSpec { id: NodeId(1), cordoned: true, ..NodeSpec::default() }, Revision(2));
     assert_eq!(buckets(&mut cluster, Value::Null, &[(demand(1, 1, 0), 1)]), [[2]]);
 }
 
@@ -187,7 +191,7 @@ fn groups_are_tried_from_one_that_differs_or_by_free_room() {
     let taken = [demand(9, 0, 0), demand(5, 0, 0), demand(5, 0, 0), demand(0, 0, 0)];
     let mut cluster = cluster(&taken);
     // Room for 0, 1 + 1, 3 and 2 + 0 replicas of the larger one.
-    let (_, groups) = cluster.take_groups(&[vec![1], vec![2, 3], vec![4], vec![2]]);
+    let (_, groups) = cluster.domains_mut().take_groups(&[vec![1], vec![2, 3], vec![4], vec![2]]);
     let small = cluster.shape(&demand(1, 0, 0), Pool::Guaranteed);
     let large = cluster.shape(&demand(3, 0, 0), Pool::Guaranteed);
     let keys = TopologyKeys::default();

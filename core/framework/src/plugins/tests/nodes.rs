@@ -167,12 +167,12 @@ fn runtime() {
     let mut ask = Ask::new(&mut cluster, &of(RunSpec::default()), Pool::Guaranteed);
     let profile = built_in("most-allocated");
     profile.prepare(&cluster, &mut ask);
-    let report = cluster.report(NODE).unwrap().clone();
+    let report = cluster.nodes().report(NODE).unwrap().clone();
     let other = NodeReport { id: NodeId(7), runtime: NodeRuntime::Processes, ..report.clone() };
-    cluster.put_report(other, Revision(2));
+    cluster.nodes_mut().put_report(other, Revision(2));
     profile.prepare(&cluster, &mut ask);
     assert!(ask.admits(&cluster, NODE.idx()) && !ask.admits(&cluster, 7));
-    cluster.put_report(NodeReport { runtime: NodeRuntime::Processes, ..report }, Revision(3));
+    cluster.nodes_mut().put_report(NodeReport { runtime: NodeRuntime::Processes, ..report }, Revision(3));
     profile.prepare(&cluster, &mut ask);
     assert!(!ask.admits(&cluster, NODE.idx()));
 }
@@ -181,7 +181,9 @@ fn runtime() {
 fn measure(cluster: &mut Cluster, revision: u64, p50: [i64; 3], p95: [i64; 3]) {
     let amounts = |[cpu, memory, network]: [i64; 3]| LoadAmounts { cpu, memory, network };
     let load = Some(NodeLoad { p50: amounts(p50), p95: amounts(p95) });
-    cluster.put_usage(NodeUsage { id: NODE, as_of_ms: 1, load, ..NodeUsage::default() }, Revision(revision));
+    cluster
+        .nodes_mut()
+        .put_usage(NodeUsage { id: NODE, as_of_ms: 1, load, ..NodeUsage::default() }, Revision(revision));
 }
 
 #[test]
@@ -204,7 +206,7 @@ fn load_threshold() {
     check(filter, &mut node(Some([99, 0, 0])), &limited(Some(100), None), "");
     // What is known no longer refuses nobody.
     let mut forgotten = node(Some([9, 51, 0]));
-    forgotten.put_usage(NodeUsage { id: NODE, as_of_ms: 1, ..NodeUsage::default() }, Revision(3));
+    forgotten.nodes_mut().put_usage(NodeUsage { id: NODE, as_of_ms: 1, ..NodeUsage::default() }, Revision(3));
     check(filter, &mut forgotten, &both, "");
 }
 
@@ -217,7 +219,7 @@ fn measure_zones(cluster: &mut Cluster, node: [i64; 2], zones: [Option<i64>; 2])
     let of_zone = |(zone, cpu): (u8, Option<i64>)| Some(ZoneLoad { zone, load: both(cpu?, 0) });
     let zone_loads = (0..).zip(zones).filter_map(of_zone).collect();
     let load = Some(both(node[0], node[1]));
-    cluster.put_usage(
+    cluster.nodes_mut().put_usage(
         NodeUsage { id: NODE, as_of_ms: 1, load, zone_loads, ..NodeUsage::default() },
         Revision(2),
     );
@@ -263,7 +265,7 @@ fn load_threshold_of_zones() {
     let mut cluster = node(9, [Some(4), Some(3)]);
     let fits = |cluster: &mut Cluster| {
         let ask = Ask::new(cluster, &single, Pool::Guaranteed);
-        cluster.room_for(ask.shape(), NODE.idx())
+        cluster.free().room_for(ask.shape(), NODE.idx())
     };
     let given = fits(&mut cluster).unwrap().zones;
     assert_eq!(given.zones, ZoneSet(0b10));
@@ -291,7 +293,7 @@ fn measured_use_of_zones_counts_for_who_is_given_some() {
         let asks = template(Demand { zones, ..demand(1, 0, None) });
         let mut ask = Ask::new(&mut cluster, &asks, Pool::Guaranteed);
         profile.prepare(&cluster, &mut ask);
-        let allocation = cluster.room_for(ask.shape(), NODE.idx()).unwrap();
+        let allocation = cluster.free().room_for(ask.shape(), NODE.idx()).unwrap();
         let typical = &Typical::default();
         let place = ScoreInput { cluster: &cluster, ask: &ask, idx: NODE.idx(), allocation, typical };
         profile.rank(&place, 0).score
@@ -353,7 +355,7 @@ fn complements_are_preferred_by_kind_and_by_use() {
         let profile = Profile::new(&ProfileSpec { scores, ..ProfileSpec::default() }).unwrap();
         let mut cluster = cluster(0, |_, _| {});
         if profile.counts_work() {
-            cluster.count_work();
+            cluster.taken_mut().work.begin();
         }
         cluster.put_work(UnitId(1), on_node);
         let taken = cluster.shape(&demand(6, 0, None), Pool::Guaranteed);
@@ -397,7 +399,7 @@ fn a_node_takes_one_replica_of_a_daemon() {
         let passes = filter.prepare(cluster, ask).is_none_or(|gate| gate.passes(cluster, NODE.idx()));
         assert_eq!(passes, refusal.is_none());
         assert_eq!(binder_admits(cluster, ask, false).is_err(), refusal.is_some(), "the binder looks too");
-        (refusal.unwrap_or_default(), cluster.located_nodes(locator.locate(cluster, ask)).count())
+        (refusal.unwrap_or_default(), cluster.nodes().located(locator.locate(cluster, ask)).count())
     };
     assert_eq!(verdict(&cluster, &of_one), (String::new(), 1));
     let id = RunningUnitId::new(unit, 3, 0);
@@ -419,7 +421,9 @@ fn a_replica_goes_back_to_the_node_of_its_volumes() {
     asked.run.volumes = vec![Volume { name: "data".to_owned(), bytes: 1, path: None }];
     let fresh = Ask::new(&mut cluster, &asked, Pool::Guaranteed);
     let far = NodeId(NODE.0 + 70);
-    cluster.put_spec(NodeSpec { id: far, name: "far".to_owned(), ..NodeSpec::default() }, Revision(1));
+    cluster
+        .nodes_mut()
+        .put_spec(NodeSpec { id: far, name: "far".to_owned(), ..NodeSpec::default() }, Revision(1));
     let [here, there] = [NODE, far].map(|node| fresh.clone().of_volumes_on(node));
     let verdict = |cluster: &Cluster, ask: &Ask| {
         let refusal = filter.check(cluster, ask.on_node(), NODE).err().map(|refusal| refusal.to_string());
@@ -427,7 +431,7 @@ fn a_replica_goes_back_to_the_node_of_its_volumes() {
         assert_eq!(passes, refusal.is_none());
         assert_eq!(binder_admits(cluster, ask, false).is_err(), refusal.is_some(), "the binder looks too");
         let located: Option<Vec<NodeId>> =
-            locator.locate(cluster, ask).map(|blocks| cluster.located_nodes(Some(blocks)).collect());
+            locator.locate(cluster, ask).map(|blocks| cluster.nodes().located(Some(blocks)).collect());
         (refusal.unwrap_or_default(), located)
     };
     assert_eq!(verdict(&cluster, &fresh), (String::new(), None), "it has not run yet");
@@ -436,6 +440,6 @@ fn a_replica_goes_back_to_the_node_of_its_volumes() {
     assert_eq!(verdict(&cluster, &there), (elsewhere.to_owned(), Some(vec![far])));
     let (name, refusal) = locator.elsewhere(&cluster, &there).unwrap();
     assert_eq!((name, refusal.to_string().as_str()), ("volume", elsewhere));
-    cluster.remove_node(far);
+    cluster.nodes_mut().remove(far);
     assert_eq!(verdict(&cluster, &there), (String::new(), None), "the volumes are lost");
 }

@@ -28,9 +28,13 @@ fn free_slots_that_cover_a_replica_are_recommended() {
     let plugin = named("reservation");
     let mut cluster = cluster(0, |_, _| {});
     let far = NodeId(NODE.0 + 1);
-    cluster.put_spec(NodeSpec { id: far, name: "far".to_owned(), ..NodeSpec::default() }, Revision(1));
+    cluster
+        .nodes_mut()
+        .put_spec(NodeSpec { id: far, name: "far".to_owned(), ..NodeSpec::default() }, Revision(1));
     let capacity = Resources::new([(CPU, 10), (MEMORY, 100)]).unwrap();
-    cluster.put_report(NodeReport { id: far, capacity, ready: true, ..NodeReport::default() }, Revision(1));
+    cluster
+        .nodes_mut()
+        .put_report(NodeReport { id: far, capacity, ready: true, ..NodeReport::default() }, Revision(1));
     let specs = ["b", "a"].map(|name| ReservationSpec {
         name: name.to_owned(),
         selector: [("app".to_owned(), name.to_owned())].into(),
@@ -38,14 +42,14 @@ fn free_slots_that_cover_a_replica_are_recommended() {
         demand: demand(2, 1, None),
         ..ReservationSpec::default()
     });
-    specs.iter().for_each(|spec| cluster.put_reservation(Arc::new(spec.clone())));
+    specs.iter().for_each(|spec| cluster.holds_mut().put_reservation(Arc::new(spec.clone())));
     // Two on one node, one that is too small, and one of the other reservation.
     for hold in [slot(1, "b", NODE, 2), slot(2, "b", NODE, 2), slot(3, "b", far, 1), slot(4, "a", far, 2)] {
         cluster.put_hold(Arc::new(hold));
     }
     let ask = Ask::new(&mut cluster, &template(demand(2, 1, None)), Pool::Guaranteed);
     let of = |cluster: &Cluster, ask: &Ask, owns: &[&str]| {
-        let owned = cluster.owned(Pool::Guaranteed, |spec| owns.contains(&spec.name.as_str()));
+        let owned = cluster.held().owned(Pool::Guaranteed, |spec| owns.contains(&spec.name.as_str()));
         let input = RecommendInput { ask, unit: UnitId(5), owned: &owned, returns: true, moves: false };
         plugin.concerns(&input).then(|| plugin.for_any(cluster, &input))
     };

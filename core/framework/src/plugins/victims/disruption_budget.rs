@@ -16,8 +16,9 @@ impl Plugin for DisruptionBudget {
 impl VictimRule for DisruptionBudget {
     #[inline]
     fn check(of: &VictimInput<'_>) -> Result<(), Spared> {
-        let forbids =
-            of.spent.and_then(|spent| of.cluster.budgets().forbids(of.unit, of.ordinal, of.row, spent));
+        let forbids = of
+            .spent
+            .and_then(|spent| of.cluster.taken().budgets().forbids(of.unit, of.ordinal, of.row, spent));
         match forbids {
             Some(_) => Err(Spared::Budget),
             None => Ok(()),

@@ -23,7 +23,7 @@ impl Plugin for NoLoop {
 impl VictimRule for NoLoop {
     #[inline]
     fn check(of: &VictimInput<'_>) -> Result<(), Spared> {
-        if of.cluster.has_terms() && of.cluster.domains().has_to_be_near(of.seeker.unit, of.unit) {
+        if of.cluster.domains().is_active() && of.cluster.domains().has_to_be_near(of.seeker.unit, of.unit) {
             return Err(Spared::Refused("is what the preemptor has to be near to"));
         }
         match is_loop(of.cluster, of.seeker.unit, of.preemptors, of.unit, of.rows) {
@@ -47,7 +47,7 @@ pub fn is_loop(cluster: &Cluster, seeker: UnitId, own: &[UnitId], unit: UnitId, 
     let mut round: Vec<UnitId> = own.to_vec();
     let mut at = 0;
     while let Some(one) = round.get(at).filter(|_| at < N_ROUND_MAX) {
-        let preemptors = cluster.rows(*one).map_or(&[][..], RunningUnits::preemptors);
+        let preemptors = cluster.rows().of(*one).map_or(&[][..], RunningUnits::preemptors);
         if preemptors.contains(&unit) {
             return true;
         }

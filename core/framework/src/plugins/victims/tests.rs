@@ -64,7 +64,7 @@ fn plain() -> World {
 
 impl World {
     fn says(&self, seeker: &Seeker, spent: Option<&Spent>) -> Result<(), Spared> {
-        let rows = self.cluster.rows(VICTIM).unwrap();
+        let rows = self.cluster.rows().of(VICTIM).unwrap();
         let row = rows.row(0);
         let of = VictimInput::new(&self.cluster, seeker, &self.preemptors, VICTIM, rows, 0, &row, self.sides);
         may_leave(&VictimInput { spent, ..of })
@@ -123,7 +123,7 @@ fn a_round_of_evictions_is_made_once() {
     // 1 was preempted for 9, and 9 for 2; 2 was preempted for 1 or for somebody else.
     for (preemptor_of_2, expected) in [(VICTIM, Err(Spared::Loop)), (UnitId(7), Ok(()))] {
         let mut world = World { preemptors: vec![UnitId(2)], ..plain() };
-        let mut rows = world.cluster.rows(VICTIM).unwrap().clone();
+        let mut rows = world.cluster.rows().of(VICTIM).unwrap().clone();
         rows.set_lineage(vec![SEEKER.unit], Vec::new());
         world.cluster.load_rows(VICTIM, rows);
         let mut of_2 = RunningUnits::default();
@@ -159,7 +159,7 @@ fn a_running_unit_in_a_slot_leaves_its_room_to_the_reservation() {
     ] {
         let mut world = plain();
         let spec = ReservationSpec { name: "r".to_owned(), slots: 1, ..ReservationSpec::default() };
-        world.cluster.put_reservation(Arc::new(spec));
+        world.cluster.holds_mut().put_reservation(Arc::new(spec));
         world.cluster.put_hold(Arc::new(Hold {
             id: HoldId(1),
             node: NodeId(1),
@@ -184,7 +184,7 @@ fn a_budget_spares_what_it_does_not_allow_beside_what_leaves_already() {
         limit,
         ..BudgetSpec::default()
     };
-    world.cluster.put_budget(Arc::new(budget), Revision(1));
+    world.cluster.taken_mut().put_budget(Arc::new(budget), Revision(1));
     let phases = vec![Phase::Running; 2];
     let started = Statuses { ordinals: vec![0, 1], phases, ..Statuses::default() };
     world.cluster.apply_rows(VICTIM, &RunChange::Statuses(started), Revision(3), 2_000);
@@ -192,8 +192,8 @@ fn a_budget_spares_what_it_does_not_allow_beside_what_leaves_already() {
     world.cluster.offer(VICTIM, &identity, || WantedOrdinals::new([(0, 2)], OnEviction::Requeue));
     let mut spent = Spent::default();
     assert_eq!(world.says(&SEEKER, Some(&spent)), Ok(()));
-    let rows = world.cluster.rows(VICTIM).unwrap();
-    world.cluster.budgets().spend(VICTIM, 1, &rows.row(1), &mut spent);
+    let rows = world.cluster.rows().of(VICTIM).unwrap();
+    world.cluster.taken().budgets().spend(VICTIM, 1, &rows.row(1), &mut spent);
     assert_eq!(world.says(&SEEKER, Some(&spent)), Err(Spared::Budget), "one of two leaves already");
     assert_eq!(world.says(&SEEKER, None), Ok(()), "the binder counts all victims of a decision together");
 }

@@ -17,8 +17,12 @@ impl Plugin for Unreserved {
 impl VictimRule for Unreserved {
     #[inline]
     fn check(of: &VictimInput<'_>) -> Result<(), Spared> {
-        if of.cluster.has_slots()
-            && of.cluster.slot_of(&RunningUnitId::new(of.unit, of.ordinal, of.row.incarnation)).is_some()
+        if of.cluster.held().has_slots()
+            && of
+                .cluster
+                .held()
+                .slot_of(&RunningUnitId::new(of.unit, of.ordinal, of.row.incarnation))
+                .is_some()
         {
             return Err(Spared::Refused("is in a slot of a reservation"));
         }

@@ -35,9 +35,9 @@ impl<'a> BudgetSpending<'a> {
 
     /// What budgets would have to allow if these left too.
     fn spent_with(&self, victims: &[(UnitId, u32)]) -> Spent {
-        let (budgets, mut spent) = (self.cluster.budgets(), self.spent.clone());
+        let (budgets, mut spent) = (self.cluster.taken().budgets(), self.spent.clone());
         for (unit, ordinal) in victims.iter().filter(|_| !budgets.is_empty()) {
-            if let Some(rows) = self.cluster.rows(*unit) {
+            if let Some(rows) = self.cluster.rows().of(*unit) {
                 budgets.spend(*unit, *ordinal, &rows.row(*ordinal), &mut spent);
             }
         }
@@ -56,7 +56,7 @@ impl<'a> BudgetSpending<'a> {
 
     /// Budgets allow these beside what leaves already.
     pub(super) fn affords(&self, victims: &[(UnitId, u32)]) -> bool {
-        self.cluster.budgets().exceeded(&self.spent_with(victims)).is_none()
+        self.cluster.taken().budgets().exceeded(&self.spent_with(victims)).is_none()
     }
 
     /// If a budget allows fewer than these: the first of the `items` to be spared, or a whole unit.
@@ -67,11 +67,11 @@ impl<'a> BudgetSpending<'a> {
         forced: &BTreeSet<UnitId>,
     ) -> Option<(UnitId, Option<u32>)> {
         let cluster = self.cluster;
-        let budgets = cluster.budgets();
+        let budgets = cluster.taken().budgets();
         let budget = budgets.exceeded(&self.spent_with(victims))?;
         self.is_limiting = true;
         let counts = |(unit, ordinal): (UnitId, u32)| {
-            let rows = cluster.rows(unit);
+            let rows = cluster.rows().of(unit);
             rows.is_some_and(|rows| budgets.counting(unit, ordinal, &rows.row(ordinal)).contains(&budget))
         };
         let counted: FxHashSet<(UnitId, u32)> = victims.iter().copied().filter(|key| counts(*key)).collect();

@@ -31,7 +31,7 @@ impl VictimPlan<'_> {
         let mut tally = self.tally.clone();
         for of_unit in by_unit(leaving) {
             let unit = of_unit[0].unit;
-            let rows = self.cluster.rows(unit)?;
+            let rows = self.cluster.rows().of(unit)?;
             let is_whole = forced.contains(&unit) && self.units[&unit].min_member > 1;
             for item in of_unit {
                 let row = rows.row(item.ordinal);
@@ -71,7 +71,7 @@ impl VictimPlan<'_> {
         rights: &Rights<'_>,
         tally: &mut QueueTally,
     ) -> bool {
-        let Some(rows) = self.cluster.rows(unit) else { return false };
+        let Some(rows) = self.cluster.rows().of(unit) else { return false };
         let mut ends = false;
         for (_, ordinal) in victims {
             ends |= take(rights, rows, &rows.row(*ordinal), tally);
@@ -125,7 +125,7 @@ pub(in crate::preempt) fn claimed_tally(
 ) -> QueueTally {
     let mut tally = QueueTally::default();
     for (unit, ordinal) in claimed.iter().filter(|_| rights.is_some()) {
-        let Some((rows, rights)) = cluster.rows(*unit).zip(rights) else { continue };
+        let Some((rows, rights)) = cluster.rows().of(*unit).zip(rights) else { continue };
         let row = rows.row(*ordinal);
         if is_staying(&row) {
             take(rights, rows, &row, &mut tally);

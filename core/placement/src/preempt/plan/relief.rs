@@ -63,7 +63,7 @@ impl<'a> VictimPlan<'a> {
         let mut sum = Amounts::new();
         // What leaves for the decision already is no longer lacking.
         for (unit, ordinal) in self.gone.iter().filter(|(unit, ordinal)| !self.so_far.has(*unit, *ordinal)) {
-            let Some(rows) = self.cluster.rows(*unit) else { continue };
+            let Some(rows) = self.cluster.rows().of(*unit) else { continue };
             let row = rows.row(*ordinal);
             if is_below(quota, queue, rows, &row) {
                 sum_of(&mut sum, &paid(quota, rows, &row).1, 1);
@@ -76,12 +76,12 @@ impl<'a> VictimPlan<'a> {
     fn gifts(&mut self, full: &Full<'_>, queue: QueueIdx, wanted: &Amounts) -> Vec<Gift> {
         let mut items: Vec<VictimCandidate> = Vec::new();
         for &unit in full.units {
-            let Some(rows) = self.cluster.rows(unit) else { continue };
+            let Some(rows) = self.cluster.rows().of(unit) else { continue };
             for (ordinal, row) in rows.live() {
                 let Some(standing) = rows.standing(row.group).filter(|standing| standing.preemptible) else {
                     continue;
                 };
-                let Some(shape) = self.cluster.group_shape(unit, row.group) else { continue };
+                let Some(shape) = self.cluster.rows().group_shape(unit, row.group) else { continue };
                 if !is_below(full.quota, queue, rows, row) {
                     continue;
                 }
@@ -106,7 +106,7 @@ impl<'a> VictimPlan<'a> {
             }
         }
         let gives = |item: &VictimCandidate| {
-            let rows = self.cluster.rows(item.unit);
+            let rows = self.cluster.rows().of(item.unit);
             rows.map(|rows| paid(full.quota, rows, &rows.row(item.ordinal)).1).unwrap_or_default()
         };
         let in_order = self.in_order(items);

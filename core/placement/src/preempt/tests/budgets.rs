@@ -42,7 +42,7 @@ fn of_tier(tier: &str, limit: Limit) -> BudgetSpec {
 }
 
 fn put(cluster: &mut Cluster, budget: BudgetSpec) {
-    cluster.put_budget(Arc::new(budget), Revision(1));
+    cluster.taken_mut().put_budget(Arc::new(budget), Revision(1));
 }
 
 const fn most(n: u32) -> Limit {
@@ -62,13 +62,13 @@ fn no_more_leave_than_a_budget_allows() {
     assert_eq!((found.places.len(), victims(&found).len()), (2, 2));
     assert!(found.is_kept);
     // What leaves already is used up.
-    cluster.depart([(UnitId(1), 0)]);
+    cluster.taken_mut().depart([(UnitId(1), 0)]);
     let (shape, claimed) = (cluster.shape(&ask, Pool::Guaranteed), [(UnitId(1), 0)].into_iter().collect());
     let found = search(&mut cluster, &SEEKER, &claimed, None, shape, 1..4, 3);
     assert_eq!((found.places.len(), found.is_kept), (1, true));
-    cluster.arrive([(UnitId(1), 0)]);
+    cluster.taken_mut().arrive([(UnitId(1), 0)]);
     assert_eq!(seek(&mut cluster, &ask, 3).places.len(), 2);
-    cluster.remove_budget("of-1");
+    cluster.taken_mut().remove_budget("of-1");
     let found = seek(&mut cluster, &ask, 3);
     assert_eq!((found.places.len(), found.is_kept), (3, false));
 }
@@ -176,14 +176,14 @@ proptest! {
         let found = seek(&mut cluster, &ask, wanted);
         let mut spent = Spent::default();
         for (unit, ordinal) in victims(&found) {
-            let row = cluster.rows(UnitId(unit)).unwrap().row(ordinal);
-            cluster.budgets().spend(UnitId(unit), ordinal, &row, &mut spent);
+            let row = cluster.rows().of(UnitId(unit)).unwrap().row(ordinal);
+            cluster.taken().budgets().spend(UnitId(unit), ordinal, &row, &mut spent);
         }
-        prop_assert_eq!(cluster.budgets().exceeded(&spent), None);
+        prop_assert_eq!(cluster.taken().budgets().exceeded(&spent), None);
         if !found.is_kept {
             // Where nobody was kept budgets change nothing.
-            let names: Vec<String> = cluster.budgets().iter().map(|one| one.spec.name.clone()).collect();
-            names.iter().for_each(|name| cluster.remove_budget(name));
+            let names: Vec<String> = cluster.taken().budgets().iter().map(|one| one.spec.name.clone()).collect();
+            names.iter().for_each(|name| cluster.taken_mut().remove_budget(name));
             prop_assert_eq!(seek(&mut cluster, &ask, wanted), found);
         }
     }

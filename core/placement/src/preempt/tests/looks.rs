@@ -18,7 +18,7 @@ fn bind(
         pool: Pool::Guaranteed,
         ordinals: vec![ordinal],
         nodes: vec![node],
-        devices: vec![cluster.pick(shape, node).unwrap().devices],
+        devices: vec![cluster.free().pick(shape, node).unwrap().devices],
         standing: Some(Arc::new(standing.clone())),
         ..Bind::default()
     };
@@ -141,7 +141,7 @@ fn of_equal_rank_the_victim_freeing_more_scarce_room_leaves() {
             ready: true,
             ..NodeReport::default()
         };
-        cluster.put_report(report, Revision(2));
+        cluster.nodes_mut().put_report(report, Revision(2));
         for (unit, (cpu, count)) in [(1, first), (2, second)] {
             bind(&mut cluster, (unit, 0), 1, &takes(cpu, count), &standing(1, 0), 1_000);
         }

@@ -16,7 +16,7 @@ fn found_by(
     preference: &Preference<'_>,
 ) -> (Vec<u32>, Vec<(u64, u32)>, bool) {
     let shape = cluster.shape(&demand(cpu, 1, 0), Pool::Guaranteed);
-    let nodes = 1..cluster.n_indices();
+    let nodes = 1..cluster.free().n_indices();
     let (claimed, so_far, lent) = (&FxHashSet::default(), &SoFar::default(), &Lent::default());
     let seeker = &Seeker { spares_masters, ..SEEKER };
     let query = VictimQuery { seeker, shape, rights: None, claimed, so_far, lent };

@@ -87,7 +87,7 @@ fn of_equally_dear_nodes_the_profile_takes_its_best() {
                 let labels = [("node".to_owned(), format!("n{node}"))].into();
                 let spec =
                     NodeSpec { id: NodeId(node), name: format!("n{node}"), labels, ..NodeSpec::default() };
-                cluster.put_spec(spec, Revision(2));
+                cluster.nodes_mut().put_spec(spec, Revision(2));
                 let priority = if dear == Some(node) { 9 } else { 5 };
                 run(&mut cluster, &running(u64::from(node), priority, 8_000, &[node]));
             }

@@ -100,7 +100,7 @@ pub(super) fn search(
     let mut placed: Vec<(NodeId, Allocation)> = Vec::new();
     let mut steps = Vec::new();
     while placed.len() < wanted {
-        let nodes = (1..cluster.n_indices()).map(|idx| NodeId(u32::try_from(idx).unwrap()));
+        let nodes = (1..cluster.free().n_indices()).map(|idx| NodeId(u32::try_from(idx).unwrap()));
         let on_nodes = nodes.filter_map(|node| on_node((cluster, claim), shape, node, &gone, &placed));
         let in_order = |key: &CostKey| order.iter().map(|idx| key[*idx]).collect::<Vec<i64>>();
         let best = on_nodes.min_by_key(|(key, node, ..)| (in_order(key), *node));
@@ -116,7 +116,7 @@ pub(super) fn search(
 type CostKey = [i64; CANDIDATE_COSTS.len()];
 
 fn units(cluster: &Cluster) -> impl Iterator<Item = (UnitId, &RunningUnits)> {
-    (1..=40).map(UnitId).filter_map(|unit| Some((unit, cluster.rows(unit)?)))
+    (1..=40).map(UnitId).filter_map(|unit| Some((unit, cluster.rows().of(unit)?)))
 }
 
 fn may(unit: UnitId, rows: &RunningUnits, row: &RunningUnit, sides: Sides) -> bool {
@@ -146,7 +146,7 @@ fn room(
     for (ordinal, (node, given)) in (0u32..).zip(placed) {
         after.assume(RunningUnitId::new(SEEKER.unit, 1_000 + ordinal, 0), shape, *node, *given);
     }
-    after.fits(shape, node).ok().and_then(|()| after.pick(shape, node))
+    after.free().fits(shape, node).ok().and_then(|()| after.free().pick(shape, node))
 }
 
 /// Whoever's queue borrows no more without those before it stays: one, or a whole unit.
@@ -158,7 +158,7 @@ fn overdrawn(
 ) -> Option<(UnitId, Option<u32>)> {
     let mut without = gone.clone();
     for (unit, ordinal) in leaving {
-        let rows = cluster.rows(*unit).unwrap();
+        let rows = cluster.rows().of(*unit).unwrap();
         let is_whole = forced.contains(unit) && min_member(rows) > 1;
         let is_counted = is_whole && leaving.iter().any(|one| one.0 == *unit && one.1 < *ordinal);
         let sides = claim.sides(cluster, rows, &without);
@@ -206,7 +206,7 @@ fn on_node(
             let breaks = at >= spare(unit, rows);
             if !breaks || whole {
                 let group = rows.groups[0].as_ref().unwrap();
-                let ask = cluster.demand(shape);
+                let ask = cluster.catalogue().demand(shape);
                 let parts = |name| group.demand.requests.get(name) * 1_000 / ask.requests.get(name);
                 let mut least = parts(CPU).min(parts(MEMORY));
                 if let Some(asked) = ask.devices.first() {
@@ -260,11 +260,12 @@ fn on_node(
             victims
                 .extend(staying(rows).map(|(ordinal, _)| (unit, ordinal)).filter(|one| !gone.contains(one)));
         }
-        let rows = |(unit, ordinal): &(UnitId, u32)| cluster.rows(*unit).unwrap().row(*ordinal);
+        let rows = |(unit, ordinal): &(UnitId, u32)| cluster.rows().of(*unit).unwrap().row(*ordinal);
         let priorities = victims
             .iter()
-            .map(|one| cluster.rows(one.0).unwrap().standing(rows(one).group).unwrap().priority);
-        let guaranteed = |one: &(UnitId, u32)| claim.sides(cluster, cluster.rows(one.0).unwrap(), gone).other;
+            .map(|one| cluster.rows().of(one.0).unwrap().standing(rows(one).group).unwrap().priority);
+        let guaranteed =
+            |one: &(UnitId, u32)| claim.sides(cluster, cluster.rows().of(one.0).unwrap(), gone).other;
         let ranks = victims.iter().zip(priorities);
         let ranks: Vec<Rank> =
             ranks.map(|(one, priority)| Rank { guaranteed: guaranteed(one), priority }).collect();

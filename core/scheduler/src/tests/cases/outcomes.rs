@@ -114,7 +114,7 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
     assert!(scheduler.inventory().is_empty());
     assert_eq!(scheduler.credits(), Config::default().held_max);
     assert_eq!((scheduler.stats().placed, scheduler.stats().conflicts), (1, 0));
-    let (allocated, _) = scheduler.picture.cluster.node_state(NodeId(1)).unwrap();
+    let (allocated, _) = scheduler.picture.cluster.free().node_state(NodeId(1)).unwrap();
     assert_eq!(allocated.get(CPU), 1000, "what was bound");
     // Assigned again it is tried again.
     scheduler.on_assign(&spec, Revision(2), &replicas(&[(1, 0), (2, 0)]), 1, Millis(2));

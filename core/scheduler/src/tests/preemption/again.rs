@@ -134,7 +134,7 @@ fn without_a_search_for_a_minute_nobody_keeps_who_is_where() {
     pair.steps();
     pair.assign(&ranked(3, 5, 1, 1, cpu(1000)));
     pair.steps();
-    let n_kept = |pair: &Pair| pair.scheduler.picture.cluster.occupants(NodeId(1)).len();
+    let n_kept = |pair: &Pair| pair.scheduler.picture.cluster.taken().occupants.on(NodeId(1)).len();
     for (now, n) in [(0, 2), (59_999, 2), (60_000, 0)] {
         pair.now = Millis(now);
         pair.steps();

@@ -157,9 +157,9 @@ impl Alone {
     /// What is pending and has no room held.
     fn assign(&mut self, id: u64, has_turn: bool) {
         let (spec, revision) = &self.specs[usize::try_from(id).unwrap() - 1];
-        let rows = self.pair.binder.cluster().rows(UnitId(id)).cloned().unwrap_or_default();
+        let rows = self.pair.binder.cluster().rows().of(UnitId(id)).cloned().unwrap_or_default();
         let (ordinals, incarnations) = lifecycle::pending(spec, &rows);
-        let holds = self.pair.binder.cluster().holds();
+        let holds = self.pair.binder.cluster().holds().all();
         let held: Vec<ReplicaId> =
             holds.iter().filter(|hold| hold.unit == UnitId(id)).flat_map(|hold| hold.replicas()).collect();
         let mut pending: Vec<ReplicaId> = ReplicaId::of_columns(&ordinals, &incarnations).collect();
@@ -178,7 +178,7 @@ impl Alone {
     fn turn(&mut self, nth: usize, phase: Phase) {
         let mut live = Vec::new();
         for (spec, _) in &self.specs {
-            let rows = self.pair.binder.cluster().rows(spec.id).cloned().unwrap_or_default();
+            let rows = self.pair.binder.cluster().rows().of(spec.id).cloned().unwrap_or_default();
             let of = rows.live().filter(|(_, row)| row.phase != phase && row.eviction.is_none());
             live.extend(of.map(|(ordinal, row)| (spec.id, ordinal, row.incarnation)));
         }
@@ -195,7 +195,7 @@ impl Alone {
     fn leave(&mut self) {
         for idx in 0..self.specs.len() {
             let id = self.specs[idx].0.id;
-            let Some(rows) = self.pair.binder.cluster().rows(id) else { continue };
+            let Some(rows) = self.pair.binder.cluster().rows().of(id) else { continue };
             let leaving = rows.live().filter(|(_, row)| row.eviction.is_some());
             let (ordinals, incarnations): (Vec<u32>, Vec<u32>) =
                 leaving.map(|(ordinal, row)| (ordinal, row.incarnation)).unzip();
@@ -230,7 +230,7 @@ impl Alone {
         let Some((spec, _)) = self.specs.get(idx) else { return };
         self.change(idx, spec.clone().cancelled(true));
         let id = UnitId(idx as u64 + 1);
-        let rows = self.pair.binder.cluster().rows(id).cloned().unwrap_or_default();
+        let rows = self.pair.binder.cluster().rows().of(id).cloned().unwrap_or_default();
         let live = rows.live().filter(|(_, row)| row.eviction.is_none());
         let (ordinals, incarnations) = live.map(|(ordinal, row)| (ordinal, row.incarnation)).unzip();
         let evict = Evict {
@@ -331,7 +331,7 @@ impl Alone {
         let step = self.pair.scheduler.step(self.pair.now, 1_000);
         for (nth, decision) in step.decisions.iter().enumerate() {
             let outcome = self.pair.decide(decision);
-            let holds = self.pair.binder.cluster().holds();
+            let holds = self.pair.binder.cluster().holds().all();
             // Of a gang that has left, whoever is pending already is refused until all of it is.
             let is_early = |reason| reason == godel_domain::decision::RejectionReason::MinMember;
             assert!(

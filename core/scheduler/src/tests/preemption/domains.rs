@@ -56,7 +56,9 @@ fn read_again(pair: &mut Pair, records: &[&UnitRecord]) {
 /// Racks of a unit's live replicas, with how many are in each.
 fn racks_of(pair: &Pair, record: &UnitRecord, of_rack: u32) -> BTreeMap<u32, usize> {
     let mut counts = BTreeMap::new();
-    for (_, row) in pair.scheduler.picture.cluster.rows(record.id).into_iter().flat_map(RunningUnits::live) {
+    for (_, row) in
+        pair.scheduler.picture.cluster.rows().of(record.id).into_iter().flat_map(RunningUnits::live)
+    {
         *counts.entry((row.node.0 - 1) / of_rack).or_default() += 1;
     }
     counts
@@ -98,7 +100,7 @@ fn the_narrowest_preferred_domain_that_holds_a_gang_comes_first() {
     pair.assign(&on_node);
     pair.steps();
     let nodes = |pair: &Pair, record: &UnitRecord| -> std::collections::BTreeSet<u32> {
-        let rows = pair.scheduler.picture.cluster.rows(record.id);
+        let rows = pair.scheduler.picture.cluster.rows().of(record.id);
         rows.into_iter().flat_map(RunningUnits::live).map(|(_, row)| row.node.0).collect()
     };
     assert_eq!(nodes(&pair, &on_node).len(), 1);
@@ -135,7 +137,7 @@ fn segments_are_each_in_one_rack_and_fill_one_after_the_other() {
     let record = with_topology(unit(1, 9, 9, cpu(500)), UnitTopology { segments, ..UnitTopology::default() });
     pair.assign(&record);
     pair.steps();
-    let rows = pair.scheduler.picture.cluster.rows(record.id).unwrap();
+    let rows = pair.scheduler.picture.cluster.rows().of(record.id).unwrap();
     let rack = |ordinal: u32| (rows.row(ordinal).node.0 - 1) / 2;
     for segment in 0..3 {
         assert!((0..3).all(|at| rack(segment * 3 + at) == rack(segment * 3)), "segment {segment}");

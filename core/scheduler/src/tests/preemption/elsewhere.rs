@@ -13,7 +13,7 @@ impl Pair {
 
     /// For whom room is held.
     fn owners(&self) -> Vec<u64> {
-        self.binder.cluster().holds().iter().map(|hold| hold.unit.0).collect()
+        self.binder.cluster().holds().all().iter().map(|hold| hold.unit.0).collect()
     }
 }
 

@@ -21,7 +21,7 @@ fn full() -> Pair {
     for id in [1, 2] {
         pair.assign(&unit(id, 2, 2, cpu(500)).preemptible(false));
         pair.steps();
-        let rows = pair.binder.cluster().rows(UnitId(id)).unwrap();
+        let rows = pair.binder.cluster().rows().of(UnitId(id)).unwrap();
         let nodes: Vec<NodeId> = rows.live().map(|(_, row)| row.node).collect();
         assert_eq!(nodes[0], nodes[1], "packed");
     }
@@ -41,7 +41,7 @@ impl Pair {
     }
 
     fn n_bound(&self, unit: u64) -> usize {
-        self.binder.cluster().rows(UnitId(unit)).map_or(0, |rows| rows.live().count())
+        self.binder.cluster().rows().of(UnitId(unit)).map_or(0, |rows| rows.live().count())
     }
 }
 
@@ -56,7 +56,11 @@ fn gathered_room_is_not_taken_by_others() {
     assert_eq!(pair.steps(), [(3, ReportState::Parked)], "it goes on looking");
     let gathering = pair.binder.gathering();
     assert_eq!((gathering[0].unit, gathering[0].n_wanted, pair.binder.n_holds()), (UnitId(3), 2, 2));
-    assert_eq!(pair.scheduler.picture.cluster.occupants(NodeId(1)), &[], "nobody else asks for them");
+    assert_eq!(
+        pair.scheduler.picture.cluster.taken().occupants.on(NodeId(1)),
+        &[],
+        "nobody else asks for them"
+    );
     pair.end(1, &[0]);
     pair.assign(&unit(4, 1, 1, cpu(300)));
     assert_eq!(pair.steps().last(), Some(&(4, ReportState::Parked)), "what is free is gathered");
@@ -208,7 +212,7 @@ fn one_large_unit_gathers_as_a_gang_does() {
     let gathering = pair.binder.gathering();
     assert_eq!((gathering[0].unit, gathering[0].n_wanted, pair.binder.n_holds()), (UnitId(3), 1, 1));
     let (NodeId(node), first) = {
-        let holds = pair.binder.cluster().holds();
+        let holds = pair.binder.cluster().holds().all();
         (holds[0].node, if pair.live(1)[0] == holds[0].node.0 { 1 } else { 2 })
     };
     pair.end(first, &[0]);
@@ -234,7 +238,7 @@ fn a_unit_of_several_large_replicas_gathers_for_one_of_them_at_a_time() {
         pair.scheduler.set_places_max(large.id, 1);
         pair.steps();
         assert_eq!((pair.binder.n_holds(), pair.binder.gathering()[0].n_wanted), (1, 1), "{n_bound}");
-        let node = pair.binder.cluster().holds()[0].node.0;
+        let node = pair.binder.cluster().holds().all()[0].node.0;
         let filler = if pair.live(1).first() == Some(&node) { 1 } else { 2 };
         pair.end(filler, &[0, 1]);
         pair.leave();
@@ -298,7 +302,8 @@ fn a_gang_that_requires_a_rack_gathers_in_the_one_that_is_free_first() {
     gang.spec.topology.required = "rack".to_owned();
     pair.assign_turn(&gang);
     pair.steps();
-    let nodes: BTreeSet<u32> = pair.binder.cluster().holds().into_iter().map(|hold| hold.node.0).collect();
+    let nodes: BTreeSet<u32> =
+        pair.binder.cluster().holds().all().into_iter().map(|hold| hold.node.0).collect();
     assert_eq!((nodes, pair.binder.gathering().len()), ([1, 2].into(), 1));
     pair.end(1, &[0]);
     pair.steps();
@@ -326,7 +331,7 @@ fn full_racks(n_nodes: u32, of_rack: u32, stays: &[u32]) -> Pair {
 
 impl Pair {
     fn gathers_on(&self) -> Vec<u32> {
-        let holds = self.binder.cluster().holds();
+        let holds = self.binder.cluster().holds().all();
         let of = |hold: &&Arc<Hold>| vec![hold.node.0; hold.ordinals.len()];
         let mut nodes: Vec<u32> = holds.iter().flat_map(of).collect();
         nodes.sort_unstable();
@@ -436,7 +441,7 @@ fn zones_are_gathered_as_they_become_free() {
         pair.leave();
     }
     assert_eq!((pair.n_bound(5), pair.binder.n_holds()), (2, 0));
-    let rows = pair.binder.cluster().rows(UnitId(5)).unwrap();
+    let rows = pair.binder.cluster().rows().of(UnitId(5)).unwrap();
     assert!(rows.live().all(|(_, row)| row.allocation.zones.cores.len() == 4));
     pair.assert_same();
     assert_eq!(pair.scheduler.stats().conflicts, 0);

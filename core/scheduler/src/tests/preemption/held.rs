@@ -31,7 +31,8 @@ impl Pair {
         let (revision, time_ms) = (Revision(self.revision), i64::try_from(self.revision * 100).unwrap());
         let (spec, report) = (node_spec(1), node_report(1, resources(1000, 100), 0, "A10"));
         let mut listed = vec![Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))];
-        let rows = |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows(UnitId(id))?.clone()));
+        let rows =
+            |id| Some(Change::RowsLoaded(UnitId(id), self.binder.cluster().rows().of(UnitId(id))?.clone()));
         listed.extend([1, 2].into_iter().filter_map(rows));
         listed.iter().for_each(|change| self.scheduler.load(change, revision, time_ms, self.now));
         self.scheduler.on_listed(revision);
@@ -73,7 +74,7 @@ fn ordinals_left_out_as_held_are_placed_after_the_hold() {
         ..Statuses::default()
     };
     pair.commit(vec![Change::Rows(UnitId(1), RunChange::Statuses(stopped))]);
-    let holds: Vec<HoldId> = pair.binder.cluster().holds().iter().map(|hold| hold.id).collect();
+    let holds: Vec<HoldId> = pair.binder.cluster().holds().all().iter().map(|hold| hold.id).collect();
     pair.commit(holds.into_iter().map(|it| Change::Gone(RecordKey::Hold(it))).collect());
     pair.now = pair.now.plus(10_000);
     pair.steps();
@@ -93,7 +94,7 @@ fn what_was_held_is_placed_again_though_nobody_dispatches() {
         pair.assign(&spec);
         pair.steps();
         assert_eq!((pair.live(2).len(), pair.binder.n_holds()), (1, 1));
-        let gone = pair.binder.cluster().holds().iter().map(|hold| hold.id).next().unwrap();
+        let gone = pair.binder.cluster().holds().all().iter().map(|hold| hold.id).next().unwrap();
         if lists {
             pair.scheduler.on_reset();
         }

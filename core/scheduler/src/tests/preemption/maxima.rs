@@ -34,7 +34,7 @@ impl Pair {
     /// Running units told to leave, wherever their room is held.
     fn told(&self) -> Vec<(u64, u32)> {
         let mut told: Vec<(u64, u32)> = Vec::new();
-        for hold in self.binder.cluster().holds() {
+        for hold in self.binder.cluster().holds().all() {
             told.extend(hold.all_victims().map(|one| (one.unit.0, one.replica.ordinal)));
         }
         told.sort_unstable();
@@ -128,7 +128,7 @@ fn who_leaves_a_full_queue_may_be_on_another_node() {
     // It has room on the other node, and none in its queue.
     pair.assign_full(&of("q", ranked(2, 9, 1, 1, cpu(1000))));
     pair.steps();
-    let holds = pair.binder.cluster().holds();
+    let holds = pair.binder.cluster().holds().all();
     assert_ne!(holds[0].node.0, near);
     assert_eq!((holds[0].victims.len(), holds[0].queue_victims.len(), holds[0].at_maximum), (0, 1, true));
     assert!(pair.binder.take_hold_work().is_empty(), "it has yet to leave");
@@ -258,7 +258,7 @@ fn what_is_held_in_a_full_queue_ends_together() {
     pair.steps();
     pair.again(&spec, &[(1, 0), (2, 0), (3, 0)]);
     pair.steps();
-    let nodes: Vec<u32> = pair.binder.cluster().holds().iter().map(|hold| hold.node.0).collect();
+    let nodes: Vec<u32> = pair.binder.cluster().holds().all().iter().map(|hold| hold.node.0).collect();
     assert_eq!((nodes.len() > 1, pair.told(), pair.room("q")), (true, vec![(1, 0)], 0));
     // One of its nodes is closed: without its share of what the victim gives up the others would be too much.
     let closed = godel_domain::node::NodeSpec { cordoned: true, ..node_spec(nodes[nodes.len() - 1]) };

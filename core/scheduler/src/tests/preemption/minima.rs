@@ -17,7 +17,7 @@ fn of_groups(id: u64, priority: i32, groups: &[(u32, u32, i64)]) -> UnitRecord {
 
 /// Ordinals of a unit that are live: those that stay, and those that are to leave.
 fn ordinals(pair: &Pair, unit: u64) -> (Vec<u32>, Vec<u32>) {
-    let rows = pair.binder.cluster().rows(UnitId(unit)).cloned().unwrap_or_default();
+    let rows = pair.binder.cluster().rows().of(UnitId(unit)).cloned().unwrap_or_default();
     let (staying, leaving): (Vec<_>, Vec<_>) = rows.live().partition(|(_, row)| row.eviction.is_none());
     let of = |rows: Vec<(u32, &godel_domain::running_units::RunningUnit)>| {
         rows.into_iter().map(|(ordinal, _)| ordinal).collect()

@@ -54,7 +54,7 @@ pub(super) fn gang(id: u64, priority: i32, groups: &[(u32, i64, UnitTopology)]) 
 
 /// Racks of the live replicas of a unit, by ordinal.
 pub(super) fn racks_of(pair: &Pair, id: u64, of_rack: u32) -> Vec<u32> {
-    let rows = pair.binder.cluster().rows(UnitId(id));
+    let rows = pair.binder.cluster().rows().of(UnitId(id));
     rows.into_iter().flat_map(RunningUnits::live).map(|(_, row)| (row.node.0 - 1) / of_rack).collect()
 }
 
@@ -197,7 +197,7 @@ fn found(filled: &Filled, unit: &UnitRecord) -> Option<(i32, i64, usize)> {
         return None;
     }
     // One decision has room for all of it.
-    let n_held: usize = pair.binder.cluster().holds().into_iter().map(|hold| hold.ordinals.len()).sum();
+    let n_held: usize = pair.binder.cluster().holds().all().into_iter().map(|hold| hold.ordinals.len()).sum();
     assert_eq!(n_held + pair.live(unit.id.0).len(), unit.spec.replicas() as usize);
     let sum = victims.iter().map(|priority| i64::from(*priority)).sum();
     Some((victims.iter().copied().max().unwrap_or(i32::MIN), sum, victims.len()))

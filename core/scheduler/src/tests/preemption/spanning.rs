@@ -43,7 +43,7 @@ fn outcome(n_racks: u32, of_rack: u32, fillers: &Fillers, unit: &UnitRecord) -> 
     pair.step();
     let mut victims: Vec<i32> = Vec::new();
     for (id, (priority, nodes)) in (FIRST..).zip(fillers) {
-        let rows = pair.binder.cluster().rows(UnitId(id)).unwrap();
+        let rows = pair.binder.cluster().rows().of(UnitId(id)).unwrap();
         let n_leaving = rows.live().filter(|(_, row)| row.eviction.is_some()).count();
         assert!(n_leaving == 0 || n_leaving == nodes.len(), "unit {id} leaves whole or not at all");
         victims.extend(vec![*priority; n_leaving]);
@@ -54,7 +54,7 @@ fn outcome(n_racks: u32, of_rack: u32, fillers: &Fillers, unit: &UnitRecord) -> 
     pair.assert_same();
     pair.leave();
     pair.assert_same();
-    let rows = pair.binder.cluster().rows(unit.id);
+    let rows = pair.binder.cluster().rows().of(unit.id);
     let nodes: Vec<u32> = rows.into_iter().flat_map(RunningUnits::live).map(|(_, row)| row.node.0).collect();
     assert_eq!(pair.scheduler.stats().conflicts, 0, "the binder judges the same");
     if nodes.is_empty() {

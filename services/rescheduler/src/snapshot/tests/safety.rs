@@ -145,14 +145,14 @@ fn a_refused_target_is_not_planned_again_while_nothing_changes_there() {
     let mut picture = picture(unit("u").replicas(2).cpu(100), &[1, 2]);
     let note = |picture: &mut Picture| {
         let (record, generation) =
-            (Arc::clone(&picture.units[&UNIT]), picture.cluster.node_generation(NodeId(3)));
+            (Arc::clone(&picture.units[&UNIT]), picture.cluster.free().generations().of(NodeId(3)));
         let refused = Arc::make_mut(&mut picture.refused);
         let (one, reason) = (RunningUnitId::new(UNIT, 0, 0), RejectionReason::InsufficientResources);
         refused.note(one, &record, NodeId(3), generation, reason, Millis(1));
     };
     let forget = |picture: &mut Picture| {
         let Picture { refused, units, cluster, .. } = picture;
-        let generation = |node| cluster.node_generation(node);
+        let generation = |node| cluster.free().generations().of(node);
         Arc::make_mut(refused).forget_changed(|unit| units.get(&unit), generation, Millis(2));
     };
     note(&mut picture);
