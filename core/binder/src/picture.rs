@@ -88,7 +88,7 @@ impl BinderPicture {
             }
         }
         if record.spec.is_daemon() {
-            self.cluster.put_daemon(record.id);
+            self.cluster.taken_mut().put_daemon(record.id);
         }
         self.offer(record.id);
         if moves {

@@ -107,7 +107,7 @@ impl ReservedSlots {
         }
         let looks_anew = std::mem::take(&mut self.looks_anew) || has_lost;
         let mut gained = Vec::new();
-        picture.cluster.take_gained(&mut gained);
+        picture.cluster.free_mut().generations.take_gained(&mut gained);
         let looks_again = self.is_short && !gained.is_empty();
         if !looks_anew && !looks_again {
             return;

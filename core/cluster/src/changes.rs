@@ -7,7 +7,7 @@ use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId
 use godel_domain::{
     allocation::Allocation,
     demand::{Demand, Pool},
-    hold::{Borrower, Hold},
+    hold::Hold,
     node_load::MaxLoad,
     running_units::{EvictionReason, RunChange, RunningUnits},
     work_kind::WorkKind,
@@ -16,7 +16,7 @@ use godel_domain::{
 use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::{
-    AffinityTerms, Cluster, DaemonIdx, StandingTerms,
+    AffinityTerms, Cluster, StandingTerms,
     assumptions::Assumed,
     free_view::FreeView,
     group_deltas::GroupDeltas,
@@ -43,14 +43,10 @@ impl Cluster {
     }
 
     /// There may be demands of a pool from now on. `O(running units + nodes)` the first time for the best-effort one.
-    fn keep_pool(&mut self, pool: Pool) {
-        if pool == Pool::BestEffort {
-            self.keep_best_effort();
+    pub(super) fn keep_pool(&mut self, pool: Pool) {
+        if pool != Pool::BestEffort {
+            return;
         }
-    }
-
-    /// Begins to keep best-effort room, if it is not kept yet.
-    pub(super) fn keep_best_effort(&mut self) {
         let Self { catalogue, records, free, taken, holds, .. } = self;
         let Some(mut kept) = free.empty_best_effort(catalogue) else { return };
         let n_nodes = free.len();
@@ -64,7 +60,7 @@ impl Cluster {
         for (node, asks) in held.filter(|(node, _)| node.idx() < n_nodes) {
             kept.room.shift(node.idx(), asks, 1);
         }
-        free.begin_best_effort(kept);
+        free.pools.begin_best_effort(kept);
     }
 }
 
@@ -167,25 +163,6 @@ impl Cluster {
         self.settle_opened();
     }
 
-    /// What was tried out is decided.
-    #[inline]
-    pub fn keep_trial(&mut self) {
-        self.journal.forget_assumed();
-        if self.taken.domains.has_opened_by_trial() {
-            let opened = self.taken.domains.take_opened_by_trial(self.free.len());
-            self.gain(opened);
-        }
-    }
-
-    /// Nothing that was tried out is left.
-    #[inline]
-    pub fn drop_trial(&mut self) {
-        self.journal.forget_assumed();
-        if self.taken.domains.has_opened_by_trial() {
-            self.taken.domains.take_opened_by_trial(0);
-        }
-    }
-
     /// Gives assumed room back; nothing happens when there is no such assumption.
     pub fn forget(&mut self, id: RunningUnitId) {
         if self.taken.forget(&mut self.catalogue, &mut self.free, id) {
@@ -195,13 +172,28 @@ impl Cluster {
         }
     }
 
-    /// Like [`Self::forget`], for a trial: nobody else was told of the assumption, so nothing was gained.
-    pub fn undo(&mut self, id: RunningUnitId) {
-        if self.taken.undo(&mut self.catalogue, &mut self.free, id) {
-            self.leave_slot(id.unit, id.replica.ordinal);
-            self.settle_mover(id.unit, id.replica.ordinal);
-            self.touch_settled();
+    /// More may fit where running units came or left than before, for units with terms.
+    #[inline]
+    pub(super) fn settle_opened(&mut self) {
+        if self.taken.domains.opened.is_any() {
+            let opened = self.take_opened();
+            self.free.note_gains(&self.catalogue, opened);
         }
+    }
+
+    /// What has opened is looked at again, though nothing was gained.
+    #[inline]
+    pub(super) fn touch_opened(&mut self) {
+        if self.taken.domains.opened.is_any() {
+            let opened = self.take_opened();
+            self.free.touch_each(&self.catalogue, opened);
+        }
+    }
+
+    #[cold]
+    fn take_opened(&mut self) -> Vec<usize> {
+        let opened = std::mem::take(&mut self.taken.domains.opened);
+        self.taken.domains.nodes_of_opened(opened, self.free.len())
     }
 
     /// A replica that moves has a place, or has none any more.
@@ -213,15 +205,7 @@ impl Cluster {
         }
     }
 
-    /// What has opened since is looked at again, though nothing was gained.
-    pub(super) fn touch_settled(&mut self) {
-        if self.taken.domains.has_opened() {
-            let opened = self.taken.domains.take_opened(self.free.len());
-            self.touch_opened(opened);
-        }
-    }
-
-    fn leave_slot(&mut self, unit: UnitId, ordinal: u32) {
+    pub(super) fn leave_slot(&mut self, unit: UnitId, ordinal: u32) {
         if self.holds.slots.is_any() {
             let (holds, on) = self.holding();
             holds.leave_slot(on, unit, ordinal);
@@ -257,43 +241,6 @@ impl Cluster {
             }
         }
     }
-
-    /// Follows where the replicas of a daemon are from now on, so that none is placed beside another one. `O(1)` for one that is
-    /// known.
-    pub fn put_daemon(&mut self, unit: UnitId) -> DaemonIdx {
-        self.taken.put_daemon(unit, self.free.len())
-    }
-
-    /// More may fit where running units came or left than before, for units with terms.
-    #[inline]
-    pub(super) fn settle_opened(&mut self) {
-        if self.taken.domains.has_opened() {
-            self.gain_opened();
-        }
-    }
-
-    #[cold]
-    fn gain_opened(&mut self) {
-        let opened = self.taken.domains.take_opened(self.free.len());
-        self.gain(opened);
-    }
-
-    #[cold]
-    fn gain(&mut self, opened: Vec<usize>) {
-        let n_nodes = self.free.len();
-        for idx in opened.into_iter().filter(|idx| *idx < n_nodes) {
-            self.free.note_gain(&self.catalogue, idx);
-        }
-    }
-
-    /// What is known of nodes is looked at again, though nothing was gained.
-    #[cold]
-    pub(super) fn touch_opened(&mut self, opened: Vec<usize>) {
-        let n_nodes = self.free.len();
-        for idx in opened.into_iter().filter(|idx| *idx < n_nodes) {
-            self.free.touch(&self.catalogue, idx);
-        }
-    }
 }
 
 /// Disruption budgets.
@@ -302,39 +249,6 @@ impl Cluster {
     pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> WantedOrdinals) {
         self.taken.offer(unit, identity, wanted);
         self.settle_opened();
-    }
-
-    /// Asks something as if one running unit of a unit were not on its node, for terms that keep units together or apart. Its
-    /// room stays taken.
-    pub fn without_one<T>(&mut self, unit: UnitId, node: NodeId, ask: impl FnOnce(&mut Self) -> T) -> T {
-        let is_active = self.taken.domains.is_active();
-        if is_active {
-            self.taken.domains.shift(unit, node, -1);
-        }
-        let answer = ask(self);
-        if is_active {
-            self.taken.domains.shift(unit, node, 1);
-        }
-        answer
-    }
-
-    /// Counts the target of a replica that moves no longer, for terms that keep units together or apart, until
-    /// [`Self::put_down_target`]: a place is looked for that replica itself. False, and without effect, if it has none. What is held
-    /// for it stays held, see [`Self::lift_holds`].
-    #[inline]
-    pub fn lift_target(&mut self, id: RunningUnitId) -> bool {
-        if self.taken.movers.is_empty() {
-            return false;
-        }
-        let is_lifted = movers::lift(&mut self.taken, &self.holds, id.unit, id.replica.ordinal);
-        self.touch_settled();
-        is_lifted
-    }
-
-    /// Counts a target that was lifted again, unless its replica has a place by now.
-    pub fn put_down_target(&mut self) {
-        movers::put_down(&mut self.taken, &self.holds);
-        self.touch_settled();
     }
 }
 
@@ -374,30 +288,6 @@ impl Cluster {
         let hold = holds.remove(on, id)?;
         self.settle_targets(hold.unit, hold.movement.is_some());
         Some(hold)
-    }
-
-    /// Takes no account of some holds until [`Self::settle_holds`] of the same ones, as if they were not there: a unit looks
-    /// for room beside what is held for it, or in place of what is held for others of lower rank. Slots stay.
-    pub fn lift_holds(&mut self, ids: &[HoldId]) {
-        let (holds, on) = self.holding();
-        holds.lift(on, ids);
-    }
-
-    /// Counts holds again that were lifted: those that gather take what is free then, the others all that they did.
-    pub fn settle_holds(&mut self, ids: &[HoldId]) {
-        let (holds, on) = self.holding();
-        holds.settle_lifted(on, ids);
-    }
-
-    /// Takes no account of what a unit may enter, on one node or on all, until [`Self::settle_lifted`]. False, and without
-    /// effect, if there is nothing of the kind.
-    pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {
-        self.free.lift_admitting(&self.catalogue, borrower, only)
-    }
-
-    /// Lets holds that were lifted take again what is free.
-    pub fn settle_lifted(&mut self) {
-        self.free.settle_lifted(&self.catalogue);
     }
 
     /// Lets somebody take a slot whose room is assumed.

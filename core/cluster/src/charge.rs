@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::{
     catalogue::Catalogue,
     devices::{DeviceAsk, NodeDevices},
+    hardware::NodeHardware,
     room::Asks,
     shapes::{Shape, ShapeId},
     taken::TakenRoom,
@@ -124,11 +125,11 @@ impl Charge {
     }
 
     /// Takes of what somebody would take of devices and zones as much as is free. Returns whether something is missing.
-    pub(crate) fn take_free(&mut self, wanted: &Self, devices: &NodeDevices) -> bool {
+    pub(crate) fn take_free(&mut self, wanted: &Self, node: &NodeHardware) -> bool {
         let mut is_short = false;
         for &(device, milli) in &wanted.devices {
-            let is_there = usize::from(device) < devices.len();
-            let free = if is_there { devices.free(usize::from(device)).clamp(0, milli) } else { 0 };
+            let is_there = usize::from(device) < node.devices.len();
+            let free = if is_there { node.devices.free(usize::from(device)).clamp(0, milli) } else { 0 };
             is_short |= free < milli;
             if free > 0 {
                 self.add_device(usize::from(device), free);
@@ -137,7 +138,7 @@ impl Charge {
         if wanted.zones.is_empty() {
             return is_short;
         }
-        let Some(topology) = devices.topology.as_deref() else { return true };
+        let Some(topology) = node.topology.as_deref() else { return true };
         let (zones, lacks) = topology.free_of(&wanted.zones);
         self.zones = zones;
         is_short | lacks

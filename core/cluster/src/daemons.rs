@@ -17,6 +17,8 @@ pub struct DaemonPlaces {
     ids: IdMap<UnitId, DaemonIdx>,
     /// By daemon; empty for one that is gone.
     reached: Vec<ReachedNodes>,
+    /// Nodes that are known.
+    n_nodes: usize,
 }
 
 /// Nodes with a replica of one daemon, and those without.
@@ -85,18 +87,13 @@ impl DaemonPlaces {
     }
 
     /// Follows a daemon from now on, whose replicas are on `nodes`; nothing happens to one that is known.
-    pub(crate) fn put(
-        &mut self,
-        unit: UnitId,
-        nodes: impl FnOnce() -> Vec<NodeId>,
-        n_nodes: usize,
-    ) -> DaemonIdx {
+    pub(crate) fn put(&mut self, unit: UnitId, nodes: impl FnOnce() -> Vec<NodeId>) -> DaemonIdx {
         if let Some(known) = self.find(unit) {
             return known;
         }
         let idx = DaemonIdx(u32::try_from(self.reached.len()).expect("memory ends before 2^32 daemons"));
         let mut reached = ReachedNodes::default();
-        reached.grow(n_nodes);
+        reached.grow(self.n_nodes);
         nodes().into_iter().for_each(|node| reached.shift(node.idx(), 1));
         self.reached.push(reached);
         self.ids.insert(unit, idx);
@@ -113,11 +110,13 @@ impl DaemonPlaces {
     /// A new list begins: nobody runs, and no node is known. Daemons stay.
     pub(crate) fn reset(mut self) -> Self {
         self.reached.iter_mut().for_each(|reached| *reached = ReachedNodes::default());
+        self.n_nodes = 0;
         self
     }
 
     /// There are so many nodes now.
     pub(crate) fn grow(&mut self, n_nodes: usize) {
+        self.n_nodes = n_nodes;
         for DaemonIdx(idx) in self.ids.values() {
             self.reached[*idx as usize].grow(n_nodes);
         }
@@ -152,7 +151,8 @@ mod tests {
     fn nodes_without_a_replica_are_open() {
         let (unit, other) = (UnitId(1), UnitId(2));
         let mut daemons = DaemonPlaces::default();
-        let idx = daemons.put(unit, || vec![NodeId(1), NodeId(70), NodeId(200)], 66);
+        daemons.grow(66);
+        let idx = daemons.put(unit, || vec![NodeId(1), NodeId(70), NodeId(200)]);
         assert_eq!(daemons.open(idx), [(0, !0b10), (1, 0b11)]);
         daemons.grow(72);
         assert_eq!(daemons.open(idx)[1], (1, 0b1011_1111), "node 70 has one");
@@ -166,7 +166,7 @@ mod tests {
         daemons.shift(unit, NodeId(70), -1);
         daemons.shift(unit, NodeId(1), -1);
         assert_eq!(daemons.open(idx), [(0, !0), (1, 1 << 6)]);
-        assert_eq!(daemons.put(unit, || unreachable!("it is known"), 99), idx);
+        assert_eq!(daemons.put(unit, || unreachable!("it is known")), idx);
         daemons.remove(unit);
         assert!(daemons.open(idx).is_empty() && !daemons.is_on(idx, 200) && daemons.is_empty());
     }
@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn a_new_list_leaves_daemons_without_replicas() {
         let mut daemons = DaemonPlaces::default();
-        let idx = daemons.put(UnitId(1), || vec![NodeId(1)], 2);
+        daemons.grow(2);
+        let idx = daemons.put(UnitId(1), || vec![NodeId(1)]);
         let mut daemons = daemons.reset();
         assert_eq!((daemons.find(UnitId(1)), daemons.open(idx)), (Some(idx), &[][..]));
         daemons.grow(2);

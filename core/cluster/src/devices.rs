@@ -2,21 +2,14 @@
 
 use godel_base::{quantity, quantity::MILLI_WHOLE};
 use godel_domain::{
-    allocation::{Allocation, DeviceSet},
+    allocation::DeviceSet,
     demand::{DeviceRequest, DeviceTerms, N_DEVICES_MAX},
     node::{Device, DeviceDetails},
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{
-    charge::Charge,
-    room::DeviceRoom,
-    shapes::Shape,
-    shrunk::frozen_words,
-    topology::{NodeTopology, ZoneTake},
-    unfit::Unfit,
-};
+use super::{room::DeviceRoom, shapes::Shape, shrunk::frozen_words, unfit::Unfit};
 
 /// Thousandths of a whole device.
 pub const WHOLE: i32 = 1000;
@@ -152,7 +145,7 @@ impl DeviceAsk {
     }
 }
 
-/// Devices of one node by index, and what lies where on it.
+/// Devices of one node by index.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDevices {
     /// Known from the report.
@@ -162,8 +155,6 @@ pub struct NodeDevices {
     foreign: SmallVec<[i32; 8]>,
     /// Nothing of these is free, whatever is left of them. See [`super::shrunk::Holders::frozen`].
     frozen: DeviceSet,
-    /// `None`: the node is one whole.
-    pub(crate) topology: Option<Box<NodeTopology>>,
 }
 
 impl NodeDevices {
@@ -259,67 +250,6 @@ impl NodeDevices {
             self.taken.resize(idx + 1, 0);
         }
         self.taken[idx] = self.taken[idx].saturating_add(milli.saturating_mul(sign));
-    }
-
-    /// Somebody takes (`sign` 1) or gives back (-1) some of its zones.
-    pub(crate) fn shift_zones(&mut self, take: &ZoneTake, sign: i32) {
-        if !take.is_empty() {
-            self.topology.get_or_insert_default().shift(take, i64::from(sign));
-        }
-    }
-
-    /// Takes (`sign` 1) or gives back (-1) what a running unit of a shape is given.
-    #[inline]
-    pub fn shift_given(&mut self, shape: &Shape, given: Allocation, sign: i32) {
-        if !given.is_empty() {
-            self.shift_some(shape, given, sign);
-        }
-    }
-
-    fn shift_some(&mut self, shape: &Shape, given: Allocation, sign: i32) {
-        self.shift(given.devices, &shape.devices, sign);
-        if !given.zones.is_empty() {
-            self.shift_zones(&ZoneTake::of(shape, given.zones), sign);
-        }
-    }
-
-    /// Takes (`sign` 1) or gives back (-1) what a hold takes.
-    pub fn shift_charge(&mut self, charge: &Charge, sign: i32) {
-        for &(device, milli) in &charge.devices {
-            self.shift_one(usize::from(device), milli, sign);
-        }
-        self.shift_zones(&charge.zones, sign);
-    }
-
-    /// Returns the devices and zones as if nothing were free but what a hold takes of them.
-    pub(crate) fn only(&self, charge: &Charge) -> Self {
-        let mut only = self.clone();
-        for idx in 0..only.len() {
-            let free = only.free(idx).max(0);
-            only.shift_one(idx, free, 1);
-        }
-        if let Some(topology) = &mut only.topology {
-            topology.take_all(&charge.zones);
-        }
-        only.shift_charge(charge, -1);
-        only
-    }
-
-    /// Whether no more is taken of any device or zone than there is.
-    pub fn is_sound(&self) -> bool {
-        (0..self.len()).all(|device| self.free(device) >= 0)
-            && self.topology.as_ref().is_none_or(|topology| topology.is_sound())
-    }
-
-    /// Leaves nothing free of devices and zones that was not free before.
-    pub fn cap(&mut self, before: &Self) {
-        if let (Some(now), Some(before)) = (&mut self.topology, &before.topology) {
-            now.cap(before);
-        }
-        for idx in 0..self.len() {
-            let excess = self.free(idx).saturating_sub(before.free(idx).max(0));
-            self.shift_one(idx, excess.max(0), 1);
-        }
     }
 
     pub(crate) fn set_foreign(&mut self, free_milli: &[u32]) {

@@ -26,12 +26,11 @@ use smallvec::SmallVec;
 
 use self::{
     counter::{Counted, Counter, Opened, Selector, Tallied},
-    groups::GroupCache,
     takers::TakerSets,
     topology::NodeDomains,
 };
 pub use self::{
-    groups::{GroupRef, NodeGroups, TopologyLevel},
+    groups::{GroupCache, GroupRef, NodeGroups, TopologyLevel},
     rules::{
         AffinityTerms, ApartRule, GroupRules, NearRule, SegmentRule, SpreadRule, TopologyKeys, UnitRules,
     },
@@ -70,10 +69,12 @@ pub struct Domains {
     takers: TakerSets,
     /// Rises when a node is of another domain.
     nodes_version: u64,
-    groups: GroupCache,
-    opened: OpenedNodes,
-    /// Of those, what trials opened: only if they come to something has anything been gained.
-    opened_by_trial: OpenedNodes,
+    /// Groups of nodes that are alike, or that a grouper made.
+    pub groups: GroupCache,
+    /// What has opened since somebody took it.
+    pub(crate) opened: OpenedNodes,
+    /// What trials have opened: only if they come to something has anything been gained.
+    pub(crate) opened_by_trial: OpenedNodes,
 }
 
 /// A unit as counters and terms of others know it.
@@ -95,11 +96,25 @@ pub(crate) struct UnitPlaces {
     pub(crate) leaving: Vec<NodeId>,
 }
 
-/// Nodes on which more may fit than before.
+/// Domains on whose nodes more may fit than before.
 #[derive(Clone, Debug, Default)]
-struct OpenedNodes {
+pub(crate) struct OpenedNodes {
     all: bool,
     domains: Vec<(usize, DomainIdx)>,
+}
+
+impl OpenedNodes {
+    /// Whether more may fit somewhere.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.all || !self.domains.is_empty()
+    }
+
+    /// Adds others.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.all |= other.all;
+        self.domains.extend(&other.domains);
+    }
 }
 
 impl Domains {
@@ -337,38 +352,12 @@ impl Domains {
         }
     }
 
-    /// Whether more may fit somewhere than at the last [`Self::take_opened`].
-    #[inline]
-    pub(crate) fn has_opened(&self) -> bool {
-        self.opened.all || !self.opened.domains.is_empty()
-    }
-
-    /// Takes the nodes on which more may fit than at the last call, of `n_nodes`.
-    pub(crate) fn take_opened(&mut self, n_nodes: usize) -> Vec<usize> {
-        let opened = std::mem::take(&mut self.opened);
-        self.nodes_of_opened(opened, n_nodes)
-    }
-
-    /// The same for a trial, which [`Self::take_opened_by_trial`] gives once more if it comes to something.
-    pub(crate) fn try_opened(&mut self, n_nodes: usize) -> Vec<usize> {
-        self.opened_by_trial.all |= self.opened.all;
-        self.opened_by_trial.domains.extend(&self.opened.domains);
-        self.take_opened(n_nodes)
-    }
-
-    /// Whether a trial has opened something.
-    #[inline]
-    pub(crate) fn has_opened_by_trial(&self) -> bool {
-        self.opened_by_trial.all || !self.opened_by_trial.domains.is_empty()
-    }
-
-    /// Takes what trials have opened, of `n_nodes`.
-    pub(crate) fn take_opened_by_trial(&mut self, n_nodes: usize) -> Vec<usize> {
-        let opened = std::mem::take(&mut self.opened_by_trial);
-        self.nodes_of_opened(opened, n_nodes)
-    }
-
-    fn nodes_of_opened(&self, OpenedNodes { all, mut domains }: OpenedNodes, n_nodes: usize) -> Vec<usize> {
+    /// Returns the nodes of what has opened, of `n_nodes`.
+    pub(crate) fn nodes_of_opened(
+        &self,
+        OpenedNodes { all, mut domains }: OpenedNodes,
+        n_nodes: usize,
+    ) -> Vec<usize> {
         if all {
             return (0..n_nodes).collect();
         }

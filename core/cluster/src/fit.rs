@@ -27,7 +27,7 @@ impl FreeView<'_> {
             return 0;
         }
         let of_devices = shape.devices.iter().map(|ask| self.devices(idx).n_fit(ask)).min();
-        let of_zones = self.devices(idx).n_fit_zones(shape, false);
+        let of_zones = self.hardware(idx).n_fit_zones(shape, false);
         shape.n_fit(self.room_of(shape).free(idx), max).min(of_devices.unwrap_or(u32::MAX)).min(of_zones)
     }
 
@@ -39,7 +39,7 @@ impl FreeView<'_> {
             return 0;
         }
         let of_devices = shape.devices.iter().map(|ask| self.devices(idx).n_fit_empty(ask)).min();
-        let of_zones = self.devices(idx).n_fit_zones(shape, true);
+        let of_zones = self.hardware(idx).n_fit_zones(shape, true);
         shape.n_fit(allocatable, max).min(of_devices.unwrap_or(u32::MAX)).min(of_zones)
     }
 
@@ -64,7 +64,7 @@ impl FreeView<'_> {
         }
         let (room, least) = (self.free.device_room[idx], shape.least_devices);
         let may_fit = room.whole >= least.whole && room.share >= least.share;
-        if may_fit { self.devices(idx).pick(shape) } else { None }
+        if may_fit { self.hardware(idx).pick(shape) } else { None }
     }
 
     /// Like [`Self::fits_devices`], without building an error message (hot path).
@@ -72,7 +72,7 @@ impl FreeView<'_> {
     pub fn has_devices(self, shape: ShapeId, idx: usize) -> bool {
         let shape = self.shape(shape);
         if shape.is_placed {
-            shape.devices.iter().all(|ask| self.devices(idx).has_for(shape, ask))
+            shape.devices.iter().all(|ask| self.hardware(idx).has_for(shape, ask))
         } else {
             self.allocation_for(shape, idx).is_some()
         }
@@ -85,7 +85,7 @@ impl FreeView<'_> {
     pub fn pick(self, shape: ShapeId, node: NodeId) -> Option<Allocation> {
         let shape = self.shape(shape);
         let idx = self.free.known(node)?;
-        if shape.is_plain { Some(Allocation::default()) } else { self.devices(idx).pick(shape) }
+        if shape.is_plain { Some(Allocation::default()) } else { self.hardware(idx).pick(shape) }
     }
 
     /// False only if no node of the block has room for the shape.
@@ -136,11 +136,11 @@ impl FreeView<'_> {
         if shape.devices.is_empty() {
             return Ok(());
         }
-        let devices = self.devices(idx);
+        let node = self.hardware(idx);
         let mut requests = shape.devices.iter().zip(&shape.demand.devices);
-        let short = requests.find(|(ask, _)| !devices.has_for(shape, ask));
+        let short = requests.find(|(ask, _)| !node.has_for(shape, ask));
         short.map_or(Ok(()), |(ask, request)| {
-            Err(devices.request_shortage(ask, request, self.catalogue.classes()))
+            Err(node.request_shortage(ask, request, self.catalogue.classes()))
         })
     }
 
@@ -151,10 +151,10 @@ impl FreeView<'_> {
     pub fn fits_zones(self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
         let shape = self.shape(shape);
         let Some(idx) = self.free.known(node) else { return Err(Unfit::Gone) };
-        if !shape.is_placed || self.devices(idx).pick(shape).is_some() {
+        if !shape.is_placed || self.hardware(idx).pick(shape).is_some() {
             return Ok(());
         }
-        Err(self.devices(idx).placed_shortage(shape, self.catalogue.classes()))
+        Err(self.hardware(idx).placed_shortage(shape, self.catalogue.classes()))
     }
 
     /// Returns what a shape is given of a node now: `wanted`, or what [`Self::pick`] finds when others took some of these
@@ -175,7 +175,7 @@ impl FreeView<'_> {
     /// The same of a node of which devices or zones are asked for, or wanted all the same.
     fn grant_given(self, shape: &Shape, idx: usize, wanted: Allocation) -> Result<Allocation, Unfit> {
         if shape.is_placed {
-            return self.devices(idx).grant_placed(shape, wanted, self.catalogue.classes());
+            return self.hardware(idx).grant_placed(shape, wanted, self.catalogue.classes());
         }
         no_zones(wanted.zones)?;
         if !shape.devices.is_empty() {
@@ -192,7 +192,7 @@ impl FreeView<'_> {
     pub fn suits(self, shape: ShapeId, node: NodeId, chosen: Allocation) -> Result<(), Unfit> {
         let shape = self.shape(shape);
         let Some(idx) = self.free.known(node) else { return Err(Unfit::Gone) };
-        if self.devices(idx).suits(shape, chosen) {
+        if self.hardware(idx).suits(shape, chosen) {
             return Ok(());
         }
         if shape.is_placed {

@@ -10,49 +10,42 @@ use godel_base::{
     resources::Resources,
 };
 use godel_domain::{
-    allocation::{Allocation, DeviceSet, GivenZones},
+    allocation::{Allocation, DeviceSet},
     demand::Pool,
-    host_port::HostPort,
     node::{NodeReport, NodeUsage},
-    node_load::ZoneLoad,
     running_units::RunningUnit,
 };
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
     best_effort::BestEffort,
     catalogue::Catalogue,
     charge::Charge,
-    devices::NodeDevices,
     gathering::GatheringHolds,
     generations::Generations,
-    loads::{LoadChange, NodeShares},
+    hardware::NodeHardware,
     pools::PoolRooms,
     ports::TakenPorts,
     room::{DeviceRoom, Room},
     shapes::{COUNT, Shape, ShapeId},
-    shrunk::{Holders, is_astray},
+    shrunk::DeviceHolders,
     spread::Nominal,
-    topology::{NodeTopology, ZoneTake},
 };
 
 /// What is free, by node index.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FreeRoom {
+pub struct FreeRoom {
     pub(super) pools: PoolRooms,
-    pub(super) devices: Vec<NodeDevices>,
-    /// Who holds which devices.
-    holders: Vec<Holders>,
-    /// Running units with several device requests, by node index; few nodes have any. What they take of a device follows from
-    /// its class.
-    mixed: FxHashMap<usize, Holders>,
-    /// A summary of `devices`.
+    pub(super) hardware: Vec<NodeHardware>,
+    holders: DeviceHolders,
+    /// A summary of what is free of the devices.
     pub(super) device_room: Vec<DeviceRoom>,
     pub(super) nominal: Nominal,
     pub(super) ports: TakenPorts,
-    pub(super) generations: Generations,
-    pub(super) gathering: GatheringHolds,
+    /// When nodes changed last.
+    pub generations: Generations,
+    /// Holds that gather.
+    pub gathering: GatheringHolds,
 }
 
 /// What is known of nodes.
@@ -65,13 +58,13 @@ impl FreeRoom {
     /// Node ids are below this.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.devices.len()
+        self.hardware.len()
     }
 
     /// Returns the index of a node that something was said of.
     #[inline]
     pub(crate) fn known(&self, node: NodeId) -> Option<usize> {
-        (node.idx() < self.devices.len()).then_some(node.idx())
+        (node.idx() < self.hardware.len()).then_some(node.idx())
     }
 
     /// Returns the index of a node, which has a place in all columns from now on.
@@ -81,7 +74,7 @@ impl FreeRoom {
             return None;
         }
         let idx = node.idx();
-        if idx >= self.devices.len() {
+        if idx >= self.hardware.len() {
             self.grow(catalogue, idx + 1);
         }
         Some(idx)
@@ -90,8 +83,8 @@ impl FreeRoom {
     #[cold]
     fn grow(&mut self, catalogue: &Catalogue, len: usize) {
         self.pools.grow(len, catalogue.n_resources());
-        self.devices.resize_with(len, NodeDevices::default);
-        self.holders.resize_with(len, Holders::default);
+        self.hardware.resize_with(len, NodeHardware::default);
+        self.holders.grow(len);
         self.device_room.resize(len, DeviceRoom::default());
         self.generations.grow(len);
     }
@@ -140,50 +133,20 @@ impl FreeRoom {
     /// Replaces which devices and zones a node has; what is free of them is settled by [`Self::set_allocatable`].
     pub(crate) fn set_devices(&mut self, catalogue: &mut Catalogue, idx: usize, report: &NodeReport) {
         let classes = catalogue.device_classes(&report.devices);
-        self.set_classes(catalogue, idx, classes);
-        self.settle_frozen(catalogue, idx);
+        let devices = &mut self.hardware[idx].devices;
+        self.holders.set_classes(catalogue, idx, devices, classes);
+        self.holders.settle_frozen(catalogue, idx, devices);
         let capacities =
             report.zones.iter().map(|zone| self.amounts(catalogue, &zone.capacity).into()).collect();
-        self.change_topology(idx, |topology| topology.set_report(report, capacities));
-    }
-
-    /// Takes what is measured of the zones of a node, and of the node itself.
-    pub(crate) fn set_zone_loads(
-        &mut self,
-        idx: usize,
-        zones: &[ZoneLoad],
-        node: Option<&NodeShares>,
-    ) -> LoadChange {
-        match &mut self.devices[idx].topology {
-            Some(topology) => topology.set_loads(zones, node),
-            None => LoadChange::None,
-        }
-    }
-
-    fn change_topology(&mut self, idx: usize, change: impl FnOnce(&mut NodeTopology)) {
-        let mut topology = self.devices[idx].topology.take().unwrap_or_default();
-        change(&mut topology);
-        self.devices[idx].topology = (!topology.is_empty()).then_some(topology);
+        self.hardware[idx].set_topology(report, capacities);
     }
 
     /// A node has no devices any more; what is free of them is settled by [`Self::set_allocatable`].
     pub(crate) fn clear_devices(&mut self, catalogue: &Catalogue, idx: usize) {
-        self.set_classes(catalogue, idx, SmallVec::new());
-        self.devices[idx].freeze(DeviceSet::NONE);
-        self.change_topology(idx, |topology| topology.set_report(&NodeReport::default(), Vec::new()));
-    }
-
-    fn set_classes(&mut self, catalogue: &Catalogue, idx: usize, classes: SmallVec<[u16; 8]>) {
-        self.shift_mixed(catalogue, idx, -1);
-        self.devices[idx].classes = classes;
-        self.shift_mixed(catalogue, idx, 1);
-    }
-
-    /// Takes (`sign` 1) or gives back (-1) the devices of all running units with several device requests.
-    fn shift_mixed(&mut self, catalogue: &Catalogue, idx: usize, sign: i32) {
-        for (shape, held, n) in self.mixed.get(&idx).into_iter().flat_map(Holders::iter) {
-            self.devices[idx].shift(held, &catalogue.shape(shape).devices, n * sign);
-        }
+        let node = &mut self.hardware[idx];
+        self.holders.set_classes(catalogue, idx, &mut node.devices, SmallVec::new());
+        node.devices.freeze(DeviceSet::NONE);
+        node.set_topology(&NodeReport::default(), Vec::new());
     }
 
     /// Something about a node has changed: who gathers there takes what is free now.
@@ -202,6 +165,20 @@ impl FreeRoom {
         self.generations.note_gain(idx);
     }
 
+    /// More may fit on some nodes than before.
+    #[cold]
+    pub(crate) fn note_gains(&mut self, catalogue: &Catalogue, nodes: Vec<usize>) {
+        let n_nodes = self.len();
+        nodes.into_iter().filter(|idx| *idx < n_nodes).for_each(|idx| self.note_gain(catalogue, idx));
+    }
+
+    /// Something about some nodes has changed.
+    #[cold]
+    pub(crate) fn touch_each(&mut self, catalogue: &Catalogue, nodes: Vec<usize>) {
+        let n_nodes = self.len();
+        nodes.into_iter().filter(|idx| *idx < n_nodes).for_each(|idx| self.touch(catalogue, idx));
+    }
+
     /// Every node has changed.
     pub(crate) fn touch_all(&mut self, catalogue: &Catalogue) {
         (0..self.len()).for_each(|idx| self.touch(catalogue, idx));
@@ -213,14 +190,8 @@ impl FreeRoom {
         self.pools.of(shape.pool)
     }
 
-    /// Returns the devices of the node at an index.
-    #[inline]
-    pub(crate) fn devices(&self, idx: usize) -> &NodeDevices {
-        &self.devices[idx]
-    }
-
     /// The bounds of a block are exact from now on, for shapes of a pool.
-    pub(crate) fn tighten(&mut self, block: usize, pool: Pool) {
+    pub fn tighten(&mut self, block: usize, pool: Pool) {
         self.pools.tighten(block, pool, &self.device_room);
     }
 }
@@ -238,12 +209,6 @@ impl FreeRoom {
         true
     }
 
-    /// Takes requested amounts (`sign` 1) or gives them back (-1).
-    #[inline]
-    pub(crate) fn shift_resources(&mut self, idx: usize, shape: &Shape, sign: i8) {
-        self.pools.shift(idx, shape, i64::from(sign));
-    }
-
     /// Takes devices (`sign` 1) or gives them back (-1).
     #[inline]
     pub(crate) fn shift_devices(
@@ -254,31 +219,14 @@ impl FreeRoom {
         devices: DeviceSet,
         sign: i8,
     ) {
-        let resolved = catalogue.shape(shape);
-        self.devices[idx].shift(devices, &resolved.devices, i32::from(sign));
-        if resolved.devices.len() > 1 {
-            self.mixed.entry(idx).or_default().shift(shape, devices, i32::from(sign));
+        let (asks, sign) = (&catalogue.shape(shape).devices, i32::from(sign));
+        let node = &mut self.hardware[idx].devices;
+        node.shift(devices, asks, sign);
+        if asks.len() > 1 {
+            self.holders.shift_mixed(idx, shape, devices, sign);
         }
-        self.shift_holders(catalogue, idx, shape, devices, i32::from(sign));
+        self.holders.shift(catalogue, idx, node, shape, devices, sign);
         self.settle_devices(idx);
-    }
-
-    /// Takes of zones (`sign` 1) or gives back (-1).
-    #[inline]
-    pub(crate) fn shift_zones(&mut self, idx: usize, shape: &Shape, zones: GivenZones, sign: i8) {
-        self.devices[idx].shift_zones(&ZoneTake::of(shape, zones), i32::from(sign));
-    }
-
-    /// Somebody counts (`sign` 1), or no longer (-1), in scores beyond what he takes.
-    #[inline]
-    pub(crate) fn shift_nominal(&mut self, idx: usize, nominal: [i64; 2], sign: i8) {
-        self.nominal.shift(idx, nominal, sign);
-    }
-
-    /// Takes ports (`sign` 1) or gives them back (-1).
-    #[inline]
-    pub(crate) fn shift_ports(&mut self, idx: usize, ports: &[HostPort], sign: i8) {
-        self.ports.shift(idx, ports, sign);
     }
 
     /// A row's full request was taken (`sign` 1) or is given back (-1): of best-effort room less counts if the row is in the
@@ -313,16 +261,18 @@ impl FreeRoom {
     ) {
         let pool = catalogue.shape(shape).pool;
         self.pools.shift_charge(idx, pool, charge, i64::from(sign));
+        let node = &mut self.hardware[idx];
         for &(device, milli) in &charge.devices {
-            self.devices[idx].shift_one(usize::from(device), milli, i32::from(sign));
-            self.shift_holders(catalogue, idx, shape, DeviceSet(1 << device), i32::from(sign));
+            node.devices.shift_one(usize::from(device), milli, i32::from(sign));
+            let held = DeviceSet(1 << device);
+            self.holders.shift(catalogue, idx, &mut node.devices, shape, held, i32::from(sign));
         }
+        node.shift_zones(&charge.zones, i32::from(sign));
         if !charge.devices.is_empty() {
             self.settle_devices(idx);
         }
-        self.devices[idx].shift_zones(&charge.zones, i32::from(sign));
         if charge.keeps_ports {
-            self.shift_ports(idx, &catalogue.shape(shape).demand.host_ports, sign);
+            self.ports.shift(idx, &catalogue.shape(shape).demand.host_ports, sign);
         }
     }
 
@@ -339,7 +289,7 @@ impl FreeRoom {
         let Some(idx) = self.known(node) else { return };
         let amounts = self.amounts(catalogue, allocated);
         self.pools.set_foreign(idx, pool, &amounts);
-        self.devices[idx].set_foreign(device_free_milli);
+        self.hardware[idx].devices.set_foreign(device_free_milli);
         self.settle_devices(idx);
         // It may say less than the note before.
         self.note_gain(catalogue, idx);
@@ -350,7 +300,7 @@ impl FreeRoom {
         let Some(idx) = self.known(node).filter(|idx| self.has_foreign(*idx)) else { return };
         self.pools.set_foreign(idx, Pool::Guaranteed, &[]);
         self.pools.set_foreign(idx, Pool::BestEffort, &[]);
-        self.devices[idx].set_foreign(&[]);
+        self.hardware[idx].devices.set_foreign(&[]);
         self.settle_devices(idx);
         self.note_gain(catalogue, idx);
     }
@@ -367,12 +317,12 @@ impl FreeRoom {
         let Some(idx) = self.known(node).filter(|idx| self.has_foreign(*idx)) else { return };
         let resolved = catalogue.shape(shape);
         self.pools.consume_foreign(idx, resolved);
-        self.devices[idx].consume_foreign(allocation.devices, &resolved.devices);
+        self.hardware[idx].devices.consume_foreign(allocation.devices, &resolved.devices);
     }
 
     #[inline]
     fn has_foreign(&self, idx: usize) -> bool {
-        self.pools.has_foreign(idx) || self.devices[idx].has_foreign()
+        self.pools.has_foreign(idx) || self.hardware[idx].devices.has_foreign()
     }
 
     /// Returns the best-effort pool's room on empty nodes; `None` if it is kept already.
@@ -381,16 +331,6 @@ impl FreeRoom {
         let beside =
             || BestEffort::beside(self.pools.guaranteed(), catalogue.n_resources(), &self.device_room);
         (!is_kept).then(|| Box::new(beside()))
-    }
-
-    /// Keeps best-effort room from now on.
-    pub(crate) fn begin_best_effort(&mut self, best_effort: Box<BestEffort>) {
-        self.pools.begin_best_effort(best_effort);
-    }
-
-    /// Forgets best-effort room, to be begun again. Returns whether it was kept.
-    pub(crate) fn end_best_effort(&mut self) -> bool {
-        self.pools.end_best_effort()
     }
 
     /// The use of a node is known up to a later time.
@@ -408,30 +348,8 @@ impl FreeRoom {
 
     /// What is free of a node's devices is what they say now.
     pub(super) fn settle_devices(&mut self, idx: usize) {
-        let devices = self.devices[idx].room();
+        let devices = self.hardware[idx].devices.room();
         self.device_room[idx] = devices;
         self.pools.raise_devices(idx, devices);
-    }
-
-    /// Devices of a node are what they are now: those that somebody holds may be others, or gone.
-    fn settle_frozen(&mut self, catalogue: &Catalogue, idx: usize) {
-        let devices = &mut self.devices[idx];
-        let frozen = self.holders[idx].frozen(&devices.classes, catalogue.classes(), catalogue.shapes());
-        devices.freeze(frozen);
-    }
-
-    /// Devices of a node are held by one more (`sign` 1) or one less (-1).
-    fn shift_holders(
-        &mut self,
-        catalogue: &Catalogue,
-        idx: usize,
-        shape: ShapeId,
-        devices: DeviceSet,
-        sign: i32,
-    ) {
-        self.holders[idx].shift(shape, devices, sign);
-        if is_astray(&catalogue.shape(shape).devices, devices, &self.devices[idx].classes) {
-            self.settle_frozen(catalogue, idx);
-        }
     }
 }

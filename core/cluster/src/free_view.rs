@@ -10,6 +10,7 @@ use super::{
     free::FreeRoom,
     gathering::GatheringHolds,
     generations::Generations,
+    hardware::NodeHardware,
     records::NodeRecords,
     room::Room,
     shapes::{COUNT, Shape, ShapeId},
@@ -58,7 +59,13 @@ impl<'a> FreeView<'a> {
     /// Returns the devices of the node at an index.
     #[inline]
     pub fn devices(self, idx: usize) -> &'a NodeDevices {
-        self.free.devices(idx)
+        &self.hardware(idx).devices
+    }
+
+    /// Returns the devices and zones of the node at an index.
+    #[inline]
+    pub fn hardware(self, idx: usize) -> &'a NodeHardware {
+        &self.free.hardware[idx]
     }
 
     /// Returns the room of a shape's pool.
@@ -153,19 +160,19 @@ impl<'a> FreeView<'a> {
     #[inline]
     pub fn has_zones(self, shape: ShapeId, idx: usize) -> bool {
         let shape = self.shape(shape);
-        !shape.is_placed || self.devices(idx).pick(shape).is_some()
+        !shape.is_placed || self.hardware(idx).pick(shape).is_some()
     }
 
     /// Returns the measured use of zones together, as shares of what they have, and the share that a replica of a shape asks for of each;
     /// `None`: nothing is known of some.
     pub fn zone_load(self, shape: &Shape, idx: usize, zones: ZoneSet) -> Option<ZoneShares> {
-        self.devices(idx).topology.as_deref()?.loads_of(shape, zones)
+        self.hardware(idx).topology.as_deref()?.loads_of(shape, zones)
     }
 
     /// Whether so many zones of the node at an index are used as little as a shape accepts that it could be given enough of them; true
     /// on a node without zones, and for a shape that says nothing of them.
     pub fn has_calm_zones(self, shape: ShapeId, idx: usize) -> bool {
-        let topology = self.devices(idx).topology.as_deref();
+        let topology = self.hardware(idx).topology.as_deref();
         topology.is_none_or(|topology| topology.has_calm(self.shape(shape)))
     }
 }

@@ -18,12 +18,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
-    catalogue::Catalogue,
-    charge::Charge,
-    devices::{DeviceAsk, NodeDevices},
-    free::FreeRoom,
-    room::Asks,
-    shapes::ShapeId,
+    catalogue::Catalogue, charge::Charge, devices::DeviceAsk, free::FreeRoom, hardware::NodeHardware,
+    room::Asks, shapes::ShapeId,
 };
 
 /// What is known of holds that gather.
@@ -71,7 +67,7 @@ impl GatheringHolds {
     }
 
     /// Returns [`Self::is_met`], which is false from then on.
-    pub(crate) fn take_met(&mut self) -> bool {
+    pub fn take_met(&mut self) -> bool {
         std::mem::take(&mut self.is_met)
     }
 
@@ -90,7 +86,7 @@ impl GatheringHolds {
     pub(super) fn n_gathered(
         &self,
         catalogue: &Catalogue,
-        devices: &[NodeDevices],
+        hardware: &[NodeHardware],
         id: HoldId,
     ) -> Option<usize> {
         let entry = self.by_id.get(&id)?;
@@ -102,7 +98,7 @@ impl GatheringHolds {
         let asks = shape.asks.iter().filter(|(_, amount)| *amount > 0);
         let resources = asks.map(|(id, amount)| entry.charge.amount(*id) / amount);
         let devices = shape.devices.iter().map(|ask| {
-            let milli = entry.charge.milli_for(shape, ask, &devices[entry.hold.node.idx()]);
+            let milli = entry.charge.milli_for(shape, ask, &hardware[entry.hold.node.idx()].devices);
             milli / (i64::from(ask.count) * i64::from(ask.milli)).max(1)
         });
         let n = resources.chain(devices).min().unwrap_or(0);
@@ -275,14 +271,14 @@ impl FreeRoom {
             }
         }
         if shape.is_placed {
-            let mut devices = self.devices[idx].clone();
-            give_back(&mut devices, &entry.charge);
-            let whole = Charge::whole(shape, &entry.hold, &devices);
-            lacks |= charge.take_free(&whole, &devices);
+            let mut node = self.hardware[idx].clone();
+            node.shift_charge(&entry.charge, -1);
+            let whole = Charge::whole(shape, &entry.hold, &node.devices);
+            lacks |= charge.take_free(&whole, &node);
         } else if !shape.devices.is_empty() {
-            let mut devices = self.devices[idx].clone();
-            give_back(&mut devices, &entry.charge);
-            lacks |= charge.choose_devices(&mut devices, &shape.devices, entry.n());
+            let mut node = self.hardware[idx].clone();
+            node.shift_charge(&entry.charge, -1);
+            lacks |= charge.choose_devices(&mut node.devices, &shape.devices, entry.n());
         }
         (charge, lacks)
     }
@@ -298,13 +294,13 @@ impl FreeRoom {
         if !self.gathering.at.contains_key(&idx) {
             return false;
         }
-        let mut left = self.devices[idx].clone();
-        self.gathering.on(idx).for_each(|entry| give_back(&mut left, &entry.charge));
+        let mut left = self.hardware[idx].clone();
+        self.gathering.on(idx).for_each(|entry| left.shift_charge(&entry.charge, -1));
         for &(device, milli) in devices {
-            if usize::from(device) >= left.len() || left.free(usize::from(device)) < milli {
+            if usize::from(device) >= left.devices.len() || left.devices.free(usize::from(device)) < milli {
                 return false;
             }
-            left.shift_one(usize::from(device), milli, 1);
+            left.devices.shift_one(usize::from(device), milli, 1);
         }
         self.gathering.on(idx).all(|entry| {
             let mut charge = Charge::default();
@@ -314,10 +310,11 @@ impl FreeRoom {
                 charge.take_free(&entry.charge, &left);
                 left.shift_charge(&charge, 1);
             } else {
-                charge.choose_devices(&mut left, &shape.devices, entry.n());
+                charge.choose_devices(&mut left.devices, &shape.devices, entry.n());
             }
             let has_all = |ask: &DeviceAsk| {
-                charge.milli_for(shape, ask, &left) >= entry.charge.milli_for(shape, ask, &left)
+                charge.milli_for(shape, ask, &left.devices)
+                    >= entry.charge.milli_for(shape, ask, &left.devices)
             };
             shape.devices.iter().all(has_all)
         })
@@ -325,14 +322,9 @@ impl FreeRoom {
 
     fn shift_gathered(&mut self, idx: usize, pool: Pool, charge: &Charge, sign: i8) {
         self.pools.shift_gathered(idx, pool, &charge.asks, i64::from(sign));
-        self.devices[idx].shift_charge(charge, i32::from(sign));
+        self.hardware[idx].shift_charge(charge, i32::from(sign));
         if !charge.devices.is_empty() {
             self.settle_devices(idx);
         }
     }
-}
-
-/// The devices as they are without what a hold has of them.
-fn give_back(devices: &mut NodeDevices, charge: &Charge) {
-    devices.shift_charge(charge, -1);
 }

@@ -45,7 +45,7 @@ impl Generations {
     }
 
     /// Fills `into` with the nodes that have gained room since the last call.
-    pub(crate) fn take_gained(&mut self, into: &mut Vec<NodeId>) {
+    pub fn take_gained(&mut self, into: &mut Vec<NodeId>) {
         into.clear();
         std::mem::swap(into, &mut self.gained);
         for node in into.iter() {

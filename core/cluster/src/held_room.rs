@@ -43,7 +43,7 @@ impl<'a> HeldRoom<'a> {
     pub fn fits_hold(self, shape: ShapeId, hold: &Hold) -> Result<(), Unfit> {
         let Cluster { free, catalogue, taken, .. } = self.cluster;
         let Some(idx) = free.known(hold.node) else { return Err(Unfit::Gone) };
-        let charge = Charge::beyond_victims(catalogue, taken, shape, hold, free.devices(idx));
+        let charge = Charge::beyond_victims(catalogue, taken, shape, hold, &free.hardware[idx].devices);
         self.fits_charge(catalogue.shape(shape), idx, &charge)
     }
 
@@ -68,7 +68,7 @@ impl<'a> HeldRoom<'a> {
             return Err(self.cluster.catalogue.short_of(*id));
         }
         let is_short = |ask: &DeviceAsk| {
-            let (accepted, _) = self.cluster.free.devices(idx).count(ask);
+            let (accepted, _) = self.cluster.free().devices(idx).count(ask);
             i64::from(accepted).saturating_mul(ask.per_device) < n.saturating_mul(i64::from(ask.count))
         };
         if shape.devices.iter().any(is_short) {
@@ -87,12 +87,13 @@ impl<'a> HeldRoom<'a> {
         if let Some(id) = self.cluster.free.room_of(shape).shortage(idx, &charge.asks) {
             return Err(self.cluster.catalogue.short_of(id));
         }
-        let devices = self.cluster.free.devices(idx);
-        if !devices.has_zones_for(charge) {
+        let node = self.cluster.free().hardware(idx);
+        if !node.has_zones_for(charge) {
             return Err(Unfit::Zone { reason: "too little left of the zones for a hold".to_owned() });
         }
         for &(device, milli) in &charge.devices {
-            let is_short = usize::from(device) >= devices.len() || devices.free(usize::from(device)) < milli;
+            let is_short =
+                usize::from(device) >= node.devices.len() || node.devices.free(usize::from(device)) < milli;
             if is_short
                 && !self.cluster.free.has_devices_beside_gathered(
                     &self.cluster.catalogue,
@@ -115,7 +116,7 @@ impl<'a> HeldRoom<'a> {
     pub fn n_gathered(self, id: HoldId) -> usize {
         let Cluster { free, catalogue, holds, .. } = self.cluster;
         let whole = || holds.get(id).map_or(0, |hold| hold.ordinals.len());
-        free.gathering.n_gathered(catalogue, &free.devices, id).unwrap_or_else(whole)
+        free.gathering.n_gathered(catalogue, &free.hardware, id).unwrap_or_else(whole)
     }
 }
 
@@ -126,7 +127,7 @@ impl<'a> HeldRoom<'a> {
     /// `O(1)` where no more is assumed than there is, else `O(running units of the node)`.
     pub fn is_shrunk_of(self, shape: &Shape, idx: usize) -> bool {
         let Cluster { free, catalogue, taken, holds, .. } = self.cluster;
-        if free.devices(idx).first_frozen(&shape.devices).is_some() {
+        if free.hardware[idx].devices.first_frozen(&shape.devices).is_some() {
             return true;
         }
         let Ok(node) = u32::try_from(idx).map(NodeId) else { return false };
@@ -152,7 +153,7 @@ impl<'a> HeldRoom<'a> {
     /// is given away there until that fits, whoever would leave. Best-effort room is often below nothing, and those above
     /// it leave by themselves. For the binder: whoever assumes more than is free sees the same.
     pub(super) fn shrunk_of(self, shape: &Shape, idx: usize) -> Option<Unfit> {
-        if let Some(at) = self.cluster.free.devices(idx).first_frozen(&shape.devices) {
+        if let Some(at) = self.cluster.free().devices(idx).first_frozen(&shape.devices) {
             return Some(Unfit::Device { reason: frozen_words(&shape.demand.devices[at].kind) });
         }
         let (id, _) = self.overdrawn(shape, idx).next()?;
@@ -193,7 +194,7 @@ impl HeldRoom<'_> {
     /// Returns the slot on a node that one more of a shape takes, of the first reservation that has one, and what it is given there.
     pub fn slot_on(self, owned: &Owned, shape: ShapeId, node: NodeId) -> Option<(HoldId, Allocation)> {
         let Cluster { free, catalogue, holds, .. } = self.cluster;
-        let devices = free.devices(free.known(node)?);
+        let hardware = &free.hardware[free.known(node)?];
         let shape = catalogue.shape(shape);
         owned.iter().find_map(|spec| {
             let mut entries = holds.slots.on(node).filter_map(|id| Some((*id, holds.entry(*id)?)));
@@ -201,7 +202,7 @@ impl HeldRoom<'_> {
                 let slot = entry.hold.slot.as_ref();
                 let is_owned = slot.is_some_and(|slot| *slot.reservation == *spec.name);
                 let serves = is_owned && self.serves_now(entry, shape);
-                Some((id, if serves { entry.allocation_for(shape, devices) } else { None }?))
+                Some((id, if serves { entry.allocation_for(shape, hardware) } else { None }?))
             })
         })
     }

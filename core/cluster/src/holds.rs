@@ -65,7 +65,7 @@ impl Basis<'_> {
 
     /// Returns what a hold takes beyond what its victims take for it.
     fn beyond_victims(&self, shape: ShapeId, hold: &Hold) -> Charge {
-        let node = self.free.devices(hold.node.idx());
+        let node = &self.free.hardware[hold.node.idx()].devices;
         Charge::beyond_victims(self.catalogue, self.taken, shape, hold, node)
     }
 

@@ -38,6 +38,7 @@
 //! - `gathering`: holds that gather room for a gang as it becomes free.
 //! - `generations`: when each node changed last, and which have gained room.
 //! - `group_deltas`: how many running units of each task group take room now, or no longer.
+//! - `hardware`: devices and zones of a node, as they lie together.
 //! - `held_room`: what holds and slots keep, beside the room that is free.
 //! - `holds`: holds and what each of them takes from its node.
 //! - `labels`: labels and taints of nodes as small integers.
@@ -62,7 +63,7 @@
 //! - `unit_rows`: committed rows of units, and the shapes of their task groups.
 //! - `work_kinds`: running units by node and kind of work.
 
-use godel_base::ids::NodeId;
+use godel_domain::demand::Pool;
 
 use self::{
     catalogue::Catalogue, free::FreeRoom, holds::NodeHolds, records::NodeRecords, taken::TakenRoom,
@@ -72,7 +73,7 @@ use self::{
 pub use self::{
     daemons::DaemonIdx,
     domains::{
-        AffinityTerms, ApartRule, DomainIdx, Domains, GroupRef, GroupRules, NearRule, NodeGroups,
+        AffinityTerms, ApartRule, DomainIdx, Domains, GroupCache, GroupRef, GroupRules, NearRule, NodeGroups,
         SegmentRule, SpreadRule, StandingTerms, TakersIdx, TopologyKeys, TopologyLevel, UnitRules,
         names_classes,
     },
@@ -107,6 +108,7 @@ mod free_view;
 mod gathering;
 mod generations;
 mod group_deltas;
+pub mod hardware;
 mod held_room;
 mod holds;
 pub mod labels;
@@ -163,7 +165,7 @@ impl Cluster {
             ..Self::default()
         };
         if self.catalogue.shapes().has_best_effort() {
-            self.keep_best_effort();
+            self.keep_pool(Pool::BestEffort);
         }
         for (unit, ordinal, assumed) in assumptions.iter() {
             self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
@@ -199,6 +201,11 @@ impl Cluster {
         FreeView { records: &self.records, free: &self.free, catalogue: &self.catalogue }
     }
 
+    /// Returns what is free on nodes, to be changed where that concerns nothing else.
+    pub fn free_mut(&mut self) -> &mut FreeRoom {
+        &mut self.free
+    }
+
     /// Returns what units take: rows and assumptions.
     #[inline]
     pub fn taken(&self) -> &TakenRoom {
@@ -222,11 +229,6 @@ impl Cluster {
         &self.taken.domains
     }
 
-    /// Returns the running units by domain, to be changed where that concerns nothing else.
-    pub fn domains_mut(&mut self) -> &mut Domains {
-        &mut self.taken.domains
-    }
-
     /// Returns the holds.
     #[inline]
     pub fn holds(&self) -> &NodeHolds {
@@ -242,20 +244,5 @@ impl Cluster {
     #[inline]
     pub fn held(&self) -> HeldRoom<'_> {
         HeldRoom { cluster: self }
-    }
-
-    /// Fills `into` with the nodes on which more may fit than at the last call: room given back, records changed.
-    pub fn take_gained(&mut self, into: &mut Vec<NodeId>) {
-        self.free.generations.take_gained(into);
-    }
-
-    /// Returns [`GatheringHolds::is_met`](gathering::GatheringHolds::is_met), which is false from then on.
-    pub fn take_gathered(&mut self) -> bool {
-        self.free.gathering.take_met()
-    }
-
-    /// Makes the bounds of a block exact, of whose nodes none had room for a shape: they may be too high.
-    pub fn tighten(&mut self, block: usize, shape: ShapeId) {
-        self.free.tighten(block, self.catalogue.shape(shape).pool);
     }
 }

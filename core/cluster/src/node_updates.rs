@@ -158,8 +158,10 @@ impl NodeUpdates<'_> {
     /// Compares what is measured of a node and of its zones with what they have now.
     fn settle_load(&mut self, idx: usize) -> LoadChange {
         let of_node = self.cluster.records.settle_load(idx);
-        let zones = self.cluster.records.usage(idx).map_or(&[][..], |usage| &usage.zone_loads);
-        of_node.and(self.cluster.free.set_zone_loads(idx, zones, self.cluster.records.load(idx)))
+        let Cluster { records, free, .. } = &mut *self.cluster;
+        let Some(topology) = &mut free.hardware[idx].topology else { return of_node.and(LoadChange::None) };
+        let zones = records.usage(idx).map_or(&[][..], |usage| &usage.zone_loads);
+        of_node.and(topology.set_loads(zones, records.load(idx)))
     }
 
     /// The records of the node at an index changed: it may be of another domain.
@@ -182,8 +184,8 @@ impl NodeUpdates<'_> {
 
     /// Usage of a node is known no longer, or of an earlier time: what was left out counts again.
     fn forget_usage(&mut self) {
-        if self.cluster.free.end_best_effort() {
-            self.cluster.keep_best_effort();
+        if self.cluster.free.pools.end_best_effort() {
+            self.cluster.keep_pool(Pool::BestEffort);
             self.cluster.free.touch_all(&self.cluster.catalogue);
         }
     }

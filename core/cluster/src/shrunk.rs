@@ -5,19 +5,22 @@
 //! is not there, or not of those that it asked for, the devices of that kind that are left count as not free.
 
 use godel_domain::allocation::DeviceSet;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{
-    devices::{DeviceAsk, DeviceClasses},
+    catalogue::Catalogue,
+    devices::{DeviceAsk, DeviceClasses, NodeDevices},
     shapes::{Shape, ShapeId, Shapes},
 };
 
 /// Who holds devices of one node: what they asked for, which ones they hold, and how many hold the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Holders(Vec<(ShapeId, DeviceSet, i32)>);
+struct Holders(Vec<(ShapeId, DeviceSet, i32)>);
 
 impl Holders {
     /// One more (`sign` 1) or one less (-1).
-    pub(crate) fn shift(&mut self, shape: ShapeId, devices: DeviceSet, sign: i32) {
+    fn shift(&mut self, shape: ShapeId, devices: DeviceSet, sign: i32) {
         let same = |(of, held, _): &(ShapeId, DeviceSet, i32)| (*of, *held) == (shape, devices);
         match self.0.iter().position(same) {
             Some(at) => {
@@ -30,14 +33,9 @@ impl Holders {
         }
     }
 
-    /// Returns who holds which devices, and how many hold the same.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ShapeId, DeviceSet, i32)> {
-        self.0.iter().copied()
-    }
-
     /// Devices of every kind of which somebody holds one that the node no longer has, or that has become another one than
     /// was asked for: of such a kind the node gives nothing away until those have ended.
-    pub(crate) fn frozen(&self, classes: &[u16], all: &DeviceClasses, shapes: &Shapes) -> DeviceSet {
+    fn frozen(&self, classes: &[u16], all: &DeviceClasses, shapes: &Shapes) -> DeviceSet {
         let mut frozen = DeviceSet::NONE;
         for (shape, held, _) in &self.0 {
             let shape = shapes.get(*shape);
@@ -50,6 +48,67 @@ impl Holders {
             }
         }
         frozen
+    }
+}
+
+/// Who holds which devices, by node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceHolders {
+    by_node: Vec<Holders>,
+    /// Running units with several device requests, by node index; few nodes have any. What they take of a device follows from
+    /// its class.
+    mixed: FxHashMap<usize, Holders>,
+}
+
+impl DeviceHolders {
+    /// Makes place for nodes; never shrinks.
+    pub(crate) fn grow(&mut self, n_nodes: usize) {
+        self.by_node.resize_with(n_nodes, Holders::default);
+    }
+
+    /// Devices of a node are held by one more (`sign` 1) or one less (-1).
+    pub(crate) fn shift(
+        &mut self,
+        catalogue: &Catalogue,
+        idx: usize,
+        node: &mut NodeDevices,
+        shape: ShapeId,
+        devices: DeviceSet,
+        sign: i32,
+    ) {
+        self.by_node[idx].shift(shape, devices, sign);
+        if is_astray(&catalogue.shape(shape).devices, devices, &node.classes) {
+            self.settle_frozen(catalogue, idx, node);
+        }
+    }
+
+    /// Notes who takes devices by several requests.
+    pub(crate) fn shift_mixed(&mut self, idx: usize, shape: ShapeId, devices: DeviceSet, sign: i32) {
+        self.mixed.entry(idx).or_default().shift(shape, devices, sign);
+    }
+
+    /// A node has devices of other classes: what is taken of them by several requests follows.
+    pub(crate) fn set_classes(
+        &self,
+        catalogue: &Catalogue,
+        idx: usize,
+        node: &mut NodeDevices,
+        classes: SmallVec<[u16; 8]>,
+    ) {
+        let mixed = || self.mixed.get(&idx).into_iter().flat_map(|holders| &holders.0);
+        for (shape, held, n) in mixed() {
+            node.shift(*held, &catalogue.shape(*shape).devices, -n);
+        }
+        node.classes = classes;
+        for (shape, held, n) in mixed() {
+            node.shift(*held, &catalogue.shape(*shape).devices, *n);
+        }
+    }
+
+    /// Devices of a node are what they are now: those that somebody holds may be others, or gone.
+    pub(crate) fn settle_frozen(&self, catalogue: &Catalogue, idx: usize, node: &mut NodeDevices) {
+        let frozen = self.by_node[idx].frozen(&node.classes, catalogue.classes(), catalogue.shapes());
+        node.freeze(frozen);
     }
 }
 

@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 
 use super::{
     charge::Charge,
-    devices::{DeviceAsk, NodeDevices},
+    devices::DeviceAsk,
+    hardware::NodeHardware,
     holds::{Basis, HoldEntry, NodeHolds, SlotOccupant},
     shapes::{Shape, ShapeId},
     taken::TakenRoom,
@@ -136,7 +137,7 @@ impl HoldEntry {
 
     /// Returns what a slot takes now.
     fn slot_charge(&self, on: &Basis<'_>) -> Charge {
-        let node = on.free.devices(self.hold.node.idx());
+        let node = &on.free.hardware[self.hold.node.idx()].devices;
         let mut charge = Charge::whole(on.catalogue.shape(self.shape), &self.hold, node);
         if let Some((shape, allocation)) = self.occupied(on.taken) {
             charge.cover(on.catalogue.shape(shape), allocation, node);
@@ -146,13 +147,14 @@ impl HoldEntry {
 
     /// Returns of what a slot keeps as many devices of each kind as a shape asks for, and the zones that it needs; `None`: they do not
     /// lie as the shape asks for. Nobody is in the slot.
-    pub(super) fn allocation_for(&self, shape: &Shape, node: &NodeDevices) -> Option<Allocation> {
+    pub(super) fn allocation_for(&self, shape: &Shape, node: &NodeHardware) -> Option<Allocation> {
         if shape.is_placed {
             return node.only(&self.charge).pick(shape);
         }
         let kept = self.hold.allocation(0);
         let is_mixed = self.hold.demand.devices.len() > 1;
-        let of = |ask: &DeviceAsk| if is_mixed { node.accepted(ask, kept.devices) } else { kept.devices };
+        let of =
+            |ask: &DeviceAsk| if is_mixed { node.devices.accepted(ask, kept.devices) } else { kept.devices };
         let devices = shape.devices.iter().flat_map(|ask| of(ask).iter().take(ask.count as usize));
         Some(Allocation { devices: devices.collect(), ..kept })
     }

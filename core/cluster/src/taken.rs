@@ -45,7 +45,8 @@ pub struct TakenRoom {
     pub counts: ReplicaCounts,
     /// Where replicas of daemons are.
     pub daemons: DaemonPlaces,
-    pub(super) domains: Domains,
+    /// Running units by domain.
+    pub domains: Domains,
     pub(super) movers: Movers,
     /// Running units by kind of work.
     pub work: WorkKinds,
@@ -135,10 +136,11 @@ impl TakenRoom {
         nodes
     }
 
-    /// Follows where the replicas of a daemon are from now on. `O(its running units + nodes)` the first time.
-    pub(super) fn put_daemon(&mut self, unit: UnitId, n_nodes: usize) -> DaemonIdx {
+    /// Follows where the replicas of a daemon are from now on, so that none is placed beside another one. `O(its running units + nodes)`
+    /// the first time, then `O(1)`.
+    pub fn put_daemon(&mut self, unit: UnitId) -> DaemonIdx {
         let mut daemons = std::mem::take(&mut self.daemons);
-        let idx = daemons.put(unit, || self.nodes_of(unit), n_nodes);
+        let idx = daemons.put(unit, || self.nodes_of(unit));
         self.daemons = daemons;
         idx
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_base::{
-    ids::{HoldId, Revision, RunningUnitId, UnitId},
+    ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId},
     resources::{CPU, MEMORY, RUNNING_UNITS, Resources},
 };
 use godel_domain::{
@@ -386,13 +386,12 @@ proptest! {
     fn accounting_equals_a_rebuild_from_scratch(events in prop::collection::vec(event(), 0..60), tighten in any::<bool>()) {
         let mut cluster = Cluster::new();
         let mut records = Records::default();
-        let shapes = [Pool::Guaranteed, Pool::BestEffort];
+        let pools = [Pool::Guaranteed, Pool::BestEffort];
         for (revision, event) in (1u64..).zip(&events) {
             cluster.count_unit(UnitId(1));
             records.apply(&mut cluster, event, revision);
             if tighten && cluster.free().n_indices() > 0 {
-                let shapes = shapes.map(|pool| cluster.shape(&unit_demand(3), pool));
-                shapes.into_iter().for_each(|shape| cluster.tighten(0, shape));
+                pools.into_iter().for_each(|pool| cluster.free_mut().tighten(0, pool));
             }
         }
         for node in 1..=N_NODES {

@@ -6,7 +6,7 @@
 use godel_base::ids::{HoldId, NodeId, ReplicaId, RunningUnitId, UnitId};
 use godel_domain::{allocation::Allocation, hold::Borrower};
 
-use super::{Cluster, assumptions::Assumed, shapes::ShapeId};
+use super::{Cluster, assumptions::Assumed, domains::OpenedNodes, movers, shapes::ShapeId};
 
 /// What trials have changed and may take back; empty between decisions. It keeps its memory.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +85,7 @@ impl std::ops::DerefMut for Trial<'_> {
 impl Drop for Trial<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.cluster.roll_back(self.mark);
+        self.roll_back();
     }
 }
 
@@ -150,17 +150,88 @@ impl Trial<'_> {
 
     /// Ends a part of a trial: what it lifted counts again, and what it assumed belongs to the trial around it.
     #[inline]
-    pub fn join(self) {
-        self.cluster.put_down(self.mark);
+    pub fn join(mut self) {
+        self.put_down();
         std::mem::forget(self);
     }
 
     /// What is assumed by this trial and those around it is decided, and what this one lifted counts again.
     #[inline]
-    pub fn commit(self) {
-        self.cluster.put_down(self.mark);
+    pub fn commit(mut self) {
+        self.put_down();
         self.cluster.keep_trial();
         std::mem::forget(self);
+    }
+
+    /// Takes back everything since the mark, the latest first; assumptions between two lifts in the order in which they were made.
+    fn roll_back(&mut self) {
+        loop {
+            let lifted = &self.cluster.journal.lifted;
+            let top = lifted.get(self.mark.n_lifted..).and_then(<[_]>::last).copied();
+            self.forget_assumed(top.map_or(0, |top| top.n_assumed).max(self.mark.n_assumed));
+            let Some(LiftedAt { lifted, .. }) = top else { break };
+            self.cluster.journal.lifted.pop();
+            self.put_down_one(lifted);
+        }
+        if self.cluster.journal.assumed.is_empty() {
+            self.cluster.drop_trial();
+        }
+    }
+
+    /// Takes back the assumptions from a position on.
+    fn forget_assumed(&mut self, from: usize) {
+        let cluster = &mut *self.cluster;
+        if cluster.journal.replaced.last().is_some_and(|(at, _)| *at >= from) {
+            self.forget_one_by_one(from);
+            return;
+        }
+        // In this order the columns of assumptions guess right.
+        for at in from..cluster.journal.assumed.len() {
+            cluster.undo(cluster.journal.assumed[at]);
+        }
+        cluster.journal.assumed.truncate(from);
+    }
+
+    /// Like [`Self::forget_assumed`], where assumptions took the place of others.
+    #[cold]
+    fn forget_one_by_one(&mut self, from: usize) {
+        let cluster = &mut *self.cluster;
+        while cluster.journal.assumed.len() > from
+            && let Some(id) = cluster.journal.assumed.pop()
+        {
+            cluster.undo(id);
+            let (at, RunningUnitId { unit, replica }) = (cluster.journal.assumed.len(), id);
+            if let Some((_, replaced)) = cluster.journal.replaced.pop_if(|(known, _)| *known == at) {
+                let Cluster { taken, catalogue, free, .. } = &mut *cluster;
+                taken.assume(catalogue, free, unit, replica.ordinal, replaced);
+                cluster.settle_mover(unit, replica.ordinal);
+                cluster.touch_opened();
+            }
+        }
+    }
+
+    /// What was lifted since the mark counts again.
+    fn put_down(&mut self) {
+        while self.cluster.journal.lifted.len() > self.mark.n_lifted
+            && let Some(LiftedAt { lifted, .. }) = self.cluster.journal.lifted.pop()
+        {
+            self.put_down_one(lifted);
+        }
+    }
+
+    fn put_down_one(&mut self, lifted: Lifted) {
+        match lifted {
+            Lifted::Holds(n) => {
+                let mut ids = std::mem::take(&mut self.cluster.journal.hold_ids);
+                let from = ids.len().saturating_sub(n);
+                self.cluster.settle_holds(&ids[from..]);
+                ids.truncate(from);
+                self.cluster.journal.hold_ids = ids;
+            }
+            Lifted::Gathered => self.cluster.settle_lifted(),
+            Lifted::Target => self.cluster.put_down_target(),
+            Lifted::Member(unit, node) => self.cluster.taken.domains.shift(unit, node, 1),
+        }
     }
 }
 
@@ -190,76 +261,88 @@ impl Cluster {
         }
         self.journal.assumed.push(id);
         self.settle_mover(unit, ordinal);
-        if self.taken.domains.has_opened() {
-            let opened = self.taken.domains.try_opened(self.free.len());
-            self.touch_opened(opened);
+        let domains = &mut self.taken.domains;
+        if domains.opened.is_any() {
+            domains.opened_by_trial.join(&domains.opened);
+            self.touch_opened();
+        }
+    }
+}
+
+/// What trials do, one by one and by hand: goes as soon as schedulers and the binder only try.
+impl Cluster {
+    /// What was tried out is decided.
+    #[inline]
+    pub fn keep_trial(&mut self) {
+        self.journal.forget_assumed();
+        if self.taken.domains.opened_by_trial.is_any() {
+            let opened = std::mem::take(&mut self.taken.domains.opened_by_trial);
+            let opened = self.taken.domains.nodes_of_opened(opened, self.free.len());
+            self.free.note_gains(&self.catalogue, opened);
         }
     }
 
-    /// Takes back everything since a mark, the latest first; assumptions between two lifts in the order in which they were made.
-    fn roll_back(&mut self, mark: TrialMark) {
-        loop {
-            let top = self.journal.lifted.get(mark.n_lifted..).and_then(<[_]>::last).copied();
-            self.forget_tried(top.map_or(mark.n_assumed, |top| top.n_assumed.max(mark.n_assumed)));
-            let Some(LiftedAt { lifted, .. }) = top else { break };
-            self.journal.lifted.pop();
-            self.put_down_one(lifted);
-        }
-        if self.journal.assumed.is_empty() {
-            self.drop_trial();
+    /// Nothing that was tried out is left.
+    #[inline]
+    pub fn drop_trial(&mut self) {
+        self.journal.forget_assumed();
+        if self.taken.domains.opened_by_trial.is_any() {
+            self.taken.domains.opened_by_trial = OpenedNodes::default();
         }
     }
 
-    /// Takes back the assumptions from a position on.
-    fn forget_tried(&mut self, from: usize) {
-        if self.journal.replaced.last().is_some_and(|(at, _)| *at >= from) {
-            self.forget_one_by_one(from);
-            return;
-        }
-        // In this order the columns of assumptions guess right.
-        for at in from..self.journal.assumed.len() {
-            self.undo(self.journal.assumed[at]);
-        }
-        self.journal.assumed.truncate(from);
-    }
-
-    /// Like [`Self::forget_tried`], where assumptions took the place of others.
-    #[cold]
-    fn forget_one_by_one(&mut self, from: usize) {
-        while self.journal.assumed.len() > from
-            && let Some(id) = self.journal.assumed.pop()
-        {
-            self.undo(id);
-            let at = self.journal.assumed.len();
-            if let Some((_, replaced)) = self.journal.replaced.pop_if(|(known, _)| *known == at) {
-                self.taken.assume(&mut self.catalogue, &mut self.free, id.unit, id.replica.ordinal, replaced);
-                self.settle_mover(id.unit, id.replica.ordinal);
-                self.touch_settled();
-            }
+    /// Like [`Self::forget`], for a trial: nobody else was told of the assumption, so nothing was gained.
+    pub fn undo(&mut self, id: RunningUnitId) {
+        if self.taken.undo(&mut self.catalogue, &mut self.free, id) {
+            self.leave_slot(id.unit, id.replica.ordinal);
+            self.settle_mover(id.unit, id.replica.ordinal);
+            self.touch_opened();
         }
     }
 
-    /// What was lifted since a mark counts again.
-    fn put_down(&mut self, mark: TrialMark) {
-        while self.journal.lifted.len() > mark.n_lifted
-            && let Some(LiftedAt { lifted, .. }) = self.journal.lifted.pop()
-        {
-            self.put_down_one(lifted);
-        }
+    /// See [`Trial::lift_holds`].
+    pub fn lift_holds(&mut self, ids: &[HoldId]) {
+        let (holds, on) = self.holding();
+        holds.lift(on, ids);
     }
 
-    fn put_down_one(&mut self, lifted: Lifted) {
-        match lifted {
-            Lifted::Holds(n) => {
-                let mut ids = std::mem::take(&mut self.journal.hold_ids);
-                let from = ids.len().saturating_sub(n);
-                self.settle_holds(&ids[from..]);
-                ids.truncate(from);
-                self.journal.hold_ids = ids;
-            }
-            Lifted::Gathered => self.settle_lifted(),
-            Lifted::Target => self.put_down_target(),
-            Lifted::Member(unit, node) => self.taken.domains.shift(unit, node, 1),
+    /// Counts holds again that were lifted: those that gather take what is free then, the others all that they did.
+    pub fn settle_holds(&mut self, ids: &[HoldId]) {
+        let (holds, on) = self.holding();
+        holds.settle_lifted(on, ids);
+    }
+
+    /// See [`Trial::lift_gathered`].
+    pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {
+        self.free.lift_admitting(&self.catalogue, borrower, only)
+    }
+
+    /// Lets holds that were lifted take again what is free.
+    pub fn settle_lifted(&mut self) {
+        self.free.settle_lifted(&self.catalogue);
+    }
+
+    /// See [`Trial::lift_target`].
+    #[inline]
+    pub fn lift_target(&mut self, id: RunningUnitId) -> bool {
+        if self.taken.movers.is_empty() {
+            return false;
         }
+        let is_lifted = movers::lift(&mut self.taken, &self.holds, id.unit, id.replica.ordinal);
+        self.touch_opened();
+        is_lifted
+    }
+
+    /// Counts a target that was lifted again, unless its replica has a place by now.
+    pub fn put_down_target(&mut self) {
+        movers::put_down(&mut self.taken, &self.holds);
+        self.touch_opened();
+    }
+
+    /// Asks something as if one running unit of a unit were not on its node: see [`Trial::lift_member`].
+    pub fn without_one<T>(&mut self, unit: UnitId, node: NodeId, ask: impl FnOnce(&mut Self) -> T) -> T {
+        let mut trial = self.trial();
+        trial.lift_member(unit, node);
+        ask(&mut trial)
     }
 }

@@ -375,7 +375,8 @@ impl Placer {
                 looked += seen.n_nodes - 1;
                 past = seen.stopped_at.map_or(end, |at| first + at);
                 if !seen.has_room {
-                    cluster.tighten(block, entry.ask.shape());
+                    let pool = cluster.catalogue().shape(entry.ask.shape()).pool;
+                    cluster.free_mut().tighten(block, pool);
                 }
             }
             left -= past - idx;
@@ -442,7 +443,7 @@ impl Placer {
         let entry = self.templates.get_mut(template);
         self.profiles.of(&entry.profile).prepare(cluster, &mut entry.ask);
         node.idx() < cluster.free().n_indices()
-            && entry.ask.within().is_none_or(|group| cluster.domains().is_in(group, node.idx()))
+            && entry.ask.within().is_none_or(|group| cluster.domains().groups.is_in(group, node.idx()))
             && entry.ask.admits(cluster, node.idx())
     }
 

@@ -291,7 +291,7 @@ impl Picture {
     /// Takes the nodes that gained room since this was called last; to be given back by [`Self::give_back_gained`].
     pub(super) fn take_gained(&mut self) -> Vec<NodeId> {
         let mut gained = std::mem::take(&mut self.gained);
-        self.cluster.take_gained(&mut gained);
+        self.cluster.free_mut().generations.take_gained(&mut gained);
         gained
     }
 
@@ -362,7 +362,7 @@ impl Picture {
             self.cluster.put_work(record.id, WorkKind::of(&record.spec));
         }
         if record.spec.is_daemon() {
-            self.cluster.put_daemon(record.id);
+            self.cluster.taken_mut().put_daemon(record.id);
         }
         let spreads = record.spec.class.spreads() && record.spec.replicas() > 1;
         let groups = (0u16..).zip(&record.spec.task_groups).zip(by_group).map(|((idx, group), wanted)| {

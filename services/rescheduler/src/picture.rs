@@ -166,7 +166,7 @@ impl Picture {
             }
         }
         if spec.is_daemon() {
-            self.cluster.put_daemon(record.id);
+            self.cluster.taken_mut().put_daemon(record.id);
         }
         if !self.cluster.taken().budgets().is_empty() || self.cluster.domains().is_active() {
             self.cluster.offer(record.id, &Identity::of(spec), || WantedOrdinals::of(record));

@@ -436,7 +436,11 @@ impl Engine {
             Ok(()) => {
                 let plan = self.core.plan(&request.spec);
                 let name = |node: &NodeId| {
-                    self.core.cluster().spec(*node).map_or_else(|| node.to_string(), |spec| spec.name.clone())
+                    self.core
+                        .cluster()
+                        .nodes()
+                        .spec(*node)
+                        .map_or_else(|| node.to_string(), |spec| spec.name.clone())
                 };
                 let nodes = plan.nodes.iter().map(name).collect();
                 Ok(convert::plan(plan, nodes))

@@ -58,7 +58,7 @@ impl BinderHolds {
         expiries: impl Iterator<Item = i64>,
     ) -> Vec<HoldWork> {
         self.is_stale = false;
-        picture.cluster.take_gathered();
+        picture.cluster.free_mut().gathering.take_met();
         let later = self.by_id.values().map(|kept| kept.hold.expires_ms).chain(expiries);
         self.expiry_ms = later.filter(|at| *at > picture.now_ms).min();
         let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();

@@ -62,11 +62,49 @@ impl NodeGroups {
 
 /// Groups of all levels that were asked for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct GroupCache(Vec<Arc<NodeGroups>>);
+pub struct GroupCache(Vec<Arc<NodeGroups>>);
+
+impl GroupCache {
+    /// Takes groups that a grouper has made, instead of those before.
+    pub fn put(&mut self, groups: &[Vec<u32>]) -> (usize, Arc<NodeGroups>) {
+        let of = |nodes: &Vec<u32>| {
+            let mut group = NodeGroup::default();
+            nodes.iter().for_each(|node| group.add(*node as usize));
+            group
+        };
+        let made =
+            NodeGroups { is_made: true, groups: groups.iter().map(of).collect(), ..NodeGroups::default() };
+        let known = self.0.iter().position(|groups| groups.is_made);
+        let at = known.unwrap_or_else(|| {
+            self.0.push(Arc::default());
+            self.0.len() - 1
+        });
+        self.0[at] = Arc::new(made);
+        (at, Arc::clone(&self.0[at]))
+    }
+
+    /// Whether the node at `idx` is one of a group.
+    pub fn is_in(&self, of: GroupRef, idx: usize) -> bool {
+        let Some(blocks) = self.blocks_of(of) else { return false };
+        let at = blocks.binary_search_by_key(&(idx / BLOCK), |(block, _)| *block);
+        at.is_ok_and(|at| blocks[at].1 >> (idx % BLOCK) & 1 == 1)
+    }
+
+    /// Returns the topology keys of a level, as [`Domains::groups_at`] numbers it.
+    pub fn keys_of(&self, level: usize) -> &[usize] {
+        self.0.get(level).map_or(&[], |groups| &groups.level)
+    }
+
+    /// Returns the blocks of the nodes of a group.
+    pub fn blocks_of(&self, of: GroupRef) -> NodeBlocks<'_> {
+        let group = self.0.get(of.level)?.groups.get(of.group)?;
+        Some(&group.blocks)
+    }
+}
 
 impl Domains {
     /// Returns the groups of a level, and a reference to the first of them; made anew once nodes have moved: `O(nodes)` then.
-    pub fn groups(&mut self, level: &TopologyLevel) -> (usize, Arc<NodeGroups>) {
+    pub fn groups_at(&mut self, level: &TopologyLevel) -> (usize, Arc<NodeGroups>) {
         let known = self.groups.0.iter().position(|groups| !groups.is_made && groups.level == *level);
         let at = known.unwrap_or_else(|| {
             self.groups.0.push(Arc::default());
@@ -75,24 +113,6 @@ impl Domains {
         if known.is_none() || self.groups.0[at].version != self.nodes_version {
             self.groups.0[at] = Arc::new(self.group(level));
         }
-        (at, Arc::clone(&self.groups.0[at]))
-    }
-
-    /// Takes groups that a grouper has made, instead of those before.
-    pub fn take_groups(&mut self, groups: &[Vec<u32>]) -> (usize, Arc<NodeGroups>) {
-        let of = |nodes: &Vec<u32>| {
-            let mut group = NodeGroup::default();
-            nodes.iter().for_each(|node| group.add(*node as usize));
-            group
-        };
-        let made =
-            NodeGroups { is_made: true, groups: groups.iter().map(of).collect(), ..NodeGroups::default() };
-        let known = self.groups.0.iter().position(|groups| groups.is_made);
-        let at = known.unwrap_or_else(|| {
-            self.groups.0.push(Arc::default());
-            self.groups.0.len() - 1
-        });
-        self.groups.0[at] = Arc::new(made);
         (at, Arc::clone(&self.groups.0[at]))
     }
 
@@ -114,32 +134,14 @@ impl Domains {
         NodeGroups { version: self.nodes_version, level: level.clone(), is_made: false, groups }
     }
 
-    /// Whether the node at `idx` is one of a group.
-    pub fn is_in(&self, of: GroupRef, idx: usize) -> bool {
-        let Some(blocks) = self.blocks_of(of) else { return false };
-        let at = blocks.binary_search_by_key(&(idx / BLOCK), |(block, _)| *block);
-        at.is_ok_and(|at| blocks[at].1 >> (idx % BLOCK) & 1 == 1)
-    }
-
     /// Returns the domains of a node at a level, those of each of its keys.
     pub fn values_of(&self, level: &TopologyLevel, node: NodeId) -> SmallVec<[Option<DomainIdx>; 2]> {
         level.iter().map(|key| self.topologies.get(*key)?.of(node.idx())).collect()
     }
-
-    /// Returns the topology keys of a level, as [`crate::Cluster::groups`] numbers it.
-    pub fn keys_of(&self, level: usize) -> &[usize] {
-        self.groups.0.get(level).map_or(&[], |groups| &groups.level)
-    }
-
-    /// Returns the blocks of the nodes of a group.
-    pub fn blocks_of(&self, of: GroupRef) -> NodeBlocks<'_> {
-        let group = self.groups.0.get(of.level)?.groups.get(of.group)?;
-        Some(&group.blocks)
-    }
 }
 
 impl GroupRef {
-    /// Returns one group of a level, the level as [`crate::Cluster::groups`] numbers it.
+    /// Returns one group of a level, the level as [`Domains::groups_at`] numbers it.
     pub fn new(level: usize, group: usize) -> Self {
         Self { level, group }
     }

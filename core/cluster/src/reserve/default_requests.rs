@@ -18,6 +18,6 @@ impl Reserve for DefaultRequests {
 
     #[inline]
     fn shift(_taken: &mut TakenRoom, free: &mut FreeRoom, of: &Taking<'_>, sign: i8) {
-        free.shift_nominal(of.node.idx(), of.shape().nominal, sign);
+        free.nominal.shift(of.node.idx(), of.shape().nominal, sign);
     }
 }

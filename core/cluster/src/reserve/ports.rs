@@ -17,6 +17,6 @@ impl Reserve for ReservedPorts {
 
     #[inline]
     fn shift(_taken: &mut TakenRoom, free: &mut FreeRoom, of: &Taking<'_>, sign: i8) {
-        free.shift_ports(of.node.idx(), &of.shape().demand.host_ports, sign);
+        free.ports.shift(of.node.idx(), &of.shape().demand.host_ports, sign);
     }
 }

@@ -17,6 +17,6 @@ impl Reserve for ReservedResources {
 
     #[inline]
     fn shift(_taken: &mut TakenRoom, free: &mut FreeRoom, of: &Taking<'_>, sign: i8) {
-        free.shift_resources(of.node.idx(), of.shape(), sign);
+        free.pools.shift(of.node.idx(), of.shape(), i64::from(sign));
     }
 }

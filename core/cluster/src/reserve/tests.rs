@@ -44,7 +44,7 @@ fn cluster() -> Cluster {
     cluster.put_terms(UNIT, &identity, &terms);
     cluster.offer(UNIT, &identity, WantedOrdinals::default);
     cluster.put_work(UNIT, WorkKind::Batch);
-    cluster.put_daemon(UNIT);
+    cluster.taken_mut().put_daemon(UNIT);
     cluster.count_unit(UNIT);
     cluster
 }

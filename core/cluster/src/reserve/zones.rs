@@ -1,7 +1,7 @@
 //! Reserve `given-zones`: cores, memory and everything else of zones.
 
 use super::{Reserve, Taking};
-use crate::{free::FreeRoom, taken::TakenRoom};
+use crate::{free::FreeRoom, taken::TakenRoom, topology::ZoneTake};
 
 /// The plugin.
 pub(super) struct ReservedZones;
@@ -17,6 +17,7 @@ impl Reserve for ReservedZones {
 
     #[inline]
     fn shift(_taken: &mut TakenRoom, free: &mut FreeRoom, of: &Taking<'_>, sign: i8) {
-        free.shift_zones(of.node.idx(), of.shape(), of.allocation.zones, sign);
+        free.hardware[of.node.idx()]
+            .shift_zones(&ZoneTake::of(of.shape(), of.allocation.zones), i32::from(sign));
     }
 }

@@ -21,16 +21,16 @@ const N_NODES: u32 = 6;
 #[test]
 fn made_groups_stand_beside_those_of_keys() {
     let mut cluster = Cluster::new();
-    let (number, groups) = cluster.domains_mut().take_groups(&[vec![1, 70], vec![2]]);
+    let (number, groups) = cluster.taken_mut().domains.groups.put(&[vec![1, 70], vec![2]]);
     assert_eq!((groups.len(), groups.nodes(0), groups.nodes(1)), (2, &[1, 70][..], &[2][..]));
     let of = |cluster: &Cluster, group| {
         let within = GroupRef::new(number, group);
-        (0..128).filter(|idx| cluster.domains().is_in(within, *idx)).collect::<Vec<usize>>()
+        (0..128).filter(|idx| cluster.domains().groups.is_in(within, *idx)).collect::<Vec<usize>>()
     };
     assert_eq!((of(&cluster, 0), of(&cluster, 1), of(&cluster, 2)), (vec![1, 70], vec![2], vec![]));
-    assert_eq!(cluster.domains_mut().groups(&Vec::new()).1.len(), 0, "no level of keys");
-    assert!(cluster.domains().keys_of(number).is_empty());
-    let (again, _) = cluster.domains_mut().take_groups(&[vec![3]]);
+    assert_eq!(cluster.taken_mut().domains.groups_at(&Vec::new()).1.len(), 0, "no level of keys");
+    assert!(cluster.domains().groups.keys_of(number).is_empty());
+    let (again, _) = cluster.taken_mut().domains.groups.put(&[vec![3]]);
     assert_eq!((again, of(&cluster, 0), of(&cluster, 1)), (number, vec![3], vec![]));
 }
 
@@ -508,7 +508,7 @@ fn near_and_apart() -> World {
 
 fn gained(world: &mut World) -> Vec<u32> {
     let mut nodes = Vec::new();
-    world.cluster.take_gained(&mut nodes);
+    world.cluster.free_mut().generations.take_gained(&mut nodes);
     nodes.sort_unstable();
     nodes.dedup();
     nodes.into_iter().map(|node| node.0).collect()

@@ -112,7 +112,7 @@ fn freed_room_is_gathered_and_completion_is_reported_once() {
     cluster.apply_rows(UnitId(3), &ended, Revision(9), 9);
     assert_eq!((cluster.held().n_gathered(HoldId(1)), cluster.held().has_gathered(HoldId(1))), (2, true));
     assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 200);
-    assert!(cluster.take_gathered() && !cluster.take_gathered());
+    assert!(cluster.free_mut().gathering.take_met() && !cluster.free_mut().gathering.take_met());
     // A node that shrinks takes it back.
     cluster.nodes_mut().put_allocatable(NodeId(1), Resources::new([(CPU, 500)]).unwrap(), Revision(10));
     assert_eq!((cluster.held().n_gathered(HoldId(1)), cluster.held().has_gathered(HoldId(1))), (1, false));

@@ -106,10 +106,10 @@ fn a_node_that_grows_back_gives_away_what_is_free_again() {
     report(&mut cluster, &[("gpu", "A"); 2], 3);
     assert_eq!(gets(&mut cluster, &gpu), short("gpu"));
     let mut gained = Vec::new();
-    cluster.take_gained(&mut gained);
+    cluster.free_mut().generations.take_gained(&mut gained);
     report(&mut cluster, &[("gpu", "A"); 4], 4);
     assert_eq!(gets(&mut cluster, &gpu), Ok(0b0010));
-    cluster.take_gained(&mut gained);
+    cluster.free_mut().generations.take_gained(&mut gained);
     assert_eq!(gained, [NODE], "who waits is told");
 }
 

@@ -114,7 +114,7 @@ fn a_replica_in_a_slot_has_of_the_zones_that_are_kept() {
         let id = RunningUnitId::new(UnitId(1), 0, 0);
         cluster.assume(id, of_replica, on, given);
         cluster.occupy(slot, id);
-        assert!(cluster.free().devices(on.idx()).is_sound(), "no zone and no core is taken twice");
+        assert!(cluster.free().hardware(on.idx()).is_sound(), "no zone and no core is taken twice");
         assert!(cluster.free().fits(all, on).is_err(), "what the replica leaves of the slot stays kept");
         cluster.forget(id);
         assert_eq!(

@@ -388,7 +388,7 @@ fn who_limits_the_use_of_zones_is_given_calm_ones() {
             NodeUsage { id: ON, as_of_ms: 1, load: Some(load(0)), zone_loads, ..NodeUsage::default() };
         cluster.nodes_mut().put_usage(usage, Revision(revision));
         let mut gained = Vec::new();
-        cluster.take_gained(&mut gained);
+        cluster.free_mut().generations.take_gained(&mut gained);
         gained
     };
     measure(&mut cluster, 2, [4_000, 3_000, 2_000, 0]);

@@ -11,18 +11,19 @@ use smallvec::SmallVec;
 use super::{NodeTopology, Shape};
 use crate::{
     charge::Charge,
-    devices::{DeviceAsk, DeviceClasses, NodeDevices, WHOLE},
+    devices::{DeviceAsk, DeviceClasses, WHOLE},
+    hardware::NodeHardware,
     unfit::Unfit,
 };
 
-impl NodeDevices {
+impl NodeHardware {
     /// Returns what one more of a shape is given, resources of the whole node aside; `None` if it is not free.
     #[inline]
     pub fn pick(&self, shape: &Shape) -> Option<Allocation> {
         if shape.is_placed {
             self.pick_placed(shape)
         } else {
-            self.pick_all(&shape.devices).map(Allocation::from)
+            self.devices.pick_all(&shape.devices).map(Allocation::from)
         }
     }
 
@@ -32,8 +33,8 @@ impl NodeDevices {
         };
         if let Some(topology) = self.topology.as_deref().filter(|topology| topology.has_zones()) {
             let n_idle_near = |zones| {
-                let is_idle = |idx: &usize| self.free(*idx) >= WHOLE && topology.is_near(*idx, zones);
-                u32::try_from((0..self.len()).filter(is_idle).count()).unwrap_or(u32::MAX)
+                let is_idle = |idx: &usize| self.devices.free(*idx) >= WHOLE && topology.is_near(*idx, zones);
+                u32::try_from((0..self.devices.len()).filter(is_idle).count()).unwrap_or(u32::MAX)
             };
             for zones in topology.choices(shape, request, n_idle_near) {
                 if let Some(devices) = self.pick_near(shape, Some(zones.zones)) {
@@ -94,17 +95,19 @@ impl NodeDevices {
 
     /// Returns free devices for one request, out of some.
     fn pick_within(&self, shape: &Shape, ask: &DeviceAsk, among: u64) -> Option<DeviceSet> {
-        let Some(terms) = ask.terms_of(shape) else { return self.pick_out_of(ask, among) };
+        let Some(terms) = ask.terms_of(shape) else { return self.devices.pick_out_of(ask, among) };
         let Some(topology) = self.topology.as_deref().filter(|_| terms.is_of_groups()) else {
-            return if terms.is_of_groups() { None } else { self.pick_out_of(ask, among) };
+            return if terms.is_of_groups() { None } else { self.devices.pick_out_of(ask, among) };
         };
         let groups = topology.groups(among).into_iter().filter_map(|group| {
-            let free = (0..self.len()).filter(|idx| {
-                group.contains(*idx) && self.free(*idx) >= ask.milli && ask.accepts(self.classes[*idx])
+            let free = (0..self.devices.len()).filter(|idx| {
+                group.contains(*idx)
+                    && self.devices.free(*idx) >= ask.milli
+                    && ask.accepts(self.devices.classes[*idx])
             });
             let free: DeviceSet = free.collect();
             let picked = if terms.profile.is_empty() {
-                self.pick_out_of(ask, group.0 & among)
+                self.devices.pick_out_of(ask, group.0 & among)
             } else {
                 self.pick_slices(topology, ask.request_of(shape)?, terms, group, free)
             };
@@ -131,7 +134,9 @@ impl NodeDevices {
     /// Returns the devices near some zones, or all of them, as bits; one of which nobody knows where it is is near every zone.
     fn near(&self, zones: Option<ZoneSet>) -> u64 {
         let (Some(zones), Some(topology)) = (zones, self.topology.as_deref()) else { return u64::MAX };
-        (0..self.len()).filter(|idx| topology.is_near(*idx, zones)).fold(0, |bits, idx| bits | 1 << idx)
+        (0..self.devices.len())
+            .filter(|idx| topology.is_near(*idx, zones))
+            .fold(0, |bits, idx| bits | 1 << idx)
     }
 
     /// Returns what a shape is given now: `wanted` if that suits it and is free, or something else.
@@ -150,7 +155,7 @@ impl NodeDevices {
     /// Whether what was chosen is what a shape asks for, free or not.
     pub(crate) fn suits(&self, shape: &Shape, chosen: Allocation) -> bool {
         if !shape.is_placed {
-            return chosen.zones.is_empty() && self.suits_requests(&shape.devices, chosen.devices);
+            return chosen.zones.is_empty() && self.devices.suits_requests(&shape.devices, chosen.devices);
         }
         let topology = self.topology.as_deref();
         let zones = match (shape.zones, topology) {
@@ -162,7 +167,7 @@ impl NodeDevices {
         let all_asked = shape
             .devices
             .iter()
-            .fold(DeviceSet::NONE, |all, ask| all.union(self.accepted(ask, chosen.devices)));
+            .fold(DeviceSet::NONE, |all, ask| all.union(self.devices.accepted(ask, chosen.devices)));
         zones
             && chosen.devices.0 & !near == 0
             && all_asked == chosen.devices
@@ -170,11 +175,11 @@ impl NodeDevices {
     }
 
     fn suits_ask(&self, shape: &Shape, ask: &DeviceAsk, chosen: DeviceSet) -> bool {
-        let own = self.accepted(ask, chosen);
+        let own = self.devices.accepted(ask, chosen);
         let topology = self.topology.as_deref();
         let is_beside = ask.beside.is_none_or(|other| {
             let (Some(other), Some(topology)) = (shape.devices.get(other), topology) else { return true };
-            own.0 & !self.near(Some(topology.zones_of(self.accepted(other, chosen)))) == 0
+            own.0 & !self.near(Some(topology.zones_of(self.devices.accepted(other, chosen)))) == 0
         });
         let Some(terms) = ask.terms_of(shape).filter(|terms| terms.is_of_groups()) else {
             return is_beside && own.len() == ask.count;
@@ -197,7 +202,10 @@ impl NodeDevices {
         });
         zones
             && shape.devices.iter().all(|ask| {
-                self.accepted(ask, chosen.devices).iter().all(|idx| self.free(idx) >= ask.milli.min(WHOLE))
+                self.devices
+                    .accepted(ask, chosen.devices)
+                    .iter()
+                    .all(|idx| self.devices.free(idx) >= ask.milli.min(WHOLE))
             })
     }
 
@@ -229,7 +237,7 @@ impl NodeDevices {
         classes: &DeviceClasses,
     ) -> Unfit {
         let kind = &request.kind;
-        let (_, free) = self.count(ask);
+        let (_, free) = self.devices.count(ask);
         let reason = match request.terms.as_deref() {
             Some(terms) if !terms.profile.is_empty() && free > 0 => {
                 format!("{kind}: no device has the free slices of profile {}", terms.profile)
@@ -237,7 +245,7 @@ impl NodeDevices {
             Some(terms) if !terms.link.is_empty() && free >= request.count => {
                 format!("{kind}: no {} free ones are joined by {}", request.count, terms.link)
             }
-            Some(_) | None => return self.shortage(ask, request, classes),
+            Some(_) | None => return self.devices.shortage(ask, request, classes),
         };
         Unfit::Device { reason }
     }

@@ -19,7 +19,7 @@ impl Plugin for TopologyDomain {
 
 impl Locate for TopologyDomain {
     fn locate<'a>(&self, cluster: &'a Cluster, ask: &'a Ask) -> NodeBlocks<'a> {
-        cluster.domains().blocks_of(ask.within()?)
+        cluster.domains().groups.blocks_of(ask.within()?)
     }
 
     fn elsewhere(&self, _cluster: &Cluster, _ask: &Ask) -> Option<(&'static str, Unfit)> {

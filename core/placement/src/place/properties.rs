@@ -361,10 +361,10 @@ proptest! {
         for event in &events {
             let before: Vec<_> = templates.iter().map(|template| world.look(*template)).collect();
             let mut gained = Vec::new();
-            world.cluster.take_gained(&mut gained);
+            world.cluster.free_mut().generations.take_gained(&mut gained);
             gained.clear();
             world.apply(event);
-            world.cluster.take_gained(&mut gained);
+            world.cluster.free_mut().generations.take_gained(&mut gained);
             for (template, before) in templates.iter().zip(before) {
                 for node in world.look(*template).into_keys().filter(|node| !before.contains_key(node)) {
                     prop_assert!(gained.contains(&node), "{node:?} passes since {event:?}");

@@ -243,7 +243,7 @@ impl<'a> VictimPlan<'a> {
         let has_room = if is_as_it_is {
             let devices = || {
                 !shape.is_placed && shape.devices.is_empty()
-                    || self.cluster.free().devices(idx).pick(shape).is_some()
+                    || self.cluster.free().hardware(idx).pick(shape).is_some()
             };
             shape.fits(&free) && devices()
         } else {

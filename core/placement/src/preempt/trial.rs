@@ -1,7 +1,7 @@
 //! Free room of one node, to be tried out on.
 
 use godel_base::ids::HoldId;
-use godel_cluster::{Cluster, ShapeId, devices::NodeDevices, shapes::Shape};
+use godel_cluster::{Cluster, ShapeId, hardware::NodeHardware, shapes::Shape};
 use godel_domain::allocation::{Allocation, DeviceSet};
 use smallvec::SmallVec;
 
@@ -9,14 +9,14 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug)]
 pub(crate) struct NodeTrial {
     pub(super) free: SmallVec<[i64; 8]>,
-    devices: NodeDevices,
+    hardware: NodeHardware,
 }
 
 impl NodeTrial {
     /// The room of a shape's pool as it is.
     pub(crate) fn new(cluster: &Cluster, shape: ShapeId, idx: usize) -> Self {
         let free = SmallVec::from_slice(cluster.free().room(shape).free(idx));
-        Self { free, devices: cluster.free().devices(idx).clone() }
+        Self { free, hardware: cluster.free().hardware(idx).clone() }
     }
 
     /// Gives back (`sign` 1) or takes (-1).
@@ -25,12 +25,12 @@ impl NodeTrial {
             let free = &mut self.free[usize::from(*id)];
             *free = free.saturating_add(amount.saturating_mul(sign));
         }
-        self.devices.shift_given(shape, given, if sign > 0 { -1 } else { 1 });
+        self.hardware.shift_given(shape, given, if sign > 0 { -1 } else { 1 });
     }
 
     /// The same of devices only.
     pub(crate) fn shift_devices(&mut self, shape: &Shape, given: DeviceSet, sign: i64) {
-        self.devices.shift(given, &shape.devices, if sign > 0 { -1 } else { 1 });
+        self.hardware.devices.shift(given, &shape.devices, if sign > 0 { -1 } else { 1 });
     }
 
     /// Gives back (`sign` 1) or takes (-1) what a hold does, and those who leave for it.
@@ -40,7 +40,7 @@ impl NodeTrial {
             let free = &mut self.free[usize::from(*id)];
             *free = free.saturating_add(amount.saturating_mul(sign));
         }
-        self.devices.shift_charge(charge, if sign > 0 { -1 } else { 1 });
+        self.hardware.shift_charge(charge, if sign > 0 { -1 } else { 1 });
         for (shape, given) in victims {
             self.shift(cluster.catalogue().shape(shape), given, sign);
         }
@@ -49,7 +49,7 @@ impl NodeTrial {
     /// Nothing that a shape asks for is taken more than once.
     pub(super) fn is_sound(&self, shape: &Shape) -> bool {
         let is_free = |(id, _): &(u8, i64)| self.free[usize::from(*id)] >= 0;
-        shape.asks.iter().all(is_free) && self.devices.is_sound()
+        shape.asks.iter().all(is_free) && self.hardware.is_sound()
     }
 
     /// Leaves nothing free that was not free before.
@@ -57,13 +57,13 @@ impl NodeTrial {
         for (free, before) in self.free.iter_mut().zip(&before.free) {
             *free = (*free).min((*before).max(0));
         }
-        self.devices.cap(&before.devices);
+        self.hardware.cap(&before.hardware);
     }
 
     pub(crate) fn pick(&self, shape: &Shape) -> Option<Allocation> {
         if !shape.fits(&self.free) {
             return None;
         }
-        self.devices.pick(shape)
+        self.hardware.pick(shape)
     }
 }

@@ -53,7 +53,7 @@ impl Picture {
         wanted: &[(&GroupWork, usize)],
         level: &TopologyLevel,
     ) -> Option<Try> {
-        let (number, groups) = self.cluster.domains_mut().groups(level);
+        let (number, groups) = self.cluster.taken_mut().domains.groups_at(level);
         let together = wanted.iter().map(|(_, n)| n).sum();
         let mut best: Option<(i64, Try)> = None;
         for group in 0..groups.len() {

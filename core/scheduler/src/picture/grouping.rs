@@ -70,10 +70,10 @@ impl<'a> Together<'a> {
         level: &GroupLevel,
     ) -> (usize, Arc<NodeGroups>, Vec<usize>) {
         let (number, groups) = match &level.split {
-            Split::Alike(keys) => picture.cluster.domains_mut().groups(keys),
+            Split::Alike(keys) => picture.cluster.taken_mut().domains.groups_at(keys),
             Split::Made(_) => {
                 let made = self.groupers(picture).make_groups(&self.input(picture), level);
-                picture.cluster.domains_mut().take_groups(&made)
+                picture.cluster.taken_mut().domains.groups.put(&made)
             }
         };
         let order = level.order.sort(&self.input(picture), &groups, (0..groups.len()).collect());

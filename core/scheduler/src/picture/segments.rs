@@ -31,14 +31,14 @@ impl LevelDomains {
     pub(crate) fn new(picture: &mut Picture, level: &TopologyLevel, within: Option<LevelGroup>) -> Self {
         let mut keys = level.clone();
         if let Some((outer, _)) = within {
-            let known = picture.cluster.domains().keys_of(outer).iter();
+            let known = picture.cluster.domains().groups.keys_of(outer).iter();
             keys.extend(known.filter(|key| !level.contains(key)));
         }
-        let (level, groups) = picture.cluster.domains_mut().groups(&keys);
+        let (level, groups) = picture.cluster.taken_mut().domains.groups_at(&keys);
         let outer = within.map(|(level, group)| GroupRef::new(level, group));
         let is_inside = |nodes: &[u32]| {
             let first = nodes.first().copied().unwrap_or(0) as usize;
-            outer.is_none_or(|outer| picture.cluster.domains().is_in(outer, first))
+            outer.is_none_or(|outer| picture.cluster.domains().groups.is_in(outer, first))
         };
         let inside = (0..groups.len()).filter(|group| is_inside(groups.nodes(*group))).collect();
         Self { level, groups, inside }

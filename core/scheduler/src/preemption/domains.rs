@@ -61,7 +61,7 @@ impl PreemptionSearch {
         level: &TopologyLevel,
         find_in: impl Fn(&mut Self, &mut Picture, LevelGroup) -> Result<Try, E>,
     ) -> Result<Try, Vec<E>> {
-        let (number, groups) = picture.cluster.domains_mut().groups(level);
+        let (number, groups) = picture.cluster.taken_mut().domains.groups_at(level);
         let mut best: Option<(CandidateKey, usize)> = None;
         let mut failures = Vec::new();
         let counters = self.counters();

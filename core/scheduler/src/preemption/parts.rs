@@ -481,7 +481,7 @@ fn forget_costs(picture: &Picture, step: &PartStep, domains: &LevelDomains, cost
     let known = units.into_iter().filter_map(|unit| picture.cluster.rows().of(unit));
     for (_, row) in known.filter(|rows| min_member(rows) > 1).flat_map(|rows| rows.live()) {
         let is_there = |domain: usize| {
-            picture.cluster.domains().is_in(GroupRef::new(domains.level, domain), row.node.idx())
+            picture.cluster.domains().groups.is_in(GroupRef::new(domains.level, domain), row.node.idx())
         };
         for (cost, domain) in costs.iter_mut().zip(&domains.inside) {
             if is_there(*domain) {

@@ -126,7 +126,7 @@ fn only_what_a_node_gained_could_help_is_woken() {
     let fresh = NodeReport { ..node_report(3, resources(5000, 100), 0, "") };
     scheduler.load(&moved(3, 1), Revision(6), 0, Millis(5));
     scheduler.picture.cluster.nodes_mut().put_report(fresh, Revision(6));
-    scheduler.picture.cluster.take_gained(&mut Vec::new());
+    scheduler.picture.cluster.free_mut().generations.take_gained(&mut Vec::new());
     assert_eq!(scheduler.step(Millis(5), 10), Step::default());
     scheduler.load(&moved(3, 0), Revision(7), 0, Millis(6));
     let step = step_and_call(&mut scheduler, Millis(6), 10);

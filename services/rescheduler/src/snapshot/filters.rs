@@ -189,10 +189,10 @@ impl ClusterFilters {
         self.after_moves.borrow_mut().clear();
         let (mut moved, mut cluster) = (self.moved.borrow_mut(), self.cluster.borrow_mut());
         for (unit, from, to) in moved.drain(..) {
-            cluster.domains_mut().move_member(unit, to, from);
+            cluster.taken_mut().domains.move_member(unit, to, from);
         }
         for (unit, from, to) in moves {
-            cluster.domains_mut().move_member(*unit, *from, *to);
+            cluster.taken_mut().domains.move_member(*unit, *from, *to);
         }
         moved.extend_from_slice(moves);
     }

@@ -191,7 +191,7 @@ fn groups_are_tried_from_one_that_differs_or_by_free_room() {
     let taken = [demand(9, 0, 0), demand(5, 0, 0), demand(5, 0, 0), demand(0, 0, 0)];
     let mut cluster = cluster(&taken);
     // Room for 0, 1 + 1, 3 and 2 + 0 replicas of the larger one.
-    let (_, groups) = cluster.domains_mut().take_groups(&[vec![1], vec![2, 3], vec![4], vec![2]]);
+    let (_, groups) = cluster.taken_mut().domains.groups.put(&[vec![1], vec![2, 3], vec![4], vec![2]]);
     let small = cluster.shape(&demand(1, 0, 0), Pool::Guaranteed);
     let large = cluster.shape(&demand(3, 0, 0), Pool::Guaranteed);
     let keys = TopologyKeys::default();

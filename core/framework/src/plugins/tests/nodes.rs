@@ -392,7 +392,7 @@ fn a_node_takes_one_replica_of_a_daemon() {
     let plain = Ask::new(&mut cluster, &any, Pool::Guaranteed);
     assert!(locator.locate(&cluster, &plain).is_none(), "of no concern to other units");
     let (unit, other) = (UnitId(5), UnitId(6));
-    let [one, two] = [unit, other].map(|unit| Some(cluster.put_daemon(unit)));
+    let [one, two] = [unit, other].map(|unit| Some(cluster.taken_mut().put_daemon(unit)));
     let [of_one, of_two] = [one, two].map(|daemon| plain.clone().of_daemon(daemon));
     let verdict = |cluster: &Cluster, ask: &Ask| {
         let refusal = filter.check(cluster, ask.on_node(), NODE).err().map(|refusal| refusal.to_string());

@@ -62,7 +62,7 @@ fn free_slots_that_cover_a_replica_are_recommended() {
     ] {
         assert_eq!(of(&cluster, &ask, owns), expected, "{owns:?}");
     }
-    let daemon = Some(cluster.put_daemon(unit));
+    let daemon = Some(cluster.taken_mut().put_daemon(unit));
     assert_eq!(of(&cluster, &ask.clone().of_daemon(daemon), &["b"]), Some(vec![NODE]), "one for each node");
     // Somebody is in one of them.
     let id = RunningUnitId::new(unit, 0, 0);
