@@ -149,8 +149,9 @@ impl Placer {
     }
 
     /// The mode or the schedulers changed: the nodes that moved. Lists of candidates end where nodes are reached in
-    /// another way from here on; else they stay, but for what moved (see [`Cluster::note_moved`]). A scheduler that shares the
-    /// nodes with others now starts its scans from its origin, as they do.
+    /// another way from here on; else they stay, but for what moved
+    /// (see [`note_moved`](godel_cluster::NodeUpdates::note_moved)). A scheduler that shares the nodes with others now starts its
+    /// scans from its origin, as they do.
     pub fn set_partition(&mut self, partition: &Partition, name: &str, n_nodes: usize) -> Vec<Moved> {
         let before = (self.view.way(), self.view.slot, self.view.n_slots);
         let moved = self.view.set(partition, name, n_nodes);

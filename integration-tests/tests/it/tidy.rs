@@ -398,3 +398,65 @@ fn methods_of_a_type_in_core_stand_in_few_files() {
     paths.retain(|_, paths| paths.len() > N_FILES_MAX);
     assert!(paths.is_empty(), "types with methods in more than {N_FILES_MAX} files: {paths:#?}");
 }
+
+/// Methods of one type at most, over all of its `impl` blocks and the extension traits on it: a type with more of them hands out parts.
+const N_METHODS_MAX: usize = 40;
+/// Types that have more of them yet. The list only gets shorter.
+const MANY_METHODS: [&str; 11] = [
+    "binder: Binder",
+    "binder: BinderHolds",
+    "cluster: Cluster",
+    "dispatcher: Dispatcher",
+    "queueing: Queues",
+    "queueing: Usage",
+    "rescheduler: Layout",
+    "scheduler: AssignedUnits",
+    "scheduler: Picture",
+    "scheduler: Scheduler",
+    "yarn: YarnApplication",
+];
+
+/// The type that a line begins to implement methods of, by itself or by a trait for extensions.
+fn implemented(line: &str) -> Option<&str> {
+    let header = after_generics(line.strip_prefix("impl")?);
+    let of = match header.split_once(" for ") {
+        Some((extension, of)) if identifier(extension).ends_with("Ext") => of,
+        Some(_) => return None,
+        None => header,
+    };
+    Some(identifier(of.trim_start_matches('&')))
+}
+
+#[test]
+fn a_type_in_core_has_few_methods() {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for Source { folder, text, .. } in core_sources() {
+        let mut within = None;
+        for line in text.lines() {
+            if line.starts_with("impl") {
+                within = implemented(line);
+            } else if line.starts_with('}') {
+                within = None;
+            }
+            let is_method = line.starts_with("    ") && !line.starts_with("     ") && has_function(line);
+            if let Some(name) = within.filter(|_| is_method) {
+                *counts.entry(format!("{folder}: {name}")).or_default() += 1;
+            }
+        }
+    }
+    assert!(counts.len() > 200, "{} types found", counts.len());
+    counts.retain(|_, count| *count > N_METHODS_MAX);
+    let names: Vec<&String> = counts.keys().collect();
+    assert_eq!(names, MANY_METHODS, "types with more than {N_METHODS_MAX} methods: {counts:#?}");
+}
+
+/// Whether a line begins a function.
+fn has_function(line: &str) -> bool {
+    let before = line.split_once("fn ").map(|(before, _)| before.trim());
+    before.is_some_and(|before| {
+        before.split_whitespace().all(|word| FUNCTION_WORDS.iter().any(|one| word.starts_with(one)))
+    })
+}
+
+/// What may stand before the `fn` of a method.
+const FUNCTION_WORDS: [&str; 4] = ["pub", "const", "async", "unsafe"];
