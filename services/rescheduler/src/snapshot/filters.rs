@@ -121,14 +121,12 @@ impl ClusterFilters {
             daemon: cluster.taken().daemons.find(known.unit),
             volume_node: None,
         };
-        let admit = |cluster: &Cluster| {
-            let concerned = godel_framework::concerned(cluster, &ask);
-            godel_framework::admit(cluster, ask, concerned, node, true).is_ok()
-        };
-        match without {
-            Some(home) => cluster.without_one(known.unit, home, |cluster| admit(cluster)),
-            None => admit(&cluster),
+        let mut trial = cluster.trial();
+        if let Some(home) = without {
+            trial.lift_member(known.unit, home);
         }
+        let concerned = godel_framework::concerned(&trial, &ask);
+        godel_framework::admit(&trial, ask, concerned, node, true).is_ok()
     }
 
     /// Returns what a replica of a class would be given on a node, by all filters and by its room, as things are.
