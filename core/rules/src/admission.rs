@@ -68,7 +68,7 @@ fn queue(given: String, report: &mut ViolationList, defaults: &mut Vec<AppliedDe
         defaults.push(AppliedDefault::word("queue", "default"));
         return "default".to_owned();
     }
-    report.named(format_args!("queue"), names::queue(&given));
+    report.named("queue", names::queue(&given));
     given
 }
 
@@ -114,10 +114,8 @@ pub fn admit(mut submission: Submission) -> Result<Admitted, Vec<SpecViolation>>
     let task_groups = groups(submission.task_groups, pool_of_groups, class, &mut report, &mut defaults);
     let replicas = task_groups.iter().map(|group| u64::from(group.replicas)).sum::<u64>();
     if replicas > u64::from(REPLICAS_MAX) {
-        report.add(
-            format_args!("task_groups"),
-            format_args!("{replicas} replicas over all groups; at most {REPLICAS_MAX}"),
-        );
+        report
+            .add("task_groups", format_args!("{replicas} replicas over all groups; at most {REPLICAS_MAX}"));
     }
     let min_member = if class == WorkloadClass::Daemon {
         daemon::min_member(submission.min_member, &mut report, &mut defaults)
@@ -216,16 +214,14 @@ fn check_movable(spec: &UnitSpec, report: &mut ViolationList) {
     let is_never_moved = matches!(spec.class, WorkloadClass::Daemon | WorkloadClass::Yarn);
     if is_never_moved && spec.movable == Some(true) {
         let class = defaults::class_name(spec.class);
-        report.add(
-            format_args!("movable"),
-            format_args!("replicas of units of class {class} are never moved; leave it out"),
-        );
+        report
+            .add("movable", format_args!("replicas of units of class {class} are never moved; leave it out"));
     }
 }
 
 /// Whether replacements may start before what they replace stops. A new ordinal would begin a segment of its own.
 fn check_max_surge(spec: &UnitSpec, report: &mut ViolationList) {
-    let field = format_args!("max_surge");
+    let field = "max_surge";
     let given = spec.max_surge;
     if given > N_SURGES_MAX {
         report.add(field, format_args!("{given} is not in 0..={N_SURGES_MAX}"));
@@ -242,14 +238,14 @@ fn check_max_surge(spec: &UnitSpec, report: &mut ViolationList) {
     let has_segments = |topology: &UnitTopology| topology.segments.is_some();
     let of_groups = spec.task_groups.iter().filter_map(|group| group.topology.as_deref());
     if given > 0 && of_groups.chain([&spec.topology]).any(has_segments) {
-        report.add(field, format_args!("not beside segments: a replacement would begin another segment"));
+        report.add(field, "not beside segments: a replacement would begin another segment");
     }
 }
 
 /// The schedulers know which profiles there are.
 fn profile(given: String, report: &mut ViolationList) -> String {
     if !given.is_empty() {
-        report.named(format_args!("profile"), names::name(&given, names::NAMESPACE_LEN_MAX));
+        report.named("profile", names::name(&given, names::NAMESPACE_LEN_MAX));
     }
     given
 }
@@ -267,7 +263,7 @@ fn class(
             class
         }
         Given::Unknown(code) => {
-            report.add(format_args!("workload_class"), format_args!("{code} is no workload class"));
+            report.add("workload_class", format_args!("{code} is no workload class"));
             WorkloadClass::Batch
         }
     }
@@ -293,7 +289,7 @@ fn max_restarts(
         return by_class.max_restarts;
     };
     if given > RESTARTS_MAX {
-        report.add(format_args!("max_restarts"), format_args!("{given} is not in 0..={RESTARTS_MAX}"));
+        report.add("max_restarts", format_args!("{given} is not in 0..={RESTARTS_MAX}"));
     }
     given
 }
@@ -316,16 +312,16 @@ struct ViolationList {
 }
 
 impl ViolationList {
-    fn add(&mut self, field: fmt::Arguments<'_>, description: fmt::Arguments<'_>) {
+    fn add(&mut self, field: impl fmt::Display, description: impl fmt::Display) {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations
                 .push(SpecViolation { field: field.to_string(), description: description.to_string() });
         }
     }
 
-    fn named(&mut self, field: fmt::Arguments<'_>, checked: Result<(), names::BadName>) {
+    fn named(&mut self, field: impl fmt::Display, checked: Result<(), names::BadName>) {
         if let Err(bad) = checked {
-            self.add(field, format_args!("{bad}"));
+            self.add(field, bad);
         }
     }
 
@@ -344,7 +340,7 @@ impl ViolationList {
                 default
             }
             Given::Unknown(code) => {
-                self.add(format_args!("{field}"), format_args!("{code} stands for nothing"));
+                self.add(field, format_args!("{code} stands for nothing"));
                 default
             }
         }
@@ -354,7 +350,7 @@ impl ViolationList {
     fn lasts(&mut self, field: &'static str, given: u64, max: u64) -> u64 {
         if given > max {
             let (given, max) = (duration::show_ms(given), duration::show_ms(max));
-            self.add(format_args!("{field}"), format_args!("{given} is longer than {max}"));
+            self.add(field, format_args!("{given} is longer than {max}"));
         }
         given
     }
@@ -362,13 +358,36 @@ impl ViolationList {
     /// A duration of which 0 makes no sense; 0 for an absent one.
     fn limit(&mut self, field: &'static str, given: Option<u64>, max: u64, instead: &str) -> u64 {
         if given == Some(0) {
-            self.add(format_args!("{field}"), format_args!("0s is too short; {instead}"));
+            self.add(field, format_args!("0s is too short; {instead}"));
         }
         given.map_or(0, |given| self.lasts(field, given, max))
     }
 
     fn finish<T>(self, value: T) -> Result<T, Vec<SpecViolation>> {
         if self.violations.is_empty() { Ok(value) } else { Err(self.violations) }
+    }
+}
+
+/// Collects the violations of the template of a task group.
+struct TemplateReport<'r> {
+    /// Position of the task group.
+    idx: usize,
+    report: &'r mut ViolationList,
+}
+
+impl TemplateReport<'_> {
+    fn path_of(&self, field: impl fmt::Display) -> String {
+        format!("task_groups[{}].template.{field}", self.idx)
+    }
+
+    fn add(&mut self, field: impl fmt::Display, description: impl fmt::Display) {
+        self.report.add(format_args!("task_groups[{}].template.{field}", self.idx), description);
+    }
+
+    fn named(&mut self, field: impl fmt::Display, checked: Result<(), names::BadName>) {
+        if let Err(bad) = checked {
+            self.add(field, bad);
+        }
     }
 }
 
@@ -379,12 +398,12 @@ fn generate_name(submission: &mut Submission, report: &mut ViolationList) {
         return;
     }
     if !submission.name.is_empty() {
-        report.add(format_args!("generate_name"), format_args!("give a name or `generate_name`, not both"));
+        report.add("generate_name", "give a name or `generate_name`, not both");
         return;
     }
     submission.name = names::generated(&prefix, names::uuid(&submission.uid).unwrap_or_default());
     if let Err(bad) = names::name(&submission.name, names::NAME_LEN_MAX) {
-        report.add(format_args!("generate_name"), format_args!("with its ending: {bad}"));
+        report.add("generate_name", format_args!("with its ending: {bad}"));
         // It is told once.
         submission.name = names::generated("", 0);
     }
@@ -392,28 +411,22 @@ fn generate_name(submission: &mut Submission, report: &mut ViolationList) {
 
 fn check_meta(submission: &Submission, report: &mut ViolationList) {
     if submission.encoded_len > SPEC_BYTES_MAX {
-        report.add(
-            format_args!("unit"),
-            format_args!("{} bytes; at most {SPEC_BYTES_MAX}", submission.encoded_len),
-        );
+        report.add("unit", format_args!("{} bytes; at most {SPEC_BYTES_MAX}", submission.encoded_len));
     }
     if !submission.namespace.is_empty() {
-        report.named(
-            format_args!("meta.namespace"),
-            names::name(&submission.namespace, names::NAMESPACE_LEN_MAX),
-        );
+        report.named("meta.namespace", names::name(&submission.namespace, names::NAMESPACE_LEN_MAX));
     }
-    report.named(format_args!("meta.name"), names::name(&submission.name, names::NAME_LEN_MAX));
+    report.named("meta.name", names::name(&submission.name, names::NAME_LEN_MAX));
     if names::uuid(&submission.uid).is_none() {
-        report.add(format_args!("meta.uid"), format_args!("not a hyphenated UUID"));
+        report.add("meta.uid", "not a hyphenated UUID");
     }
     check_labels(&submission.labels, "meta.labels", report);
-    report.named(format_args!("meta.owner"), names::text(&submission.owner, names::NAME_LEN_MAX));
+    report.named("meta.owner", names::text(&submission.owner, names::NAME_LEN_MAX));
 }
 
 fn check_labels(labels: &BTreeMap<String, String>, field: &str, report: &mut ViolationList) {
     if labels.len() > ENTRIES_MAX {
-        report.add(format_args!("{field}"), format_args!("{} entries; at most {ENTRIES_MAX}", labels.len()));
+        report.add(field, format_args!("{} entries; at most {ENTRIES_MAX}", labels.len()));
     }
     for (key, value) in labels {
         report.named(format_args!("{field}[{key:?}]"), names::label_key(key));
@@ -430,13 +443,10 @@ fn groups(
 ) -> Vec<TaskGroup> {
     let given_minima = minima::given(&submitted);
     if submitted.is_empty() {
-        report.add(format_args!("task_groups"), format_args!("at least one is needed"));
+        report.add("task_groups", "at least one is needed");
     }
     if submitted.len() > GROUPS_MAX {
-        report.add(
-            format_args!("task_groups"),
-            format_args!("{} groups; at most {GROUPS_MAX}", submitted.len()),
-        );
+        report.add("task_groups", format_args!("{} groups; at most {GROUPS_MAX}", submitted.len()));
     }
     let mut groups: Vec<TaskGroup> = Vec::with_capacity(submitted.len().min(GROUPS_MAX));
     // Of several groups one may have no replicas for a while, as one that was scaled to none.
@@ -492,7 +502,7 @@ fn admit_group(
     let replicas = group.replicas;
     let topology = group.topology.take().filter(|topology| !topology.is_empty());
     let topology = topology.map(|given| Box::new(topology::of_group(idx, *given, report)));
-    let template = template::template(idx, group, pool, report, defaults);
+    let template = template::template(group, pool, &mut TemplateReport { idx, report }, defaults);
     TaskGroup { name, replicas, min_member: 0, template, topology }
 }
 
@@ -506,13 +516,13 @@ fn priority(
     defaults: &mut Vec<AppliedDefault>,
 ) -> i32 {
     if !priority_class.is_empty() {
-        report.named(format_args!("priority_class"), names::label(priority_class));
+        report.named("priority_class", names::label(priority_class));
         match given {
             None => return 0,
             Some(0) => {
                 report.add(
-                    format_args!("priority"),
-                    format_args!("0 beside a priority class: leave it out to have the priority of the class"),
+                    "priority",
+                    "0 beside a priority class: leave it out to have the priority of the class",
                 );
                 return 0;
             }
@@ -526,7 +536,7 @@ fn priority(
     if !(-PRIORITY_MAX..SYSTEM_PRIORITY).contains(&given) {
         let most = SYSTEM_PRIORITY - 1;
         report.add(
-            format_args!("priority"),
+            "priority",
             format_args!(
                 "{given} is not in {}..={most}; above that are priority classes only, as `system`",
                 -PRIORITY_MAX

@@ -27,7 +27,7 @@ pub(super) fn node_affinity(
     let field = |leaf: &str| format!("task_groups[{idx}].template.node_affinity.{leaf}");
     for (leaf, n_terms) in [("required", given.required.len()), ("preferred", given.preferred.len())] {
         if n_terms > TERMS_MAX {
-            report.add(format_args!("{}", field(leaf)), format_args!("{n_terms} terms; at most {TERMS_MAX}"));
+            report.add(field(leaf), format_args!("{n_terms} terms; at most {TERMS_MAX}"));
         }
     }
     let required = given.required.into_iter().take(TERMS_MAX).enumerate();
@@ -36,7 +36,7 @@ pub(super) fn node_affinity(
     let preferred = preferred.map(|(at, (weight, one))| {
         if !(1..=PREFERENCE_WEIGHT_MAX).contains(&weight) {
             report.add(
-                format_args!("{}", field(&format!("preferred[{at}].weight"))),
+                field(&format!("preferred[{at}].weight")),
                 format_args!("{weight} is not in 1..={PREFERENCE_WEIGHT_MAX}"),
             );
         }
@@ -47,7 +47,7 @@ pub(super) fn node_affinity(
 
 fn term(path: &str, given: Vec<ExpressionSubmission>, report: &mut ViolationList) -> NodeTerm {
     if given.is_empty() {
-        report.add(format_args!("{path}"), format_args!("a term has one condition at least"));
+        report.add(path, "a term has one condition at least");
     }
     conditions(&format!("{path}.all_of"), given, report)
 }
@@ -58,7 +58,7 @@ fn conditions(
     report: &mut ViolationList,
 ) -> Vec<LabelExpression> {
     if given.len() > ENTRIES_MAX {
-        report.add(format_args!("{path}"), format_args!("{} conditions; at most {ENTRIES_MAX}", given.len()));
+        report.add(path, format_args!("{} conditions; at most {ENTRIES_MAX}", given.len()));
     }
     let given = given.into_iter().take(ENTRIES_MAX).enumerate();
     given.filter_map(|(at, one)| expression(&format!("{path}[{at}]"), one, report)).collect()
@@ -130,7 +130,7 @@ pub(super) fn expression(
     let operator = match operator {
         Given::Value(operator) => operator,
         Given::Absent => {
-            report.add(format_args!("{path}.operator"), format_args!("is required"));
+            report.add(format_args!("{path}.operator"), "is required");
             return None;
         }
         Given::Unknown(code) => {
@@ -146,7 +146,7 @@ pub(super) fn expression(
     }
     let expression = LabelExpression { key, operator, values };
     if let Err(wrong) = expression.check() {
-        report.add(format_args!("{path}"), format_args!("{wrong}"));
+        report.add(path, wrong);
     }
     Some(expression)
 }

@@ -17,7 +17,7 @@ pub(super) fn min_member(
         None => defaults.push(AppliedDefault::number("min_member", 1)),
         Some(1) => {}
         Some(given) => report.add(
-            format_args!("min_member"),
+            "min_member",
             format_args!("{given}, but each replica of a daemon is placed by itself: leave it out"),
         ),
     }
@@ -28,7 +28,7 @@ pub(super) fn min_member(
 pub(super) fn check(spec: &UnitSpec, report: &mut ViolationList) {
     if spec.has_volumes() {
         report.add(
-            format_args!("task_groups[0].template.run.volumes"),
+            "task_groups[0].template.run.volumes",
             format_args!(
                 "a replica of a daemon follows the nodes and keeps no volume: let its command write to a directory of the node"
             ),
@@ -36,7 +36,7 @@ pub(super) fn check(spec: &UnitSpec, report: &mut ViolationList) {
     }
     if spec.task_groups.len() > 1 {
         report.add(
-            format_args!("task_groups"),
+            "task_groups",
             format_args!(
                 "a daemon has one task group; submit a unit for each of the {}",
                 spec.task_groups.len()
@@ -53,22 +53,16 @@ pub(super) fn check(spec: &UnitSpec, report: &mut ViolationList) {
         );
     }
     if spec.has_group_minima() {
-        report.add(
-            format_args!("task_groups[0].min_member"),
-            format_args!("each replica of a daemon is placed by itself: leave it out"),
-        );
+        report.add("task_groups[0].min_member", "each replica of a daemon is placed by itself: leave it out");
     }
     if spec.restart_policy != RestartPolicy::Always {
         report.add(
-            format_args!("restart_policy"),
-            format_args!("replicas of a daemon always restart, as their nodes need them: leave it out"),
+            "restart_policy",
+            "replicas of a daemon always restart, as their nodes need them: leave it out",
         );
     }
     let of_group = spec.has_group_topologies().then_some("task_groups[0].topology");
     for field in of_group.into_iter().chain((!spec.topology.is_empty()).then_some("topology")) {
-        report.add(
-            format_args!("{field}"),
-            format_args!("a daemon has a replica on each node that its template may have: leave it out"),
-        );
+        report.add(field, "a daemon has a replica on each node that its template may have: leave it out");
     }
 }

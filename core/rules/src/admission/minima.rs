@@ -76,7 +76,7 @@ pub(super) fn min_member(
                     "the task groups need {n} at once; at most {MIN_MEMBER_MAX}: lower their min_member"
                 ),
             };
-            report.add(format_args!("min_member"), format_args!("{wrong}"));
+            report.add("min_member", format_args!("{wrong}"));
         }
         defaults.push(AppliedDefault::number("min_member", i64::from(value)));
         return value;
@@ -94,7 +94,7 @@ pub(super) fn min_member(
     } else {
         return given;
     };
-    report.add(format_args!("min_member"), format_args!("{wrong}"));
+    report.add("min_member", format_args!("{wrong}"));
     given
 }
 

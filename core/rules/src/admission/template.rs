@@ -23,7 +23,7 @@ use godel_domain::{
     unit::{RunSpec, Template, Volume},
 };
 
-use super::{ViolationList, affinity, zones};
+use super::{TemplateReport, affinity, zones};
 
 /// Longest path of Linux.
 const PATH_LEN_MAX: usize = 4_096;
@@ -37,34 +37,30 @@ const VOLUME_NAME_LEN_MAX: usize = 63;
 const VOLUME_BYTES_MAX: u64 = 1 << 60;
 
 pub(super) fn template(
-    idx: usize,
     group: GroupSubmission,
     pool: Pool,
-    report: &mut ViolationList,
+    report: &mut TemplateReport<'_>,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Template {
-    let requests = requests(idx, group.requests, report);
-    let devices = device_requests(idx, group.devices, report, defaults);
-    zones::check_beside(idx, &devices, report);
-    let host_ports = host_ports(idx, &group.host_ports, report);
-    let zones = zones::zones(idx, group.zones, &requests, pool, report, defaults);
-    check_selector(idx, &group.node_selector, report);
+    let requests = requests(group.requests, report);
+    let devices = device_requests(group.devices, report, defaults);
+    zones::check_beside(&devices, report);
+    let host_ports = host_ports(&group.host_ports, report);
+    let zones = zones::zones(group.zones, &requests, pool, report, defaults);
+    check_selector(&group.node_selector, report);
     if group.tolerations.len() > ENTRIES_MAX {
-        report.add(
-            format_args!("task_groups[{idx}].template.tolerations"),
-            format_args!("{} entries; at most {ENTRIES_MAX}", group.tolerations.len()),
-        );
+        report.add("tolerations", format_args!("{} entries; at most {ENTRIES_MAX}", group.tolerations.len()));
     }
     let tolerations = group
         .tolerations
         .into_iter()
         .take(ENTRIES_MAX)
         .enumerate()
-        .map(|(at, one)| toleration(idx, at, one, report));
+        .map(|(at, one)| toleration(at, one, report));
     let tolerations = tolerations.collect();
-    let node_affinity = affinity::node_affinity(idx, group.node_affinity, report);
-    check_max_load(idx, group.max_load, report);
-    check_run(idx, &group.run, report);
+    let node_affinity = affinity::node_affinity(report.idx, group.node_affinity, report.report);
+    check_max_load(group.max_load, report);
+    check_run(&group.run, report);
     Template {
         demand: Demand { requests, devices, host_ports, zones },
         node_selector: group.node_selector,
@@ -75,49 +71,39 @@ pub(super) fn template(
     }
 }
 
-fn requests(idx: usize, requests: Vec<(String, i64)>, report: &mut ViolationList) -> Resources {
+fn requests(requests: Vec<(String, i64)>, report: &mut TemplateReport<'_>) -> Resources {
     if requests.len() > N_NAMES_MAX {
-        report.add(
-            format_args!("task_groups[{idx}].template.demand.requests"),
-            format_args!("{} names; at most {N_NAMES_MAX}", requests.len()),
-        );
+        report.add("demand.requests", format_args!("{} names; at most {N_NAMES_MAX}", requests.len()));
     }
     let mut sound = Vec::with_capacity(requests.len());
     for (name, amount) in requests {
-        report.named(
-            format_args!("task_groups[{idx}].template.demand.requests[{name:?}]"),
-            names::asked(&name),
-        );
+        report.named(format_args!("demand.requests[{name:?}]"), names::asked(&name));
         if (0..=AMOUNT_MAX).contains(&amount) {
             sound.push((name, amount));
         } else {
-            report.add(
-                format_args!("task_groups[{idx}].template.demand.requests[{name:?}]"),
-                format_args!("{}", amount_out_of_range(&name, amount)),
-            );
+            report.add(format_args!("demand.requests[{name:?}]"), amount_out_of_range(&name, amount));
         }
     }
     Resources::new(sound).unwrap_or_default()
 }
 
 fn device_requests(
-    idx: usize,
     devices: Vec<DeviceSubmission>,
-    report: &mut ViolationList,
+    report: &mut TemplateReport<'_>,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Vec<DeviceRequest> {
     if devices.len() > N_DEVICE_REQUESTS_MAX {
         report.add(
-            format_args!("task_groups[{idx}].template.demand.devices"),
+            "demand.devices",
             format_args!("{} requests; at most {N_DEVICE_REQUESTS_MAX}", devices.len()),
         );
     }
     let mut requests: Vec<DeviceRequest> = Vec::with_capacity(devices.len());
     for (at, devices) in devices.into_iter().take(N_DEVICE_REQUESTS_MAX).enumerate() {
-        let request = device_request(idx, at, devices, report, defaults);
+        let request = device_request(at, devices, report, defaults);
         if requests.iter().any(|other| other.kind == request.kind) {
             report.add(
-                format_args!("task_groups[{idx}].template.demand.devices[{at}].kind"),
+                format_args!("demand.devices[{at}].kind"),
                 format_args!("duplicate kind `{}`", request.kind),
             );
         }
@@ -127,81 +113,67 @@ fn device_requests(
 }
 
 fn device_request(
-    idx: usize,
     at: usize,
     devices: DeviceSubmission,
-    report: &mut ViolationList,
+    report: &mut TemplateReport<'_>,
     defaults: &mut Vec<AppliedDefault>,
 ) -> DeviceRequest {
-    let field = |leaf: &str| format!("task_groups[{idx}].template.demand.devices[{at}].{leaf}");
+    let field = |leaf: &str| format!("demand.devices[{at}].{leaf}");
     let kind = match devices.kind.as_str() {
         "" => {
-            defaults
-                .push(AppliedDefault { field: Cow::Owned(field("kind")), value: DefaultValue::Word(GPU) });
+            defaults.push(AppliedDefault {
+                field: Cow::Owned(report.path_of(field("kind"))),
+                value: DefaultValue::Word(GPU),
+            });
             GPU.to_owned()
         }
         kind => {
-            report.named(format_args!("{}", field("kind")), names::device_kind(kind));
+            report.named(field("kind"), names::device_kind(kind));
             devices.kind
         }
     };
     let milli = devices.milli.unwrap_or_else(|| {
         let value = DefaultValue::Number(i64::from(MILLI_WHOLE));
-        defaults.push(AppliedDefault { field: Cow::Owned(field("milli_per_device")), value });
+        defaults.push(AppliedDefault { field: Cow::Owned(report.path_of(field("milli_per_device"))), value });
         MILLI_WHOLE
     });
     if !(1..=N_DEVICES_MAX).contains(&(devices.count as usize)) {
-        report.add(
-            format_args!("{}", field("count")),
-            format_args!("{} is not in 1..={N_DEVICES_MAX}", devices.count),
-        );
+        report.add(field("count"), format_args!("{} is not in 1..={N_DEVICES_MAX}", devices.count));
     }
     if !(1..=MILLI_WHOLE).contains(&milli) {
-        report.add(
-            format_args!("{}", field("milli_per_device")),
-            format_args!("{milli} is not in 1..={MILLI_WHOLE}"),
-        );
+        report.add(field("milli_per_device"), format_args!("{milli} is not in 1..={MILLI_WHOLE}"));
     } else if milli < MILLI_WHOLE && devices.count > 1 {
         report.add(
-            format_args!("{}", field("milli_per_device")),
+            field("milli_per_device"),
             format_args!("a share ({milli}) can be asked of one device only, not of {}", devices.count),
         );
     }
     if devices.models.len() > ENTRIES_MAX {
-        report.add(
-            format_args!("{}", field("models")),
-            format_args!("{} models; at most {ENTRIES_MAX}", devices.models.len()),
-        );
+        report.add(field("models"), format_args!("{} models; at most {ENTRIES_MAX}", devices.models.len()));
     }
     let at_request = at;
     for (at, model) in devices.models.iter().enumerate().take(ENTRIES_MAX) {
         if model.is_empty() {
-            report.add(format_args!("{}[{at}]", field("models")), format_args!("empty"));
+            report.add(format_args!("{}[{at}]", field("models")), "empty");
         }
         report.named(format_args!("{}[{at}]", field("models")), names::text(model, names::NAMESPACE_LEN_MAX));
     }
-    let terms = zones::device_terms(idx, at_request, devices.terms, devices.count, milli, report);
+    let terms = zones::device_terms(at_request, devices.terms, devices.count, milli, report);
     DeviceRequest { kind, count: devices.count, milli, models: devices.models, terms }
 }
 
-fn check_max_load(idx: usize, MaxLoad { cpu, memory }: MaxLoad, report: &mut ViolationList) {
+fn check_max_load(MaxLoad { cpu, memory }: MaxLoad, report: &mut TemplateReport<'_>) {
     for (name, percent) in [("cpu", cpu), ("memory", memory)] {
         if let Some(percent) = percent.filter(|percent| !(1..=100).contains(percent)) {
-            report.add(
-                format_args!("task_groups[{idx}].template.max_load.{name}"),
-                format_args!("{percent} is not in 1..=100"),
-            );
+            report.add(format_args!("max_load.{name}"), format_args!("{percent} is not in 1..=100"));
         }
     }
 }
 
-fn host_ports(idx: usize, given: &[(u32, i32)], report: &mut ViolationList) -> Vec<HostPort> {
-    let field = |leaf: &str| format!("task_groups[{idx}].template.demand.host_ports{leaf}");
+fn host_ports(given: &[(u32, i32)], report: &mut TemplateReport<'_>) -> Vec<HostPort> {
+    let field = |leaf: &str| format!("demand.host_ports{leaf}");
     if given.len() > N_HOST_PORTS_MAX {
-        report.add(
-            format_args!("{}", field("")),
-            format_args!("{} ports; at most {N_HOST_PORTS_MAX}", given.len()),
-        );
+        report.add(field(""), format_args!("{} ports; at most {N_HOST_PORTS_MAX}", given.len()));
     }
     let mut ports = Vec::with_capacity(given.len());
     for (at, (port, protocol)) in given.iter().enumerate().take(N_HOST_PORTS_MAX) {
@@ -209,127 +181,99 @@ fn host_ports(idx: usize, given: &[(u32, i32)], report: &mut ViolationList) -> V
             0 | 1 => Protocol::Tcp,
             2 => Protocol::Udp,
             code => {
-                report.add(
-                    format_args!("{}", field(&format!("[{at}].protocol"))),
-                    format_args!("{code} stands for nothing"),
-                );
+                report.add(field(&format!("[{at}].protocol")), format_args!("{code} stands for nothing"));
                 continue;
             }
         };
         let Some(port) = u16::try_from(*port).ok().filter(|port| *port > 0) else {
-            report.add(
-                format_args!("{}", field(&format!("[{at}].port"))),
-                format_args!("{port} is not in 1..=65535"),
-            );
+            report.add(field(&format!("[{at}].port")), format_args!("{port} is not in 1..=65535"));
             continue;
         };
         let port = HostPort { port, protocol };
         if ports.contains(&port) {
-            report.add(format_args!("{}", field(&format!("[{at}]"))), format_args!("duplicate port {port}"));
+            report.add(field(&format!("[{at}]")), format_args!("duplicate port {port}"));
         }
         ports.push(port);
     }
     ports
 }
 
-fn check_selector(idx: usize, selector: &BTreeMap<String, String>, report: &mut ViolationList) {
+fn check_selector(selector: &BTreeMap<String, String>, report: &mut TemplateReport<'_>) {
     if selector.len() > ENTRIES_MAX {
-        report.add(
-            format_args!("task_groups[{idx}].template.node_selector"),
-            format_args!("{} entries; at most {ENTRIES_MAX}", selector.len()),
-        );
+        report.add("node_selector", format_args!("{} entries; at most {ENTRIES_MAX}", selector.len()));
     }
     for (key, value) in selector {
         for checked in [names::label_key(key), names::text(value, names::NAME_LEN_MAX)] {
-            report.named(format_args!("task_groups[{idx}].template.node_selector[{key:?}]"), checked);
+            report.named(format_args!("node_selector[{key:?}]"), checked);
         }
     }
 }
 
-fn toleration(idx: usize, at: usize, given: TolerationSubmission, report: &mut ViolationList) -> Toleration {
+fn toleration(at: usize, given: TolerationSubmission, report: &mut TemplateReport<'_>) -> Toleration {
     if !given.key.is_empty() {
-        report.named(
-            format_args!("task_groups[{idx}].template.tolerations[{at}].key"),
-            names::label_key(&given.key),
-        );
+        report.named(format_args!("tolerations[{at}].key"), names::label_key(&given.key));
     }
     if given.any_value && !given.value.is_empty() {
-        report.add(
-            format_args!("task_groups[{idx}].template.tolerations[{at}].value"),
-            format_args!("must be empty together with any_value"),
-        );
+        report.add(format_args!("tolerations[{at}].value"), "must be empty together with any_value");
     }
     let effect = match given.effect {
         Given::Absent => None,
         Given::Value(effect) => Some(effect),
         Given::Unknown(code) => {
-            report.add(
-                format_args!("task_groups[{idx}].template.tolerations[{at}].effect"),
-                format_args!("{code} stands for nothing"),
-            );
+            report.add(format_args!("tolerations[{at}].effect"), format_args!("{code} stands for nothing"));
             None
         }
     };
     if given.tolerated_s.is_some() && effect != Some(TaintEffect::NoExecute) {
-        report.add(
-            format_args!("task_groups[{idx}].template.tolerations[{at}].tolerated_seconds"),
-            format_args!("is for the effect no-execute only"),
-        );
+        report.add(format_args!("tolerations[{at}].tolerated_seconds"), "is for the effect no-execute only");
     }
     let value = (!given.any_value).then_some(given.value);
     Toleration { key: given.key, value, effect, tolerated_s: given.tolerated_s }
 }
 
-fn check_run(idx: usize, run: &RunSpec, report: &mut ViolationList) {
+fn check_run(run: &RunSpec, report: &mut TemplateReport<'_>) {
     if run.command.first().is_some_and(String::is_empty) {
-        report.add(format_args!("task_groups[{idx}].template.run.command[0]"), format_args!("no program"));
+        report.add("run.command[0]", "no program");
     }
     for (at, argument) in run.command.iter().enumerate() {
-        report
-            .named(format_args!("task_groups[{idx}].template.run.command[{at}]"), names::argument(argument));
+        report.named(format_args!("run.command[{at}]"), names::argument(argument));
     }
     for (key, value) in &run.env {
         for checked in [names::variable(key), names::argument(value)] {
-            report.named(format_args!("task_groups[{idx}].template.run.env[{key:?}]"), checked);
+            report.named(format_args!("run.env[{key:?}]"), checked);
         }
     }
     if let Some(await_ms) = run.await_command_ms {
-        check_await_command(idx, run, await_ms, report);
+        check_await_command(run, await_ms, report);
     }
-    check_place(idx, run, report);
-    check_image(idx, run, report);
-    check_volumes(idx, run, report);
+    check_place(run, report);
+    check_image(run, report);
+    check_volumes(run, report);
     let durations = [
         ("stop_grace_ms", run.stop_grace_ms, STOP_GRACE_MS_MAX),
         ("eviction_notice_ms", run.eviction_notice_ms, EVICTION_NOTICE_MS_MAX),
     ];
     for (field, given, max) in durations.into_iter().filter(|(_, given, max)| given > max) {
         let (given, max) = (duration::show_ms(u64::from(given)), duration::show_ms(u64::from(max)));
-        report.add(
-            format_args!("task_groups[{idx}].template.run.{field}"),
-            format_args!("{given} is longer than {max}"),
-        );
+        report.add(format_args!("run.{field}"), format_args!("{given} is longer than {max}"));
     }
     if let Some(every_ms) = run.checkpoint_every_ms {
         let (min, max) = (CHECKPOINT_EVERY_MS_MIN, CHECKPOINT_EVERY_MS_MAX);
         if !(min..=max).contains(&every_ms) {
             let [given, min, max] = [every_ms, min, max].map(duration::show_ms);
-            report.add(
-                format_args!("task_groups[{idx}].template.run.checkpoint_every_ms"),
-                format_args!("{given} is not in {min} to {max}"),
-            );
+            report.add("run.checkpoint_every_ms", format_args!("{given} is not in {min} to {max}"));
         }
     }
 }
 
 /// Where and as whom a command runs: whether there is such a directory and user only its node can say.
-fn check_place(idx: usize, run: &RunSpec, report: &mut ViolationList) {
+fn check_place(run: &RunSpec, report: &mut TemplateReport<'_>) {
     if let Some(directory) = &run.working_directory {
-        let field = format_args!("task_groups[{idx}].template.run.working_directory");
+        let field = "run.working_directory";
         report.named(field, names::argument(directory));
         if !directory.starts_with('/') || directory.len() > PATH_LEN_MAX {
             report.add(
-                format_args!("task_groups[{idx}].template.run.working_directory"),
+                "run.working_directory",
                 format_args!("it is not an absolute path of at most {PATH_LEN_MAX} bytes"),
             );
         }
@@ -339,22 +283,16 @@ fn check_place(idx: usize, run: &RunSpec, report: &mut ViolationList) {
         let is_apart = |char| matches!(char, '/' | ',') || char == ':' && run.image.is_none();
         let is_word = user.chars().all(|char| char.is_ascii_graphic() && !is_apart(char));
         if !is_word || user.len() > USER_LEN_MAX {
-            report.add(
-                format_args!("task_groups[{idx}].template.run.user"),
-                format_args!("it is neither the name nor the number of a user"),
-            );
+            report.add("run.user", "it is neither the name nor the number of a user");
         }
     }
     if let Some(umask) = run.umask.filter(|umask| *umask > UMASK_MAX) {
-        report.add(
-            format_args!("task_groups[{idx}].template.run.umask"),
-            format_args!("{umask:#o} is more than {UMASK_MAX:#o}"),
-        );
+        report.add("run.umask", format_args!("{umask:#o} is more than {UMASK_MAX:#o}"));
     }
 }
 
 /// The name of an image, whose registry knows more of names, and what goes with one.
-fn check_image(idx: usize, run: &RunSpec, report: &mut ViolationList) {
+fn check_image(run: &RunSpec, report: &mut TemplateReport<'_>) {
     let Some(image) = &run.image else { return };
     // It becomes a part of the address of a request on its node.
     let is_part = |char: char| char.is_ascii_alphanumeric() || "._-/:@+".contains(char);
@@ -368,32 +306,26 @@ fn check_image(idx: usize, run: &RunSpec, report: &mut ViolationList) {
     } else {
         return;
     };
-    report.add(format_args!("task_groups[{idx}].template.run.image"), format_args!("{wrong}"));
+    report.add("run.image", wrong);
 }
 
 /// Names and paths of volumes, which become directories and mount points of their node.
-fn check_volumes(idx: usize, run: &RunSpec, report: &mut ViolationList) {
-    let field = |leaf: &str| format!("task_groups[{idx}].template.run.volumes{leaf}");
+fn check_volumes(run: &RunSpec, report: &mut TemplateReport<'_>) {
+    let field = |leaf: &str| format!("run.volumes{leaf}");
     if run.volumes.len() > N_VOLUMES_MAX {
         let n = run.volumes.len();
-        report.add(format_args!("{}", field("")), format_args!("{n} volumes; at most {N_VOLUMES_MAX}"));
+        report.add(field(""), format_args!("{n} volumes; at most {N_VOLUMES_MAX}"));
     }
     for (at, volume) in run.volumes.iter().enumerate().take(N_VOLUMES_MAX) {
         let before = &run.volumes[..at];
         let Volume { name, bytes, path } = volume;
-        report.named(
-            format_args!("{}", field(&format!("[{at}].name"))),
-            names::name(name, VOLUME_NAME_LEN_MAX),
-        );
+        report.named(field(&format!("[{at}].name")), names::name(name, VOLUME_NAME_LEN_MAX));
         if before.iter().any(|other| other.name == *name) {
-            report.add(
-                format_args!("{}", field(&format!("[{at}].name"))),
-                format_args!("duplicate name `{name}`"),
-            );
+            report.add(field(&format!("[{at}].name")), format_args!("duplicate name `{name}`"));
         }
         if !(1..=VOLUME_BYTES_MAX).contains(bytes) {
             report.add(
-                format_args!("{}", field(&format!("[{at}].bytes"))),
+                field(&format!("[{at}].bytes")),
                 format_args!("{bytes} is not in 1..={VOLUME_BYTES_MAX}"),
             );
         }
@@ -409,7 +341,7 @@ fn check_volumes(idx: usize, run: &RunSpec, report: &mut ViolationList) {
                 .then_some("it is not an absolute path below `/`, without `..` and `:`"),
         };
         if let Some(wrong) = wrong {
-            report.add(format_args!("{}", field(&format!("[{at}].path"))), format_args!("{wrong}"));
+            report.add(field(&format!("[{at}].path")), wrong);
         }
     }
 }
@@ -426,7 +358,7 @@ fn is_mount_point(path: &str) -> bool {
 }
 
 /// A command that comes later needs a time until which it may come, and nothing else that would start before.
-fn check_await_command(idx: usize, run: &RunSpec, await_ms: u64, report: &mut ViolationList) {
+fn check_await_command(run: &RunSpec, await_ms: u64, report: &mut TemplateReport<'_>) {
     let starts = !run.command.is_empty() || run.image.is_some() || run.simulated_duration_ms.is_some();
     let wrong = if !(1..=AWAIT_COMMAND_MS_MAX).contains(&await_ms) {
         format!(
@@ -439,5 +371,5 @@ fn check_await_command(idx: usize, run: &RunSpec, await_ms: u64, report: &mut Vi
     } else {
         return;
     };
-    report.add(format_args!("task_groups[{idx}].template.run.await_command_ms"), format_args!("{wrong}"));
+    report.add("run.await_command_ms", wrong);
 }

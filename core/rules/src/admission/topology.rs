@@ -29,7 +29,7 @@ pub(super) fn check_levels(spec: &UnitSpec, report: &mut ViolationList) {
         return;
     }
     for (idx, _) in spec.task_groups.iter().enumerate().filter(|(_, group)| group.topology.is_some()) {
-        report.add(format_args!("task_groups[{idx}].topology"), format_args!("{SEGMENTS_OF_UNIT}"));
+        report.add(format_args!("task_groups[{idx}].topology"), SEGMENTS_OF_UNIT);
     }
 }
 

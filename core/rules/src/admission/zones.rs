@@ -16,7 +16,7 @@ use godel_domain::{
     zone::{CpuMode, ZonePolicy, ZoneRequest},
 };
 
-use super::ViolationList;
+use super::TemplateReport;
 
 /// Most gigabits per second that may be asked of a device.
 const GBPS_MAX: u32 = 1_000_000;
@@ -25,16 +25,14 @@ const MILLI_CPU: i64 = 1_000;
 
 /// Returns what a replica asks of zones; `None` if it has none.
 pub(super) fn zones(
-    idx: usize,
     given: ZoneSubmission,
     requests: &Resources,
     pool: Pool,
-    report: &mut ViolationList,
+    report: &mut TemplateReport<'_>,
     defaults: &mut Vec<AppliedDefault>,
 ) -> Option<ZoneRequest> {
-    let field = |leaf: &str| format!("task_groups[{idx}].template.demand.zones.{leaf}");
-    let mut wrong =
-        |leaf: &str, what: &str| report.add(format_args!("{}", field(leaf)), format_args!("{what}"));
+    let field = |leaf: &str| format!("demand.zones.{leaf}");
+    let mut wrong = |leaf: &str, what: &str| report.add(field(leaf), what);
     let cpu_mode = match given.cpu_mode {
         Given::Absent => None,
         Given::Value(mode) => Some(mode),
@@ -82,7 +80,7 @@ pub(super) fn zones(
     let policy = match policy {
         None => {
             let value = DefaultValue::Word(ZonePolicy::SingleZone.name());
-            defaults.push(AppliedDefault { field: Cow::Owned(field("policy")), value });
+            defaults.push(AppliedDefault { field: Cow::Owned(report.path_of(field("policy"))), value });
             ZonePolicy::SingleZone
         }
         Some(None) => {
@@ -99,26 +97,24 @@ pub(super) fn zones(
 
 /// Checks what the devices of a request have to be besides; nothing is left of terms that say nothing.
 pub(super) fn device_terms(
-    idx: usize,
     at: usize,
     terms: DeviceTerms,
     count: u32,
     milli: u32,
-    report: &mut ViolationList,
+    report: &mut TemplateReport<'_>,
 ) -> Option<Box<DeviceTerms>> {
     if terms == DeviceTerms::default() {
         return None;
     }
-    let field = |leaf: &str| format!("task_groups[{idx}].template.demand.devices[{at}].terms.{leaf}");
+    let field = |leaf: &str| format!("demand.devices[{at}].terms.{leaf}");
     for (leaf, text) in
         [("link", &terms.link), ("same_zone_as", &terms.same_zone_as), ("profile", &terms.profile)]
     {
         if !text.is_empty() {
-            report.named(format_args!("{}", field(leaf)), names::text(text, names::NAMESPACE_LEN_MAX));
+            report.named(field(leaf), names::text(text, names::NAMESPACE_LEN_MAX));
         }
     }
-    let mut wrong =
-        |leaf: &str, what: &str| report.add(format_args!("{}", field(leaf)), format_args!("{what}"));
+    let mut wrong = |leaf: &str, what: &str| report.add(field(leaf), what);
     if terms.gbps > GBPS_MAX {
         wrong("gbps", &format!("{} is more than {GBPS_MAX}", terms.gbps));
     }
@@ -138,7 +134,7 @@ pub(super) fn device_terms(
 }
 
 /// Checks that devices lie beside devices that are asked for.
-pub(super) fn check_beside(idx: usize, devices: &[DeviceRequest], report: &mut ViolationList) {
+pub(super) fn check_beside(devices: &[DeviceRequest], report: &mut TemplateReport<'_>) {
     let other_of = |request: &DeviceRequest| {
         request.terms.as_ref().map_or(String::new(), |terms| terms.same_zone_as.clone())
     };
@@ -155,9 +151,7 @@ pub(super) fn check_beside(idx: usize, devices: &[DeviceRequest], report: &mut V
             Some(_) => continue,
             None => "names a kind that is not requested",
         };
-        report.add(
-            format_args!("task_groups[{idx}].template.demand.devices[{at}].terms.same_zone_as"),
-            format_args!("`{other}` {wrong}"),
-        );
+        report
+            .add(format_args!("demand.devices[{at}].terms.same_zone_as"), format_args!("`{other}` {wrong}"));
     }
 }
