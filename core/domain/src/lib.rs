@@ -10,6 +10,7 @@
 //! - `decision`: what schedulers decide, and what the binder answers.
 //! - `defaults`: defaults by workload class, one table.
 //! - `demand`: what one running unit takes on a node.
+//! - `fields`: the fields of units and templates one after the other, for what is done with all of them.
 //! - `frozen`: what is frozen because of records that this version cannot read.
 //! - `hold`: room on a node that the binder keeps for a unit.
 //! - `host_port`: ports of nodes that running units listen on.
@@ -34,6 +35,7 @@
 //! - `surge`: replicas that start before those stop that they replace.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
 //! - `task_group_record`: task groups that were added to a unit, and the unit as all of them make it.
+//! - `template`: what one replica is: what it takes, where it may go, and what runs.
 //! - `unit_affinity`: where replicas go in relation to running units.
 //! - `unit_history`: what is kept of a unit once its record is deleted.
 //! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
@@ -52,6 +54,7 @@ pub mod change;
 pub mod decision;
 pub mod defaults;
 pub mod demand;
+pub mod fields;
 pub mod frozen;
 pub mod hold;
 pub mod host_port;
@@ -76,6 +79,7 @@ pub mod sub_cluster;
 pub mod submission;
 pub mod surge;
 pub mod task_group_record;
+pub mod template;
 pub mod txn;
 pub mod unit;
 pub mod unit_affinity;

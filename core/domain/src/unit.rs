@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
+pub use crate::template::{RunSpec, Template, Volume};
 use crate::{
-    demand::{Demand, Pool},
-    node::{RuntimeNeed, Toleration},
-    node_affinity::NodeAffinity,
-    node_load::MaxLoad,
+    demand::Pool,
+    fields::FieldVisitor,
     running_units::End,
     surge::Surge,
     unit_affinity::UnitAffinity,
@@ -158,6 +157,69 @@ impl UnitSpec {
     pub fn has_group_topologies(&self) -> bool {
         self.task_groups.iter().any(|group| group.topology.is_some())
     }
+
+    /// Shows a visitor the fields of two units, one field after the other, by their keys in unit files. The uid is no
+    /// field that a file has to have.
+    pub fn visit(&self, other: &Self, visitor: &mut impl FieldVisitor) {
+        // A new field breaks the build here.
+        let Self {
+            namespace,
+            name,
+            uid: _,
+            labels,
+            owner,
+            class,
+            task_groups,
+            min_member,
+            queue,
+            priority,
+            priority_class,
+            pool,
+            restart_policy,
+            profile,
+            ttl_after_finished_ms,
+            max_restarts,
+            on_eviction,
+            on_below_min,
+            on_failure,
+            scheduling_timeout_ms,
+            active_deadline_ms,
+            preemptible,
+            min_run_ms,
+            affinity: UnitAffinity { near, apart, spread },
+            topology,
+            max_surge,
+            movable,
+        } = self;
+        visitor.field("namespace", namespace, &other.namespace);
+        visitor.field("name", name, &other.name);
+        visitor.field("labels", labels, &other.labels);
+        visitor.field("owner", owner, &other.owner);
+        visitor.field("class", class, &other.class);
+        visitor.groups(task_groups, &other.task_groups);
+        visitor.field("min_member", min_member, &other.min_member);
+        visitor.field("queue", queue, &other.queue);
+        visitor.field("priority", priority, &other.priority);
+        visitor.field("priority_class", priority_class, &other.priority_class);
+        visitor.field("pool", pool, &other.pool);
+        visitor.field("restart_policy", restart_policy, &other.restart_policy);
+        visitor.field("profile", profile, &other.profile);
+        visitor.field("ttl_after_finished", ttl_after_finished_ms, &other.ttl_after_finished_ms);
+        visitor.field("max_restarts", max_restarts, &other.max_restarts);
+        visitor.field("on_eviction", on_eviction, &other.on_eviction);
+        visitor.field("on_below_min", on_below_min, &other.on_below_min);
+        visitor.field("on_failure", on_failure, &other.on_failure);
+        visitor.field("preemptible", preemptible, &other.preemptible);
+        visitor.field("min_run", min_run_ms, &other.min_run_ms);
+        visitor.field("scheduling_timeout", scheduling_timeout_ms, &other.scheduling_timeout_ms);
+        visitor.field("active_deadline", active_deadline_ms, &other.active_deadline_ms);
+        visitor.field("affinity.near", near, &other.affinity.near);
+        visitor.field("affinity.apart", apart, &other.affinity.apart);
+        visitor.field("affinity.spread", spread, &other.affinity.spread);
+        visitor.field("topology", topology, &other.topology);
+        visitor.field("max_surge", max_surge, &other.max_surge);
+        visitor.field("movable", movable, &other.movable);
+    }
 }
 
 /// The size of a unit as it was submitted.
@@ -172,7 +234,7 @@ pub struct SubmittedSize {
 }
 
 /// Replicas of one template.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TaskGroup {
     /// Unique in the unit.
     pub name: String,
@@ -186,89 +248,6 @@ pub struct TaskGroup {
     /// Where the replicas of this group go in relation to one another, within what the topology of the unit says; `None`: the
     /// group says nothing.
     pub topology: Option<Box<UnitTopology>>,
-}
-
-/// One replica.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Template {
-    /// What it takes.
-    pub demand: Demand,
-    /// Labels that a node must have.
-    pub node_selector: BTreeMap<String, String>,
-    /// Taints that it accepts.
-    pub tolerations: Vec<Toleration>,
-    /// Which nodes it may have and which it prefers, beyond the labels.
-    pub node_affinity: NodeAffinity,
-    /// How much of a node may be used already.
-    pub max_load: MaxLoad,
-    /// What the agent runs.
-    pub run: RunSpec,
-}
-
-/// What an agent runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RunSpec {
-    /// Program and arguments.
-    pub command: Vec<String>,
-    /// Environment.
-    pub env: BTreeMap<String, String>,
-    /// Of a simulated run; `None` runs until stopped, 0 ends at once.
-    pub simulated_duration_ms: Option<u64>,
-    /// Of a simulated run.
-    pub simulated_exit_code: i32,
-    /// Between the polite and the forced end.
-    pub stop_grace_ms: u32,
-    /// Between an eviction for the sake of others (preempted or moved) and the polite end; 0: none.
-    pub eviction_notice_ms: u32,
-    /// Between two checkpoints, from its start on; `None`: it does not save its work by itself.
-    pub checkpoint_every_ms: Option<u64>,
-    /// The command comes later, and the run fails without one after this time, milliseconds; `None`: it starts at once.
-    pub await_command_ms: Option<u64>,
-    /// Working directory on its node; `None`: the root of the file system.
-    pub working_directory: Option<String>,
-    /// User on its node, by name or number; `None`: that of the agent.
-    pub user: Option<String>,
-    /// Bits that its new files do not get; `None`: 022.
-    pub umask: Option<u32>,
-    /// The image in whose container it runs; `None`: it is a process of its node.
-    pub image: Option<String>,
-    /// Directories of its node that are kept for the replica as long as its unit.
-    pub volumes: Vec<Volume>,
-}
-
-/// A directory that a node keeps for a replica.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Volume {
-    /// Unique in the template.
-    pub name: String,
-    /// Room that it needs on the disk of its node.
-    pub bytes: u64,
-    /// Where the program finds it; `None`: in a directory of the node that its environment names.
-    pub path: Option<String>,
-}
-
-impl RunSpec {
-    /// Returns what it asks of the runtime of its node.
-    pub fn runtime_need(&self) -> RuntimeNeed {
-        if self.image.is_some() {
-            RuntimeNeed::Images
-        } else if self.is_without_command() {
-            RuntimeNeed::Simulation
-        } else {
-            RuntimeNeed::Nothing
-        }
-    }
-
-    /// Whether nothing says what runs: no image, no command, none that comes later, and no simulated run. On a node that runs processes it
-    /// would take room and do nothing.
-    fn is_without_command(&self) -> bool {
-        let Self { image, command, simulated_duration_ms, simulated_exit_code, await_command_ms, .. } = self;
-        image.is_none()
-            && command.is_empty()
-            && await_command_ms.is_none()
-            && simulated_duration_ms.is_none()
-            && *simulated_exit_code == 0
-    }
 }
 
 /// Kind of work.
@@ -293,6 +272,18 @@ pub enum WorkloadClass {
 }
 
 impl WorkloadClass {
+    /// Every class.
+    pub const ALL: [Self; 8] = [
+        Self::Service,
+        Self::Stateful,
+        Self::Batch,
+        Self::Gang,
+        Self::Stream,
+        Self::Training,
+        Self::Yarn,
+        Self::Daemon,
+    ];
+
     /// Its replicas serve by themselves: they are better on different nodes, where that costs little.
     pub fn spreads(self) -> bool {
         match self {

@@ -4,18 +4,15 @@
 //! nothing is left of it and another one takes its place, see [`crate::compaction`]. What the unit's first binding needs
 //! (`min_member`) stays as it is, unless fewer replicas are left.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, slice};
 
 use godel_domain::{
-    demand::{Demand, DeviceRequest},
-    label_expression::LabelExpression,
+    fields::{FieldValue, FieldVisitor},
     limits::{REPLICAS_MAX, SPEC_BYTES_MAX},
-    node_affinity::NodeAffinity,
     running_units::RunningUnits,
     submission::{GroupChanges, GroupSubmission},
     task_group_record::TASK_GROUPS_MAX,
-    unit::{RunSpec, TaskGroup, Template, UnitRecord},
-    unit_topology::UnitTopology,
+    unit::{TaskGroup, UnitRecord},
 };
 
 use super::{
@@ -99,10 +96,10 @@ fn admitted(record: &UnitRecord, added: &[GroupSubmission]) -> Result<Vec<TaskGr
         if submission.min_member.is_some() {
             let why =
                 "a group that is added to a unit has no minimum: leave it out, or update the whole unit";
-            report.add(format_args!("task_groups[{at}].min_member"), format_args!("{why}"));
+            report.add(format_args!("task_groups[{at}].min_member"), why);
         }
         if submission.topology.is_some() && record.spec.topology.segments.is_some() {
-            report.add(format_args!("task_groups[{at}].topology"), format_args!("{SEGMENTS_OF_UNIT}"));
+            report.add(format_args!("task_groups[{at}].topology"), SEGMENTS_OF_UNIT);
         }
         let group = admit_group(
             at,
@@ -204,9 +201,8 @@ fn check_size(record: &UnitRecord) -> Result<(), ScaleRefusal> {
 
 /// Whether a unit's own record stays within its limit, whatever its added groups have.
 pub(super) fn own_fits(record: &UnitRecord) -> bool {
-    let labels = record.spec.labels.iter().map(|(key, value)| pair(key, value));
     let groups = record.spec.task_groups.iter().take(record.n_own_groups()).map(group_bytes);
-    labels.chain(groups).sum::<usize>() <= SPEC_BYTES_MAX
+    record.spec.labels.n_bytes() + groups.sum::<usize>() <= SPEC_BYTES_MAX
 }
 
 fn under(path: &str, found: Vec<SpecViolation>) -> Vec<SpecViolation> {
@@ -214,104 +210,29 @@ fn under(path: &str, found: Vec<SpecViolation>) -> Vec<SpecViolation> {
     found.into_iter().map(rename).collect()
 }
 
-/// A key, and a number of 64 bits or the length of a message.
-const NUMBER: usize = 12;
 /// The ids, the number of replicas, and the lengths of the messages that each record of a group has.
 const BASE: usize = 56;
 
-fn number(is_there: bool) -> usize {
-    if is_there { NUMBER } else { 0 }
-}
-
-fn text(text: &str) -> usize {
-    text.len() + 6
-}
-
-fn texts<'a>(all: impl IntoIterator<Item = &'a String>) -> usize {
-    all.into_iter().map(|one| text(one)).sum()
-}
-
-fn pair(key: &str, value: &str) -> usize {
-    text(key) + text(value) + 6
-}
-
 /// So many bytes the record of a group has at most, without its ordinals.
 pub fn group_bytes(group: &TaskGroup) -> usize {
-    // A new field breaks the build here: say how many bytes it may have.
-    let TaskGroup { name, replicas: _, min_member, template, topology } = group;
-    let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = template;
-    let tolerations =
-        tolerations.iter().map(|one| pair(&one.key, one.value.as_deref().unwrap_or_default()) + 4 * NUMBER);
-    let selector = node_selector.iter().map(|(key, value)| pair(key, value));
-    let load = number(max_load.cpu.is_some()) + number(max_load.memory.is_some());
-    BASE + text(name)
-        + number(*min_member > 0)
-        + topology.as_deref().map_or(0, topology_bytes)
-        + demand_bytes(demand)
-        + selector.chain(tolerations).sum::<usize>()
-        + affinity_bytes(node_affinity)
-        + load
-        + run_bytes(run)
+    let mut bytes = GroupBytes(0);
+    bytes.groups(slice::from_ref(group), &[]);
+    bytes.0
 }
 
-fn topology_bytes(topology: &UnitTopology) -> usize {
-    let UnitTopology { required, preferred, homogeneous, segments } = topology;
-    let within = segments.as_ref().map(|segments| &segments.within);
-    texts([required, homogeneous].into_iter().chain(preferred).chain(within)) + 3 * NUMBER
-}
+struct GroupBytes(usize);
 
-fn demand_bytes(demand: &Demand) -> usize {
-    let Demand { requests, devices, host_ports, zones } = demand;
-    let device = |one: &DeviceRequest| {
-        let DeviceRequest { kind, count: _, milli: _, models, terms } = one;
-        let terms = terms.as_ref().map(|terms| texts([&terms.link, &terms.same_zone_as, &terms.profile]));
-        text(kind) + texts(models) + terms.map_or(0, |terms| terms + 3 * NUMBER) + 3 * NUMBER
-    };
-    let amounts = requests.iter().map(|(key, _)| text(key) + NUMBER + 6);
-    let all = amounts.chain(devices.iter().map(device)).sum::<usize>();
-    all + host_ports.len() * 2 * NUMBER + 3 * number(zones.is_some())
-}
+impl FieldVisitor for GroupBytes {
+    fn field<V: FieldValue>(&mut self, _key: &str, one: &V, _other: &V) {
+        self.0 += one.n_bytes();
+    }
 
-fn affinity_bytes(affinity: &NodeAffinity) -> usize {
-    let NodeAffinity { required, preferred } = affinity;
-    let expressions = |term: &Vec<LabelExpression>| -> usize {
-        term.iter().map(|one| text(&one.key) + texts(&one.values) + 2 * NUMBER).sum::<usize>() + 3 * NUMBER
-    };
-    let terms = required.iter().chain(preferred.iter().map(|one| &one.term));
-    terms.map(expressions).sum::<usize>() + number(!affinity.required.is_empty() || !preferred.is_empty())
-}
-
-fn run_bytes(run: &RunSpec) -> usize {
-    let RunSpec {
-        command,
-        env,
-        simulated_duration_ms,
-        simulated_exit_code,
-        stop_grace_ms,
-        eviction_notice_ms,
-        checkpoint_every_ms,
-        await_command_ms,
-        working_directory,
-        user,
-        umask,
-        image,
-        volumes,
-    } = run;
-    let volumes =
-        volumes.iter().map(|one| text(&one.name) + one.path.as_deref().map_or(0, text) + 2 * NUMBER);
-    let numbers = [
-        simulated_duration_ms.is_some(),
-        *simulated_exit_code != 0,
-        *stop_grace_ms != 0,
-        *eviction_notice_ms != 0,
-        checkpoint_every_ms.is_some(),
-        await_command_ms.is_some(),
-        umask.is_some(),
-    ];
-    texts(command)
-        + env.iter().map(|(key, value)| pair(key, value)).chain(volumes).sum::<usize>()
-        + texts([working_directory, user, image].into_iter().flatten())
-        + numbers.map(number).iter().sum::<usize>()
+    fn groups(&mut self, one: &[TaskGroup], _other: &[TaskGroup]) {
+        for TaskGroup { name, replicas: _, min_member, template, topology } in one {
+            self.0 += BASE + name.n_bytes() + min_member.n_bytes() + topology.n_bytes();
+            template.visit(template, self);
+        }
+    }
 }
 
 #[cfg(test)]

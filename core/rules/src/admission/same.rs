@@ -5,15 +5,14 @@
 //! kept in its record once it has changed.
 
 use std::{
-    collections::BTreeMap,
+    borrow::Cow,
     fmt,
     hash::{Hash as _, Hasher as _},
 };
 
 use godel_domain::{
-    demand::Demand,
-    unit::{RunSpec, SubmittedSize, TaskGroup, Template, UnitRecord, UnitSpec},
-    unit_affinity::UnitAffinity,
+    fields::{FieldValue, FieldVisitor},
+    unit::{SubmittedSize, TaskGroup, UnitRecord, UnitSpec},
 };
 use rustc_hash::FxHasher;
 
@@ -65,199 +64,81 @@ pub fn spec_differences(one: &UnitSpec, other: &UnitSpec) -> Differences {
 }
 
 fn differences_of(known: &UnitSpec, submitted: Option<&SubmittedSize>, again: &UnitSpec) -> Differences {
-    // A new field breaks the build here: say whether a client writes it.
-    let UnitSpec {
-        namespace,
-        name,
-        uid: _,
-        labels,
-        owner,
-        class,
-        task_groups,
-        min_member,
-        queue,
-        priority,
-        priority_class,
-        pool,
-        restart_policy,
-        profile,
-        ttl_after_finished_ms,
-        max_restarts,
-        on_eviction,
-        on_below_min,
-        on_failure,
-        scheduling_timeout_ms,
-        active_deadline_ms,
-        preemptible,
-        min_run_ms,
-        affinity,
-        topology,
-        max_surge,
-        movable,
-    } = known;
-    let mut found = Differences::default();
-    found.add(*namespace != again.namespace, "namespace");
-    found.add(*name != again.name, "name");
-    maps(&mut found, "labels", labels, &again.labels);
-    found.add(*owner != again.owner, "owner");
-    found.add(*class != again.class, "class");
-    let n_groups = task_groups.len();
-    if n_groups == again.task_groups.len() {
-        for (idx, (known, again)) in task_groups.iter().zip(&again.task_groups).enumerate() {
-            let prefix = if n_groups == 1 { String::new() } else { format!("task_groups[{idx}].") };
-            let replicas = submitted.and_then(|size| size.replicas.get(idx));
-            found.add(replicas.unwrap_or(&known.replicas) != &again.replicas, &format!("{prefix}replicas"));
-            let minimum = group_minimum(known, submitted, idx);
-            found.add(minimum != again.min_member, &format!("{prefix}min_member"));
-            found.add(known.topology != again.topology, &format!("task_groups[{idx}].topology"));
-            group(&mut found, &prefix, known, again);
-        }
-    } else {
-        found.add(true, "task_groups");
-    }
-    let min_member = submitted.map_or(*min_member, |size| size.min_member);
-    found.add(min_member != again.min_member, "min_member");
-    found.add(*queue != again.queue, "queue");
-    found.add(*priority != again.priority, "priority");
-    found.add(*priority_class != again.priority_class, "priority_class");
-    found.add(*pool != again.pool, "pool");
-    found.add(*restart_policy != again.restart_policy, "restart_policy");
-    found.add(*profile != again.profile, "profile");
-    found.add(*ttl_after_finished_ms != again.ttl_after_finished_ms, "ttl_after_finished");
-    found.add(*max_restarts != again.max_restarts, "max_restarts");
-    found.add(*on_eviction != again.on_eviction, "on_eviction");
-    found.add(*on_below_min != again.on_below_min, "on_below_min");
-    found.add(*on_failure != again.on_failure, "on_failure");
-    found.add(*preemptible != again.preemptible, "preemptible");
-    found.add(*min_run_ms != again.min_run_ms, "min_run");
-    found.add(*scheduling_timeout_ms != again.scheduling_timeout_ms, "scheduling_timeout");
-    found.add(*active_deadline_ms != again.active_deadline_ms, "active_deadline");
-    let UnitAffinity { near, apart, spread } = affinity;
-    found.add(*near != again.affinity.near, "affinity.near");
-    found.add(*apart != again.affinity.apart, "affinity.apart");
-    found.add(*spread != again.affinity.spread, "affinity.spread");
-    found.add(*topology != again.topology, "topology");
-    found.add(*max_surge != again.max_surge, "max_surge");
-    found.add(*movable != again.movable, "movable");
-    found
+    let mut found = Comparison::default();
+    as_submitted(known, submitted).visit(again, &mut found);
+    found.differences
 }
 
 /// A number for everything that [`differences`] compares, equal for equal units; for those of which nothing else is kept.
 /// It is the same within one run of the process only.
 /// `submitted` is the size with which the unit was submitted, if it has changed since.
 pub fn digest(spec: &UnitSpec, submitted: Option<&SubmittedSize>) -> u64 {
-    let mut hasher = FxHasher::default();
-    let UnitSpec {
-        namespace,
-        name,
-        uid: _,
-        labels,
-        owner,
-        class,
-        task_groups,
-        min_member,
-        queue,
-        priority,
-        priority_class,
-        pool,
-        restart_policy,
-        profile,
-        ttl_after_finished_ms,
-        max_restarts,
-        on_eviction,
-        on_below_min,
-        on_failure,
-        scheduling_timeout_ms,
-        active_deadline_ms,
-        preemptible,
-        min_run_ms,
-        affinity,
-        topology,
-        max_surge,
-        movable,
-    } = spec;
-    let min_member = submitted.map_or(*min_member, |size| size.min_member);
-    (namespace, name, labels, owner, class, min_member, queue, priority, priority_class).hash(&mut hasher);
-    (pool, restart_policy, profile, ttl_after_finished_ms, max_restarts, on_eviction, on_below_min)
-        .hash(&mut hasher);
-    (scheduling_timeout_ms, active_deadline_ms, preemptible, min_run_ms, on_failure, affinity, topology)
-        .hash(&mut hasher);
-    (max_surge, movable).hash(&mut hasher);
-    for (idx, group) in task_groups.iter().enumerate() {
-        let TaskGroup { name, replicas, min_member: _, template, topology } = group;
-        let replicas = submitted.and_then(|size| size.replicas.get(idx)).unwrap_or(replicas);
-        (name, replicas, group_minimum(group, submitted, idx), template, topology).hash(&mut hasher);
+    let spec = as_submitted(spec, submitted);
+    let mut digest = Digest(FxHasher::default());
+    spec.visit(&spec, &mut digest);
+    digest.0.finish()
+}
+
+/// The unit with the size that it was submitted with.
+fn as_submitted<'a>(spec: &'a UnitSpec, submitted: Option<&SubmittedSize>) -> Cow<'a, UnitSpec> {
+    let Some(size) = submitted else { return Cow::Borrowed(spec) };
+    let mut spec = spec.clone();
+    spec.min_member = size.min_member;
+    for (idx, group) in spec.task_groups.iter_mut().enumerate() {
+        group.replicas = size.replicas.get(idx).copied().unwrap_or(group.replicas);
+        group.min_member = size.group_minima.get(idx).copied().unwrap_or(0);
     }
-    hasher.finish()
+    Cow::Owned(spec)
 }
 
-/// The minimum with which a task group was submitted.
-fn group_minimum(group: &TaskGroup, submitted: Option<&SubmittedSize>, idx: usize) -> u32 {
-    submitted.map_or(group.min_member, |size| size.group_minima.get(idx).copied().unwrap_or(0))
+/// Collects what differs, below a prefix of the keys.
+#[derive(Default)]
+struct Comparison {
+    differences: Differences,
+    prefix: String,
 }
 
-fn group(found: &mut Differences, prefix: &str, known: &TaskGroup, again: &TaskGroup) {
-    let TaskGroup { name, replicas: _, min_member: _, template, topology: _ } = known;
-    found.add(*name != again.name, &format!("{prefix}name"));
-    let Template { demand, node_selector, tolerations, node_affinity, max_load, run } = template;
-    let again = &again.template;
-    let prefix = format!("{prefix}template.");
-    let Demand { requests, devices, host_ports, zones } = demand;
-    let amounts = |resources: &godel_base::resources::Resources| -> BTreeMap<String, i64> {
-        resources.iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
-    };
-    let requests = (amounts(requests), amounts(&again.demand.requests));
-    maps(found, &format!("{prefix}requests"), &requests.0, &requests.1);
-    found.add(*devices != again.demand.devices, &format!("{prefix}devices"));
-    found.add(*host_ports != again.demand.host_ports, &format!("{prefix}host_ports"));
-    found.add(*zones != again.demand.zones, &format!("{prefix}topology"));
-    maps(found, &format!("{prefix}node_selector"), node_selector, &again.node_selector);
-    found.add(*tolerations != again.tolerations, &format!("{prefix}tolerations"));
-    found.add(*node_affinity != again.node_affinity, &format!("{prefix}node_affinity"));
-    found.add(*max_load != again.max_load, &format!("{prefix}max_load"));
-    let RunSpec {
-        command,
-        env,
-        simulated_duration_ms,
-        simulated_exit_code,
-        stop_grace_ms,
-        eviction_notice_ms,
-        checkpoint_every_ms,
-        await_command_ms,
-        working_directory,
-        user,
-        umask,
-        image,
-        volumes,
-    } = run;
-    found.add(*command != again.run.command, &format!("{prefix}command"));
-    maps(found, &format!("{prefix}env"), env, &again.run.env);
-    let again = &again.run;
-    found.add(*simulated_duration_ms != again.simulated_duration_ms, &format!("{prefix}simulated.duration"));
-    found.add(*simulated_exit_code != again.simulated_exit_code, &format!("{prefix}simulated.exit_code"));
-    found.add(*stop_grace_ms != again.stop_grace_ms, &format!("{prefix}stop_grace"));
-    found.add(*eviction_notice_ms != again.eviction_notice_ms, &format!("{prefix}eviction_notice"));
-    found.add(*checkpoint_every_ms != again.checkpoint_every_ms, &format!("{prefix}checkpoint_every"));
-    found.add(*await_command_ms != again.await_command_ms, &format!("{prefix}await_command"));
-    found.add(*working_directory != again.working_directory, &format!("{prefix}working_directory"));
-    found.add(*user != again.user, &format!("{prefix}user"));
-    found.add(*umask != again.umask, &format!("{prefix}umask"));
-    found.add(*image != again.image, &format!("{prefix}image"));
-    found.add(*volumes != again.volumes, &format!("{prefix}volumes"));
+impl FieldVisitor for Comparison {
+    fn field<V: FieldValue>(&mut self, key: &str, one: &V, other: &V) {
+        if one == other {
+            return;
+        }
+        let path = format!("{}{key}", self.prefix);
+        match one.differing_keys(other) {
+            None => self.differences.0.push(path),
+            Some(keys) => self.differences.0.extend(keys.iter().map(|key| format!("{path}.{key}"))),
+        }
+    }
+
+    fn groups(&mut self, one: &[TaskGroup], other: &[TaskGroup]) {
+        if one.len() != other.len() {
+            self.differences.add(true, "task_groups");
+            return;
+        }
+        for (idx, (known, again)) in one.iter().zip(other).enumerate() {
+            let TaskGroup { name, replicas, min_member, template, topology } = known;
+            self.prefix = if one.len() == 1 { String::new() } else { format!("task_groups[{idx}].") };
+            self.field("replicas", replicas, &again.replicas);
+            self.field("min_member", min_member, &again.min_member);
+            // Beside it, a unit has a topology of its own.
+            self.differences.add(*topology != again.topology, &format!("task_groups[{idx}].topology"));
+            self.field("name", name, &again.name);
+            self.prefix.push_str("template.");
+            template.visit(&again.template, self);
+        }
+        self.prefix.clear();
+    }
 }
 
-/// Each key that one of both lacks, or has with another value.
-fn maps<V: PartialEq>(
-    found: &mut Differences,
-    path: &str,
-    known: &BTreeMap<String, V>,
-    again: &BTreeMap<String, V>,
-) {
-    let gone_or_other =
-        known.iter().filter(|(key, value)| again.get(*key) != Some(value)).map(|(key, _)| key);
-    let new = again.keys().filter(|key| !known.contains_key(*key));
-    for key in gone_or_other.chain(new) {
-        found.add(true, &format!("{path}.{key}"));
+struct Digest(FxHasher);
+
+impl FieldVisitor for Digest {
+    fn field<V: FieldValue>(&mut self, _key: &str, one: &V, _other: &V) {
+        one.hash(&mut self.0);
+    }
+
+    fn groups(&mut self, one: &[TaskGroup], _other: &[TaskGroup]) {
+        one.hash(&mut self.0);
     }
 }
 

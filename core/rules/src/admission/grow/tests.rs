@@ -7,8 +7,8 @@ use godel_domain::{
     running_units::{Bind, RunChange},
     task_group_record::TaskGroupKey,
     task_group_record::UnitJoin,
-    unit::WorkloadClass,
-    unit_topology::Segments,
+    unit::{Template, WorkloadClass},
+    unit_topology::{Segments, UnitTopology},
     unreadable::Unreadable,
 };
 use godel_testkit::{BuildUnit as _, unit};
