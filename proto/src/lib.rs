@@ -1,9 +1,10 @@
 //! The `godel.v1` API: messages, clients, servers and the descriptor set for reflection.
 //!
 //! [`raw`] holds the messages that keep a part of theirs encoded, so that the bytes a writer sent are
-//! the bytes that are logged and watched. [`kinds`] is the table of record kinds.
+//! the bytes that are logged and watched. [`kinds`] is the table of record kinds, [`fields`] writes messages field by field.
 
 pub mod codec;
+pub mod fields;
 pub mod kinds;
 pub mod raw;
 

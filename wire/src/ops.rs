@@ -24,7 +24,7 @@ pub use convert::{
     requeue_from_proto, rows_from_proto, rows_part_to_proto, rows_to_proto, standing_to_proto,
     statuses_from_proto, terms_from_proto,
 };
-pub use demand::{demand_from_proto, demand_to_proto, host_port, host_port_to_proto};
+pub use demand::{demand_from_proto, host_port};
 pub use ends::{ends_to_proto, run_end_reason_from_proto, run_end_reason_to_proto};
 pub use evictions::last_eviction_to_proto;
 

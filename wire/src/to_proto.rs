@@ -1,6 +1,6 @@
 //! To the wire. Every domain struct is taken apart without `..`.
 
-use std::{collections::BTreeMap, hash::BuildHasher};
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use godel_base::{
@@ -9,16 +9,11 @@ use godel_base::{
 };
 use godel_domain::{
     change::{Block, Lease, Partition, PartitionMode},
-    node::{NodeUsage, Taint, TaintEffect, Toleration},
-    node_load::{LoadAmounts, MaxLoad, NodeLoad, ZoneLoad},
+    node::{NodeUsage, Taint, TaintEffect},
+    node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     pause::Pause,
     running_units::{Bind, RunChange},
-    surge::Surge,
-    task_group_record::TaskGroupRecord,
-    unit::{
-        OnBelowMin, OnEviction, OnFailure, RestartPolicy, RunSpec, SubmittedSize, TaskGroup, Template,
-        UnitEnd, UnitRecord, UnitSpec, UnitStatus, Volume, WorkloadClass,
-    },
+    unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, WorkloadClass},
     yarn_keys::{YarnKey, YarnKeys},
 };
 use godel_proto::{raw, v1};
@@ -26,10 +21,8 @@ use godel_proto::{raw, v1};
 use crate::zones;
 pub use crate::zones::{profile_to_proto as profile, zone_to_proto as zone};
 
-mod affinity;
 mod budget;
 mod decision;
-mod encode;
 mod history;
 mod hold;
 mod moves;
@@ -38,13 +31,10 @@ mod queue;
 mod reports;
 mod reservation;
 mod txn;
+mod unit;
 
-pub use affinity::{label_expression, label_operator};
-use affinity::{node_affinity, unit_affinity, unit_topology};
 pub use budget::{budget, budget_limit, put_budget};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
-pub use encode::{encoded_unit, put_unit};
-use history::compacted_runs;
 pub use history::unit_history;
 pub use hold::{hold, put_hold};
 pub use moves::{move_refusal, requested_move};
@@ -53,10 +43,14 @@ pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_poli
 pub use reports::{compaction, evict, requeue, statuses, terms};
 pub use reservation::{put_reservation, reservation};
 pub use txn::{op, requirement};
+pub use unit::{
+    demand, encoded_unit, host_port, label_expression, label_operator, put_unit, run_spec, task_group_record,
+    toleration, unit_record, unit_spec, unit_status,
+};
 // Columns are the store's own: see `from_proto`.
 pub use crate::ops::{
-    demand_to_proto as demand, eviction_reason_to_proto as eviction_reason, host_port_to_proto as host_port,
-    phase_to_proto as phase, pool_to_proto as pool, rows_to_proto as unit_rows,
+    eviction_reason_to_proto as eviction_reason, phase_to_proto as phase, pool_to_proto as pool,
+    rows_to_proto as unit_rows,
 };
 
 /// An operation that changes rows, encoded for a transaction.
@@ -182,239 +176,13 @@ pub fn taint(taint: &Taint) -> v1::Taint {
     v1::Taint { key: key.clone(), value: value.clone(), effect, added_time_ms: *added_ms }
 }
 
-/// A toleration.
-pub fn toleration(toleration: &Toleration) -> v1::Toleration {
-    let Toleration { key, value, effect, tolerated_s } = toleration;
-    v1::Toleration {
-        key: key.clone(),
-        value: value.clone().unwrap_or_default(),
-        any_value: value.is_none(),
-        effect: taint_effect(*effect).into(),
-        tolerated_seconds: *tolerated_s,
-    }
-}
-
-fn taint_effect(effect: Option<TaintEffect>) -> v1::TaintEffect {
+pub(crate) fn taint_effect(effect: Option<TaintEffect>) -> v1::TaintEffect {
     match effect {
         None => v1::TaintEffect::Unspecified,
         Some(TaintEffect::NoSchedule) => v1::TaintEffect::NoSchedule,
         Some(TaintEffect::PreferNoSchedule) => v1::TaintEffect::PreferNoSchedule,
         Some(TaintEffect::NoExecute) => v1::TaintEffect::NoExecute,
     }
-}
-
-/// A unit as stored.
-pub fn unit_record(record: &UnitRecord) -> v1::UnitRecord {
-    let UnitRecord { id, spec, status } = record;
-    v1::UnitRecord { unit_id: id.0, spec: Some(unit_spec(spec)), status: Some(unit_status(status)) }
-}
-
-/// A task group that was added to a unit, as stored.
-pub fn task_group_record(record: &TaskGroupRecord) -> v1::TaskGroupRecord {
-    let TaskGroupRecord { unit, idx, group, ordinals } = record;
-    v1::TaskGroupRecord {
-        unit_id: unit.0,
-        task_group: u32::from(*idx),
-        group: Some(task_group(group)),
-        ordinals: Some(ordinal_ranges(ordinals)),
-    }
-}
-
-fn ordinal_ranges(ranges: &[(u32, u32)]) -> v1::OrdinalRanges {
-    let range = |&(start, end): &(u32, u32)| v1::OrdinalRange { start, end };
-    v1::OrdinalRanges { ranges: ranges.iter().map(range).collect() }
-}
-
-/// What the control plane writes about a unit.
-pub fn unit_status(status: &UnitStatus) -> v1::UnitStatus {
-    let UnitStatus {
-        ordinals,
-        cancelled,
-        suspended,
-        ended,
-        whole_restarts,
-        restarting,
-        submitted,
-        keeps_succeeded,
-        retried_ms,
-        updated,
-        own_groups,
-        next_incarnations,
-        compacted,
-        surges,
-    } = status;
-    let next = |&(ordinal, incarnation): &(u32, u32)| v1::NextIncarnation { ordinal, incarnation };
-    v1::UnitStatus {
-        ordinals: ordinals.iter().map(|ranges| ordinal_ranges(ranges)).collect(),
-        cancelled: *cancelled,
-        suspended: *suspended,
-        ended: unit_end(*ended).into(),
-        whole_restarts: *whole_restarts,
-        restarting: *restarting,
-        submitted: submitted.as_deref().map(|size| {
-            let SubmittedSize { min_member, replicas, group_minima } = size;
-            let (replicas, group_minima) = (replicas.clone(), group_minima.clone());
-            v1::SubmittedSize { min_member: *min_member, replicas, group_minima }
-        }),
-        keeps_succeeded: *keeps_succeeded,
-        retried_time_ms: *retried_ms,
-        updated: *updated,
-        own_groups: u32::from(*own_groups),
-        next_incarnations: next_incarnations.iter().map(next).collect(),
-        compacted: compacted.as_deref().map(compacted_runs),
-        surges: surges.iter().map(surge).collect(),
-    }
-}
-
-fn surge(surge: &Surge) -> v1::Surge {
-    let Surge { ordinal, replaces, movement, expires_ms } = surge;
-    v1::Surge { ordinal: *ordinal, replaces: *replaces, movement: movement.clone(), expires_ms: *expires_ms }
-}
-
-/// A unit as submitted. Revisions and times of its metadata are left 0: the store keeps them.
-pub fn unit_spec(spec: &UnitSpec) -> v1::UnitSpec {
-    let UnitSpec {
-        namespace,
-        name,
-        uid,
-        labels,
-        owner,
-        class,
-        task_groups,
-        min_member,
-        queue,
-        priority: _,
-        priority_class,
-        pool: pays,
-        restart_policy: restart,
-        profile,
-        ttl_after_finished_ms,
-        max_restarts,
-        on_eviction: evicted,
-        on_below_min: below_min,
-        on_failure: failed,
-        scheduling_timeout_ms,
-        active_deadline_ms,
-        preemptible,
-        min_run_ms,
-        affinity,
-        topology,
-        max_surge,
-        movable,
-    } = spec;
-    v1::UnitSpec {
-        meta: Some(v1::ObjectMeta {
-            namespace: namespace.clone(),
-            name: name.clone(),
-            uid: uid.clone(),
-            labels: map(labels),
-            owner: owner.clone(),
-            ..v1::ObjectMeta::default()
-        }),
-        workload_class: workload_class(*class).into(),
-        task_groups: task_groups.iter().map(task_group).collect(),
-        min_member: Some(*min_member),
-        queue: queue.clone(),
-        priority: own_priority(spec),
-        priority_class: priority_class.clone(),
-        pool: pool(*pays).into(),
-        restart_policy: restart_policy(*restart).into(),
-        profile: profile.clone(),
-        ttl_after_finished_ms: Some(*ttl_after_finished_ms),
-        max_restarts: Some(*max_restarts),
-        on_eviction: on_eviction(*evicted).into(),
-        on_below_min: on_below_min(*below_min).into(),
-        on_failure: on_failure(*failed).into(),
-        scheduling_timeout_ms: above_zero(*scheduling_timeout_ms),
-        active_deadline_ms: above_zero(*active_deadline_ms),
-        preemptible: Some(*preemptible),
-        min_run_ms: *min_run_ms,
-        affinity: (!affinity.is_empty()).then(|| unit_affinity(affinity)),
-        topology: (!topology.is_empty()).then(|| unit_topology(topology)),
-        // A record has its name.
-        generate_name: String::new(),
-        max_surge: *max_surge,
-        movable: *movable,
-    }
-}
-
-/// Its priority, unless it has that of its class.
-fn own_priority(spec: &UnitSpec) -> Option<i32> {
-    (spec.priority != 0 || spec.priority_class.is_empty()).then_some(spec.priority)
-}
-
-/// Domain types say 0 where the API leaves a field out.
-fn above_zero<N: Default + PartialEq>(number: N) -> Option<N> {
-    (number != N::default()).then_some(number)
-}
-
-/// Replicas of one template.
-pub fn task_group(group: &TaskGroup) -> v1::TaskGroup {
-    let TaskGroup { name, replicas, min_member, template: one, topology } = group;
-    v1::TaskGroup {
-        name: name.clone(),
-        replicas: *replicas,
-        template: Some(template(one)),
-        min_member: above_zero(*min_member),
-        topology: topology.as_deref().map(unit_topology),
-    }
-}
-
-/// One replica.
-pub fn template(template: &Template) -> v1::Template {
-    let Template { demand: takes, node_selector, tolerations, node_affinity: nodes, max_load: load, run } =
-        template;
-    v1::Template {
-        demand: Some(demand(takes)),
-        node_selector: map(node_selector),
-        tolerations: tolerations.iter().map(toleration).collect(),
-        run: Some(run_spec(run)),
-        node_affinity: (!nodes.is_empty()).then(|| node_affinity(nodes)),
-        max_load: (!load.is_any()).then(|| max_load(*load)),
-    }
-}
-
-fn max_load(load: MaxLoad) -> v1::MaxLoad {
-    let MaxLoad { cpu, memory } = load;
-    v1::MaxLoad { cpu, memory }
-}
-
-/// What an agent runs.
-pub fn run_spec(run: &RunSpec) -> v1::RunSpec {
-    let RunSpec {
-        command,
-        env,
-        simulated_duration_ms,
-        simulated_exit_code,
-        stop_grace_ms,
-        eviction_notice_ms,
-        checkpoint_every_ms,
-        await_command_ms,
-        working_directory,
-        user,
-        umask,
-        image,
-        volumes,
-    } = run;
-    v1::RunSpec {
-        command: command.clone(),
-        env: map(env),
-        simulated_duration_ms: *simulated_duration_ms,
-        simulated_exit_code: *simulated_exit_code,
-        stop_grace_ms: *stop_grace_ms,
-        eviction_notice_ms: *eviction_notice_ms,
-        checkpoint_every_ms: *checkpoint_every_ms,
-        await_command_ms: *await_command_ms,
-        working_directory: working_directory.clone().unwrap_or_default(),
-        user: user.clone().unwrap_or_default(),
-        umask: *umask,
-        image: image.clone().unwrap_or_default(),
-        volumes: volumes.iter().map(volume).collect(),
-    }
-}
-
-fn volume(Volume { name, bytes, path }: &Volume) -> v1::Volume {
-    v1::Volume { name: name.clone(), bytes: *bytes, path: path.clone().unwrap_or_default() }
 }
 
 /// Kind of work.
@@ -546,8 +314,6 @@ pub fn partition_mode(mode: PartitionMode) -> v1::PartitionMode {
     }
 }
 
-fn map<S: BuildHasher + Default>(
-    pairs: &BTreeMap<String, String>,
-) -> std::collections::HashMap<String, String, S> {
+fn map(pairs: &BTreeMap<String, String>) -> HashMap<String, String> {
     pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
 }

@@ -62,19 +62,22 @@ pub(crate) fn policy(pb: i32) -> Result<Option<ZonePolicy>, String> {
     }
 }
 
-/// The inverse of [`request`].
-pub(crate) fn request_to_proto(request: ZoneRequest) -> v1::ZoneRequest {
-    let policy = match request.policy {
+/// The inverse of [`policy`].
+pub(crate) fn policy_to_proto(policy: ZonePolicy) -> v1::ZonePolicy {
+    match policy {
         ZonePolicy::BestEffort => v1::ZonePolicy::BestEffort,
         ZonePolicy::Restricted => v1::ZonePolicy::Restricted,
         ZonePolicy::SingleZone => v1::ZonePolicy::SingleZone,
         ZonePolicy::Exclusive => v1::ZonePolicy::Exclusive,
-    };
-    let cpu_mode = match request.cpu_mode {
+    }
+}
+
+/// Whose the CPUs of a replica are.
+pub(crate) fn cpu_mode_to_proto(mode: CpuMode) -> v1::CpuMode {
+    match mode {
         CpuMode::Shared => v1::CpuMode::Shared,
         CpuMode::Dedicated => v1::CpuMode::Dedicated,
-    };
-    v1::ZoneRequest { policy: policy.into(), cpu_mode: cpu_mode.into() }
+    }
 }
 
 /// What else devices have to be; nothing if it says nothing.
@@ -82,12 +85,6 @@ pub(crate) fn device_terms(pb: Option<v1::DeviceTerms>) -> Option<Box<DeviceTerm
     let v1::DeviceTerms { link, gbps, memory, same_zone_as, profile } = pb?;
     let terms = DeviceTerms { link, gbps, memory, same_zone_as, profile };
     (terms != DeviceTerms::default()).then(|| Box::new(terms))
-}
-
-/// The inverse of [`device_terms`].
-pub(crate) fn device_terms_to_proto(terms: Option<&DeviceTerms>) -> Option<v1::DeviceTerms> {
-    let DeviceTerms { link, gbps, memory, same_zone_as, profile } = terms?.clone();
-    Some(v1::DeviceTerms { link, gbps, memory, same_zone_as, profile })
 }
 
 /// What else is known of a device; nothing if it says nothing.

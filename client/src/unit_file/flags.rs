@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use godel_base::quantity;
 use godel_proto::v1;
-use godel_wire::ops::host_port_to_proto;
+use godel_wire::to_proto::host_port;
 
 use super::{
     Submit, check, key_of_unit, nearest, node_selector, read::bytes, unit::default_replicas, unit_affinity,
@@ -126,7 +126,7 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
         demand: Some(v1::Demand {
             requests: Some(v1::Resources { amounts: amounts.into_iter().collect() }),
             devices,
-            host_ports: submit.host_ports.iter().copied().map(host_port_to_proto).collect(),
+            host_ports: submit.host_ports.iter().copied().map(host_port).collect(),
             zones: zones::of_flags(submit.zone_policy, submit.cpu_mode),
         }),
         tolerations,

@@ -2,7 +2,7 @@
 
 use godel_base::quantity;
 use godel_proto::v1;
-use godel_wire::ops::host_port_to_proto;
+use godel_wire::to_proto::host_port;
 
 use super::{
     node_selector,
@@ -85,7 +85,7 @@ fn group(fields: &mut Fields<'_, '_>, default: u32) -> v1::TaskGroup {
 fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
     let requests = requests(fields);
     let (devices, zones) = devices_in_zones(fields);
-    let host_ports = fields.parsed_texts("host_ports", |text| text.parse().map(host_port_to_proto));
+    let host_ports = fields.parsed_texts("host_ports", |text| text.parse().map(host_port));
     let mut template = v1::Template::default();
     node_selector::read(fields, &mut template);
     let mut tolerations = Vec::new();

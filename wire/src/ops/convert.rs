@@ -17,12 +17,12 @@ use godel_proto::{raw, v1};
 use prost::Message as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::zones;
+use crate::{to_proto, zones};
 
 use super::ends::{end_at, ends_from_proto, run_end_reason_to_proto};
 use super::{
     N_ORDINALS_MAX, N_ROWS_PER_RECORD, N_TASK_GROUPS_MAX, OpError,
-    demand::{demand_from_proto, demand_to_proto},
+    demand::demand_from_proto,
     evictions::{last_eviction_from_proto, last_eviction_to_proto},
 };
 
@@ -341,22 +341,12 @@ pub fn phase_to_proto(phase: Phase) -> v1::RunPhase {
 /// # Errors
 /// An unknown number.
 pub fn eviction_reason_from_proto(reason: i32) -> Result<Option<EvictionReason>, OpError> {
-    Ok(match v1::EvictionReason::try_from(reason) {
-        Ok(v1::EvictionReason::Unspecified) => None,
-        Ok(v1::EvictionReason::Cancelled) => Some(EvictionReason::Cancelled),
-        Ok(v1::EvictionReason::ScaledIn) => Some(EvictionReason::ScaledIn),
-        Ok(v1::EvictionReason::Preempted) => Some(EvictionReason::Preempted),
-        Ok(v1::EvictionReason::NodeLost) => Some(EvictionReason::NodeLost),
-        Ok(v1::EvictionReason::Drained) => Some(EvictionReason::Drained),
-        Ok(v1::EvictionReason::Squeezed) => Some(EvictionReason::Squeezed),
-        Ok(v1::EvictionReason::Rescheduled) => Some(EvictionReason::Rescheduled),
-        Ok(v1::EvictionReason::Suspended) => Some(EvictionReason::Suspended),
-        Ok(v1::EvictionReason::Deadline) => Some(EvictionReason::Deadline),
-        Ok(v1::EvictionReason::BelowMin) => Some(EvictionReason::BelowMin),
-        Ok(v1::EvictionReason::Failure) => Some(EvictionReason::Failure),
-        Ok(v1::EvictionReason::Tainted) => Some(EvictionReason::Tainted),
-        Err(_) => return Err(OpError::field("reason", format!("{reason} is unknown"))),
-    })
+    let known = EvictionReason::ALL.into_iter();
+    let mut known = known.filter(|known| i32::from(eviction_reason_to_proto(Some(*known))) == reason);
+    match known.next() {
+        None if reason != 0 => Err(OpError::field("reason", format!("{reason} is unknown"))),
+        found => Ok(found),
+    }
 }
 
 /// The inverse of [`eviction_reason_from_proto`].
@@ -408,7 +398,7 @@ fn blocks_to_proto(
     for (block, group) in blocks.iter_mut().zip(&rows.groups) {
         if let Some(GroupDemand { demand, pool, standing }) = group {
             block.standing = standing.as_deref().map(standing_to_proto);
-            block.demand = Some(demand_to_proto(demand));
+            block.demand = Some(to_proto::demand(demand));
             block.pool = pool_to_proto(*pool).into();
         }
     }

@@ -49,18 +49,6 @@ pub fn demand_from_proto(demand: Option<v1::Demand>) -> Result<Demand, OpError> 
     Ok(Demand { requests, devices, host_ports, zones })
 }
 
-/// The inverse of [`demand_from_proto`].
-pub fn demand_to_proto(demand: &Demand) -> v1::Demand {
-    let Demand { requests, devices, host_ports, zones } = demand;
-    let amounts = requests.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
-    v1::Demand {
-        requests: Some(v1::Resources { amounts }),
-        devices: devices.iter().map(device_request_to_proto).collect(),
-        host_ports: host_ports.iter().copied().map(host_port_to_proto).collect(),
-        zones: zones.map(zones::request_to_proto),
-    }
-}
-
 /// A port; `None` if its number or its protocol stands for nothing.
 pub fn host_port(port: &v1::HostPort) -> Option<HostPort> {
     let protocol = match v1::Protocol::try_from(port.protocol).ok()? {
@@ -69,26 +57,6 @@ pub fn host_port(port: &v1::HostPort) -> Option<HostPort> {
     };
     let port = u16::try_from(port.port).ok().filter(|port| *port > 0)?;
     Some(HostPort { port, protocol })
-}
-
-/// The inverse of [`host_port`].
-pub fn host_port_to_proto(HostPort { port, protocol }: HostPort) -> v1::HostPort {
-    let protocol = match protocol {
-        Protocol::Tcp => v1::Protocol::Tcp,
-        Protocol::Udp => v1::Protocol::Udp,
-    };
-    v1::HostPort { port: port.into(), protocol: protocol.into() }
-}
-
-fn device_request_to_proto(request: &DeviceRequest) -> v1::DeviceRequest {
-    let DeviceRequest { kind, count, milli, models, terms } = request;
-    v1::DeviceRequest {
-        kind: kind.clone(),
-        count: *count,
-        milli_per_device: Some(*milli),
-        models: models.clone(),
-        terms: zones::device_terms_to_proto(terms.as_deref()),
-    }
 }
 
 fn device_request(request: v1::DeviceRequest) -> Result<DeviceRequest, OpError> {

@@ -14,6 +14,7 @@ use godel_domain::{
 use prost::Message as _;
 
 use super::*;
+use crate::to_proto;
 
 fn demand() -> Demand {
     let requests = Resources::new([("cpu", 500), ("memory", 1 << 30)]).unwrap();
@@ -92,7 +93,7 @@ fn a_group_whose_rows_moved_keeps_its_demand() {
 fn bad_columns_are_named() {
     let binding = v1::Binding {
         unit_id: 1,
-        demand: Some(demand_to_proto(&demand())),
+        demand: Some(to_proto::demand(&demand())),
         ordinals: vec![0, 1],
         node_ids: vec![1, 2],
         ..Default::default()

@@ -1,6 +1,6 @@
 //! What is kept of units that are deleted.
 
-use godel_domain::{lifecycle::UnitPhase, unit::CompactedRuns, unit_history::UnitHistory};
+use godel_domain::{lifecycle::UnitPhase, unit_history::UnitHistory};
 use godel_proto::v1;
 
 use super::{phase, unit_end, workload_class};
@@ -65,19 +65,5 @@ pub fn unit_history(history: &UnitHistory) -> v1::UnitHistory {
         runs: (!runs.is_empty()).then(columns),
         is_kept: false,
         starts: *starts,
-    }
-}
-
-/// Sums of what was compacted of a unit.
-pub(super) fn compacted_runs(sums: &CompactedRuns) -> v1::CompactedRuns {
-    let CompactedRuns { replicas, succeeded, failed, starts, run_ms, used, bound_ms } = sums;
-    v1::CompactedRuns {
-        replicas: *replicas,
-        succeeded: *succeeded,
-        failed: *failed,
-        starts: *starts,
-        run_ms: *run_ms,
-        resource_seconds: used.iter().map(|(name, amount)| (name.clone(), *amount)).collect(),
-        bound_time_ms: *bound_ms,
     }
 }

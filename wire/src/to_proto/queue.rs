@@ -46,10 +46,10 @@ pub fn queue(spec: &QueueSpec) -> v1::Queue {
         weight: Some(*weight),
         policy: queue_policy(*policy).into(),
         submit_owners: submit_owners.clone(),
-        max_running_units: super::above_zero(*max_running_units),
+        max_running_units: super::unit::above_zero(*max_running_units),
         owner_weights: owner_weights.iter().map(|(owner, weight)| (owner.clone(), *weight)).collect(),
         max_per_owner: amounts(max_per_owner),
-        am_share_milli: super::above_zero(*am_share_milli),
+        am_share_milli: super::unit::above_zero(*am_share_milli),
     }
 }
 
