@@ -24,7 +24,7 @@ use godel_proto::{
 };
 use prost::Message as _;
 
-use super::{BadField, ops, zones};
+use super::{BadField, ops, to_proto, zones};
 
 /// Keys of one name: the one before the current one, the current one, and the next one.
 const N_YARN_KEYS_MAX: usize = 3;
@@ -523,12 +523,7 @@ fn block_number(id: u64, path: &str) -> Result<u32> {
 /// # Errors
 /// An unknown number.
 pub fn partition_mode(number: i32) -> Result<Option<PartitionMode>> {
-    Ok(match v1::PartitionMode::try_from(number).map_err(|_| unknown("mode", number))? {
-        v1::PartitionMode::Unspecified => None,
-        v1::PartitionMode::Global => Some(PartitionMode::Global),
-        v1::PartitionMode::Preferred => Some(PartitionMode::Preferred),
-        v1::PartitionMode::Strict => Some(PartitionMode::Strict),
-    })
+    value("mode", number, &PartitionMode::ALL, to_proto::partition_mode)
 }
 
 /// A node id.
@@ -556,6 +551,20 @@ pub fn each<P, T>(path: &str, pbs: Vec<P>, convert: impl Fn(P) -> Result<T>) -> 
         .enumerate()
         .map(|(idx, pb)| convert(pb).map_err(|bad| bad.under(&format!("{path}[{idx}]"))))
         .collect()
+}
+
+/// The value that a number of an enum stands for; `None` for 0, which is unspecified.
+///
+/// # Errors
+/// An unknown number.
+fn value<V: Copy, P: Into<i32>>(
+    path: &str,
+    number: i32,
+    all: &[V],
+    to_proto: impl Fn(V) -> P,
+) -> Result<Option<V>> {
+    let found = all.iter().find(|value| to_proto(**value).into() == number);
+    if found.is_none() && number != 0 { Err(unknown(path, number)) } else { Ok(found.copied()) }
 }
 
 fn unknown(path: &str, number: i32) -> BadField {

@@ -22,6 +22,11 @@ pub enum LabelOperator {
     Lt,
 }
 
+impl LabelOperator {
+    /// Every operator.
+    pub const ALL: [Self; 6] = [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist, Self::Gt, Self::Lt];
+}
+
 /// A condition on one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelExpression {

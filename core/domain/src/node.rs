@@ -283,6 +283,9 @@ pub enum TaintEffect {
 }
 
 impl TaintEffect {
+    /// Every effect.
+    pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+
     /// What does not tolerate it is not placed there.
     pub fn is_hard(self) -> bool {
         match self {

@@ -11,8 +11,8 @@ use godel_domain::{
 };
 use godel_proto::v1;
 
-use super::{Result, node_id, pool, resources, running_unit_id, unknown};
-use crate::zones;
+use super::{Result, node_id, pool, resources, running_unit_id, value};
+use crate::{to_proto, zones};
 
 /// Places for one unit, as sent.
 pub fn decision(pb: v1::Decision) -> Decision {
@@ -97,34 +97,5 @@ fn fresh_node(pb: v1::NodeState) -> Result<FreshNode> {
 /// # Errors
 /// An unknown number.
 pub(super) fn rejection_reason(number: i32) -> Result<Option<RejectionReason>> {
-    use v1::RejectionReason as Pb;
-    Ok(match Pb::try_from(number).map_err(|_| unknown("reason", number))? {
-        Pb::Unspecified => None,
-        Pb::InsufficientResources => Some(RejectionReason::InsufficientResources),
-        Pb::DeviceTaken => Some(RejectionReason::DeviceTaken),
-        Pb::NodeNotReady => Some(RejectionReason::NodeNotReady),
-        Pb::NodeCordoned => Some(RejectionReason::NodeCordoned),
-        Pb::NodeSelector => Some(RejectionReason::NodeSelector),
-        Pb::Taint => Some(RejectionReason::Taint),
-        Pb::NodeGone => Some(RejectionReason::NodeGone),
-        Pb::UnitChanged => Some(RejectionReason::UnitChanged),
-        Pb::AlreadyBound => Some(RejectionReason::AlreadyBound),
-        Pb::MinMember => Some(RejectionReason::MinMember),
-        Pb::Invalid => Some(RejectionReason::Invalid),
-        Pb::QueueFull => Some(RejectionReason::QueueFull),
-        Pb::VictimGone => Some(RejectionReason::VictimGone),
-        Pb::PreemptionLoop => Some(RejectionReason::PreemptionLoop),
-        Pb::GangTurn => Some(RejectionReason::GangTurn),
-        Pb::Stale => Some(RejectionReason::Stale),
-        Pb::AlreadyHeld => Some(RejectionReason::AlreadyHeld),
-        Pb::Filter => Some(RejectionReason::Filter),
-        Pb::HostPort => Some(RejectionReason::HostPort),
-        Pb::UnitAffinity => Some(RejectionReason::UnitAffinity),
-        Pb::TopologySpread => Some(RejectionReason::TopologySpread),
-        Pb::ZoneTaken => Some(RejectionReason::ZoneTaken),
-        Pb::LoadThreshold => Some(RejectionReason::LoadThreshold),
-        Pb::DisruptionBudget => Some(RejectionReason::DisruptionBudget),
-        Pb::NotThere => Some(RejectionReason::NotThere),
-        Pb::NotMovable => Some(RejectionReason::NotMovable),
-    })
+    value("reason", number, &RejectionReason::ALL, to_proto::rejection_reason)
 }

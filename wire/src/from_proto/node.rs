@@ -12,8 +12,8 @@ use godel_domain::{
 };
 use godel_proto::v1;
 
-use super::{BadField, Result, each, node_id, resources, unknown};
-use crate::zones;
+use super::{BadField, Result, each, node_id, resources, unknown, value};
+use crate::{to_proto, zones};
 
 /// An administrator's record of a node.
 ///
@@ -187,10 +187,5 @@ pub fn toleration(pb: v1::Toleration) -> Result<Toleration> {
 }
 
 fn taint_effect(number: i32) -> Result<Option<TaintEffect>> {
-    Ok(match v1::TaintEffect::try_from(number).map_err(|_| unknown("effect", number))? {
-        v1::TaintEffect::Unspecified => None,
-        v1::TaintEffect::NoSchedule => Some(TaintEffect::NoSchedule),
-        v1::TaintEffect::PreferNoSchedule => Some(TaintEffect::PreferNoSchedule),
-        v1::TaintEffect::NoExecute => Some(TaintEffect::NoExecute),
-    })
+    value("effect", number, &TaintEffect::ALL, |effect| to_proto::taint_effect(Some(effect)))
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use godel_domain::queue_spec::{PriorityClass, QueuePolicy, QueueSpec, WEIGHT_DEFAULT};
 use godel_proto::v1;
 
-use super::{BadField, Result, unknown};
+use super::{BadField, Result, value};
+use crate::to_proto;
 
 /// A queue as stored.
 ///
@@ -81,13 +82,7 @@ pub fn given_queue(pb: v1::Queue) -> (QueueSpec, Vec<BadField>) {
 /// # Errors
 /// An unknown number.
 pub fn queue_policy(number: i32) -> Result<Option<QueuePolicy>> {
-    Ok(match v1::QueuePolicy::try_from(number).map_err(|_| unknown("policy", number))? {
-        v1::QueuePolicy::Unspecified => None,
-        v1::QueuePolicy::Fifo => Some(QueuePolicy::Fifo),
-        v1::QueuePolicy::Priority => Some(QueuePolicy::Priority),
-        v1::QueuePolicy::Drf => Some(QueuePolicy::Drf),
-        v1::QueuePolicy::FairShare => Some(QueuePolicy::FairShare),
-    })
+    value("policy", number, &QueuePolicy::ALL, to_proto::queue_policy)
 }
 
 /// A priority class as stored.

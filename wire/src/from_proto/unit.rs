@@ -15,7 +15,8 @@ use godel_domain::{
 };
 use godel_proto::v1;
 
-use super::{BadField, Result, demand, each, pool, toleration, unit_id, unknown};
+use super::{BadField, Result, demand, each, pool, toleration, unit_id, value};
+use crate::to_proto;
 
 /// A unit as stored.
 ///
@@ -259,15 +260,7 @@ pub fn label_expression(pb: v1::LabelExpression) -> Result<LabelExpression> {
 
 /// What an expression says of a value; `None`: the number stands for nothing.
 pub(super) fn label_operator(code: i32) -> Option<LabelOperator> {
-    match v1::LabelOperator::try_from(code).ok()? {
-        v1::LabelOperator::Unspecified => None,
-        v1::LabelOperator::In => Some(LabelOperator::In),
-        v1::LabelOperator::NotIn => Some(LabelOperator::NotIn),
-        v1::LabelOperator::Exists => Some(LabelOperator::Exists),
-        v1::LabelOperator::DoesNotExist => Some(LabelOperator::DoesNotExist),
-        v1::LabelOperator::Gt => Some(LabelOperator::Gt),
-        v1::LabelOperator::Lt => Some(LabelOperator::Lt),
-    }
+    value("operator", code, &LabelOperator::ALL, to_proto::label_operator).ok().flatten()
 }
 
 /// What an agent runs.
@@ -298,17 +291,7 @@ fn volume(pb: v1::Volume) -> Volume {
 /// # Errors
 /// An unknown number.
 pub fn workload_class(number: i32) -> Result<Option<WorkloadClass>> {
-    Ok(match v1::WorkloadClass::try_from(number).map_err(|_| unknown("workload_class", number))? {
-        v1::WorkloadClass::Unspecified => None,
-        v1::WorkloadClass::Service => Some(WorkloadClass::Service),
-        v1::WorkloadClass::Stateful => Some(WorkloadClass::Stateful),
-        v1::WorkloadClass::Batch => Some(WorkloadClass::Batch),
-        v1::WorkloadClass::Gang => Some(WorkloadClass::Gang),
-        v1::WorkloadClass::Stream => Some(WorkloadClass::Stream),
-        v1::WorkloadClass::Training => Some(WorkloadClass::Training),
-        v1::WorkloadClass::Yarn => Some(WorkloadClass::Yarn),
-        v1::WorkloadClass::Daemon => Some(WorkloadClass::Daemon),
-    })
+    value("workload_class", number, &WorkloadClass::ALL, to_proto::workload_class)
 }
 
 /// Restart policy; `None` when unspecified.
@@ -316,12 +299,7 @@ pub fn workload_class(number: i32) -> Result<Option<WorkloadClass>> {
 /// # Errors
 /// An unknown number.
 pub fn restart_policy(number: i32) -> Result<Option<RestartPolicy>> {
-    Ok(match v1::RestartPolicy::try_from(number).map_err(|_| unknown("restart_policy", number))? {
-        v1::RestartPolicy::Unspecified => None,
-        v1::RestartPolicy::Never => Some(RestartPolicy::Never),
-        v1::RestartPolicy::OnFailure => Some(RestartPolicy::OnFailure),
-        v1::RestartPolicy::Always => Some(RestartPolicy::Always),
-    })
+    value("restart_policy", number, &RestartPolicy::ALL, to_proto::restart_policy)
 }
 
 /// What becomes of an evicted running unit; `None` when unspecified.
@@ -329,11 +307,7 @@ pub fn restart_policy(number: i32) -> Result<Option<RestartPolicy>> {
 /// # Errors
 /// An unknown number.
 pub fn on_eviction(number: i32) -> Result<Option<OnEviction>> {
-    Ok(match v1::OnEviction::try_from(number).map_err(|_| unknown("on_eviction", number))? {
-        v1::OnEviction::Unspecified => None,
-        v1::OnEviction::Requeue => Some(OnEviction::Requeue),
-        v1::OnEviction::Fail => Some(OnEviction::Fail),
-    })
+    value("on_eviction", number, &OnEviction::ALL, to_proto::on_eviction)
 }
 
 /// What becomes of a unit after a failure.
@@ -341,12 +315,7 @@ pub fn on_eviction(number: i32) -> Result<Option<OnEviction>> {
 /// # Errors
 /// An unknown number.
 pub fn on_failure(number: i32) -> Result<Option<OnFailure>> {
-    Ok(match v1::OnFailure::try_from(number).map_err(|_| unknown("on_failure", number))? {
-        v1::OnFailure::Unspecified => None,
-        v1::OnFailure::Keep => Some(OnFailure::Keep),
-        v1::OnFailure::Restart => Some(OnFailure::Restart),
-        v1::OnFailure::Stop => Some(OnFailure::Stop),
-    })
+    value("on_failure", number, &OnFailure::ALL, to_proto::on_failure)
 }
 
 /// What becomes of a unit below `min_member`; `None` when unspecified.
@@ -354,19 +323,9 @@ pub fn on_failure(number: i32) -> Result<Option<OnFailure>> {
 /// # Errors
 /// An unknown number.
 pub fn on_below_min(number: i32) -> Result<Option<OnBelowMin>> {
-    Ok(match v1::OnBelowMin::try_from(number).map_err(|_| unknown("on_below_min", number))? {
-        v1::OnBelowMin::Unspecified => None,
-        v1::OnBelowMin::Keep => Some(OnBelowMin::Keep),
-        v1::OnBelowMin::Restart => Some(OnBelowMin::Restart),
-        v1::OnBelowMin::Stop => Some(OnBelowMin::Stop),
-    })
+    value("on_below_min", number, &OnBelowMin::ALL, to_proto::on_below_min)
 }
 
 pub(super) fn unit_end(number: i32) -> Result<Option<UnitEnd>> {
-    Ok(match v1::UnitEnd::try_from(number).map_err(|_| unknown("ended", number))? {
-        v1::UnitEnd::Unspecified => None,
-        v1::UnitEnd::BelowMin => Some(UnitEnd::BelowMin),
-        v1::UnitEnd::Failure => Some(UnitEnd::Failure),
-        v1::UnitEnd::Deadline => Some(UnitEnd::Deadline),
-    })
+    value("ended", number, &UnitEnd::ALL, |end| to_proto::unit_end(Some(end)))
 }
