@@ -9,9 +9,11 @@ mod check;
 mod flags;
 mod manifest;
 mod node_selector;
+mod notation;
 mod queue;
 mod read;
 mod reservation;
+mod run;
 mod submit;
 mod unit;
 mod unit_affinity;
@@ -34,7 +36,8 @@ pub(crate) use manifest::keys_of_a_unit;
 pub use manifest::{Document, parse_form, parse_manifest};
 pub use queue::{parse_amount, queues_to_file, show_amount};
 pub use reservation::time as parse_time;
-pub use submit::{OnBelowMin, OnEviction, OnFailure, Submit, label_pair, pair};
+pub use run::RunFlags;
+pub use submit::{Submit, label_pair, pair};
 pub use write::{NoFile, to_file};
 
 /// Mistakes that are told of one file.

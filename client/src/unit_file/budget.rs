@@ -3,31 +3,29 @@
 use godel_domain::budget_spec::Limit;
 use godel_proto::v1;
 
-use super::read::Fields;
+use super::{
+    notation::{InFile, Notation},
+    yaml_out::Yaml,
+};
 use crate::views::parse_limit;
 
-pub(super) fn budget(fields: &mut Fields<'_, '_>) -> v1::DisruptionBudget {
-    fields.text("kind");
-    let name = fields.text("name");
-    let name = fields.required("name", name);
-    let namespace = fields.text("namespace").unwrap_or_default();
-    let unit = fields.text("unit").unwrap_or_default();
-    let selector = fields.text_map("selector");
-    let most = fields.scalar("max_unavailable", |text| parse_limit(Limit::MaxUnavailable, text));
-    let least = fields.scalar("min_available", |text| parse_limit(Limit::MinAvailable, text));
-    if most.is_some() && least.is_some() {
-        fields
-            .report
-            .rule("min_available", "`max_unavailable` and `min_available`: give only one of the two");
-    }
-    let description = fields.text("description").unwrap_or_default();
-    v1::DisruptionBudget {
-        name: name.unwrap_or_default(),
-        namespace,
-        unit,
-        selector,
-        limit: most.or(least),
-        description,
+impl InFile for v1::DisruptionBudget {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { name, namespace, unit, selector, limit, description } = self;
+        file.text("kind", &mut "disruption-budget".to_owned());
+        file.required_text("name", name);
+        file.text("namespace", namespace);
+        file.text("unit", unit);
+        file.texts_by_key("selector", selector);
+        let (mut most, mut least) = (None, None);
+        let show = |_: &_| Yaml::map();
+        file.scalar("max_unavailable", &mut most, |text| parse_limit(Limit::MaxUnavailable, text), show);
+        file.scalar("min_available", &mut least, |text| parse_limit(Limit::MinAvailable, text), show);
+        if most.is_some() && least.is_some() {
+            file.note("min_available", "`max_unavailable` and `min_available`: give only one of the two");
+        }
+        *limit = most.or(least);
+        file.text("description", description);
     }
 }
 

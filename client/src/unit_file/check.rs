@@ -17,7 +17,7 @@ use godel_rules::{
 };
 use godel_wire::{BadField, from_proto, to_proto};
 
-use super::{Document, read::Report, write};
+use super::{Document, read::Report, unit};
 use crate::exit::Failure;
 
 /// What would be filled in, as `field = value`.
@@ -25,7 +25,7 @@ use crate::exit::Failure;
 /// # Errors
 /// Every wrong field, as the dispatcher would name it: `field: what`.
 pub fn check(spec: v1::UnitSpec) -> Result<Vec<String>, Vec<String>> {
-    let is_short = write::is_short(&spec.task_groups);
+    let is_short = unit::is_short(&spec.task_groups);
     match admitted(spec) {
         Ok(admitted) => Ok(admitted.defaults.iter().map(AppliedDefault::to_string).collect()),
         Err(violations) => {
@@ -43,7 +43,7 @@ pub fn filled(spec: &v1::UnitSpec) -> v1::UnitSpec {
 /// What a server refused of a unit, by the keys of its file instead of the fields of the API.
 #[must_use]
 pub fn in_keys(failure: Failure, spec: &v1::UnitSpec) -> Failure {
-    let is_short = write::is_short(&spec.task_groups);
+    let is_short = unit::is_short(&spec.task_groups);
     let line = |line: &str| match line.strip_prefix("  ").and_then(|rest| rest.split_once(": ")) {
         Some((field, what)) if !field.contains(' ') => format!("  {}: {what}", key_of_unit(field, is_short)),
         _ => line.to_owned(),

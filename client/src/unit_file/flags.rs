@@ -7,8 +7,8 @@ use godel_proto::v1;
 use godel_wire::to_proto::host_port;
 
 use super::{
-    Submit, check, key_of_unit, nearest, node_selector, read::bytes, unit::default_replicas, unit_affinity,
-    unit_topology, words, zones,
+    Submit, check, key_of_unit, nearest, node_selector, unit::default_replicas, unit_affinity, unit_topology,
+    words, zones,
 };
 
 /// The unit that the flags describe.
@@ -74,9 +74,9 @@ fn spec(submit: &Submit, wrong: &mut Vec<String>) -> v1::UnitSpec {
         profile: text(&submit.profile),
         ttl_after_finished_ms: submit.ttl_after_finished,
         max_restarts: submit.max_restarts,
-        on_eviction: submit.on_eviction.unwrap_or_default().into_api().into(),
-        on_below_min: submit.on_below_min.unwrap_or_default().into_api().into(),
-        on_failure: submit.on_failure.unwrap_or_default().into_api().into(),
+        on_eviction: submit.on_eviction.unwrap_or_default(),
+        on_below_min: submit.on_below_min.unwrap_or_default(),
+        on_failure: submit.on_failure.unwrap_or_default(),
         preemptible: submit.preemptible,
         min_run_ms: submit.min_run.unwrap_or_default(),
         max_surge: submit.max_surge.unwrap_or_default(),
@@ -121,7 +121,6 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
     let mut template = v1::Template::default();
     wrong.extend(node_selector::of_flags(submit, &mut template).err());
     let max_load = max_load(submit, wrong);
-    let volumes = volumes(submit, wrong);
     v1::Template {
         demand: Some(v1::Demand {
             requests: Some(v1::Resources { amounts: amounts.into_iter().collect() }),
@@ -131,35 +130,9 @@ fn template(submit: &Submit, wrong: &mut Vec<String>) -> v1::Template {
         }),
         tolerations,
         max_load,
-        run: Some(v1::RunSpec {
-            command: submit.command.clone(),
-            env: once("--env", &submit.env, wrong),
-            simulated_duration_ms: submit.duration,
-            simulated_exit_code: submit.exit_code.unwrap_or_default(),
-            stop_grace_ms: u32::try_from(submit.stop_grace.unwrap_or_default()).unwrap_or(u32::MAX),
-            eviction_notice_ms: u32::try_from(submit.eviction_notice.unwrap_or_default()).unwrap_or(u32::MAX),
-            checkpoint_every_ms: submit.checkpoint_every,
-            await_command_ms: submit.await_command,
-            working_directory: submit.working_directory.clone().unwrap_or_default(),
-            user: submit.user.clone().unwrap_or_default(),
-            umask: submit.umask,
-            image: submit.image.clone().unwrap_or_default(),
-            volumes,
-        }),
+        run: Some(submit.run.run_spec(&submit.command, wrong)),
         ..template
     }
-}
-
-fn volumes(submit: &Submit, wrong: &mut Vec<String>) -> Vec<v1::Volume> {
-    let mut volumes = Vec::with_capacity(submit.volumes.len());
-    for (name, text) in &submit.volumes {
-        let (size, path) = text.split_once(':').unwrap_or((text, ""));
-        match bytes(size) {
-            Ok(bytes) => volumes.push(v1::Volume { name: name.clone(), bytes, path: path.to_owned() }),
-            Err(error) => wrong.push(format!("--volume {name}: {error}")),
-        }
-    }
-    volumes
 }
 
 fn max_load(submit: &Submit, wrong: &mut Vec<String>) -> Option<v1::MaxLoad> {
@@ -183,7 +156,11 @@ fn max_load(submit: &Submit, wrong: &mut Vec<String>) -> Option<v1::MaxLoad> {
 }
 
 /// Pairs, each key once.
-fn once(flag: &str, pairs: &[(String, String)], wrong: &mut Vec<String>) -> HashMap<String, String> {
+pub(super) fn once(
+    flag: &str,
+    pairs: &[(String, String)],
+    wrong: &mut Vec<String>,
+) -> HashMap<String, String> {
     let mut map = HashMap::new();
     for (key, value) in pairs {
         if map.insert(key.clone(), value.clone()).is_some() {

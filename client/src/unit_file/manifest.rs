@@ -3,9 +3,10 @@
 use godel_proto::v1;
 
 use super::{
-    Mistake, Mistakes, budget, check, queue,
+    Mistake, Mistakes, check,
+    notation::{InFile, Notation as _},
     read::{Fields, Report, inside},
-    reservation, unit,
+    unit,
     yaml::{Documents, Node},
 };
 
@@ -63,26 +64,35 @@ fn read(text: &str, with_rules: bool) -> Result<Vec<(usize, Document)>, Mistakes
 }
 
 fn document(root: &Node, report: &mut Report, with_rules: bool) -> Option<Document> {
-    let mut is_short = false;
     // An unknown kind says nothing about the other keys.
-    let kind = {
-        let mut probe = Fields::of(root, String::new(), report)?;
-        is_short |= unit::is_short(&probe);
-        if probe.has("kind") { probe.word("kind", &KINDS) } else { 1 }
-    };
-    let path = String::new();
+    let mut probe = Fields::of(root, String::new(), report)?;
+    let is_short = unit::has_short_form(&probe);
+    let mut kind = 1;
+    if probe.has("kind") {
+        kind = 0;
+        probe.word("kind", &mut kind, &KINDS);
+    }
     let document = match kind {
-        1 => Document::Unit(Box::new(inside(root, path, report, unit::unit)?)),
-        2 => Document::Queue(Box::new(inside(root, path, report, queue::queue)?)),
-        3 => Document::PriorityClass(inside(root, path, report, queue::priority_class)?),
-        4 => Document::Budget(Box::new(inside(root, path, report, budget::budget)?)),
-        5 => Document::Reservation(Box::new(inside(root, path, report, reservation::reservation)?)),
+        1 => Document::Unit(Box::new(message(root, report, v1::UnitSpec::default())?)),
+        2 => Document::Queue(Box::new(message(root, report, v1::Queue::default())?)),
+        3 => {
+            let class = v1::PriorityClass { preemptible: true, ..v1::PriorityClass::default() };
+            Document::PriorityClass(message(root, report, class)?)
+        }
+        4 => Document::Budget(Box::new(message(root, report, v1::DisruptionBudget::default())?)),
+        5 => Document::Reservation(Box::new(message(root, report, v1::Reservation::default())?)),
         _ => return None,
     };
     if with_rules {
         check::rules(&document, is_short, report);
     }
     Some(document)
+}
+
+/// Reads a whole document.
+fn message<M: InFile>(root: &Node, report: &mut Report, mut message: M) -> Option<M> {
+    inside(root, String::new(), report, |fields| message.visit(fields))?;
+    Some(message)
 }
 
 /// Every key that a unit may have, as `template.simulated.duration`.

@@ -1,5 +1,7 @@
 //! Which nodes a replica may have and which it prefers: `node_selector` and `node_affinity` of a template.
 
+use std::collections::HashMap;
+
 use godel_domain::{
     label_expression::{BadExpression, LabelExpression, parse},
     node_affinity::split_selector,
@@ -9,32 +11,58 @@ use godel_wire::to_proto::label_expression;
 
 use super::{
     Submit,
-    read::{Fields, inside},
+    notation::{InFile, Notation},
+    unit_affinity::{conditions, shown},
+    yaml_out::Yaml,
 };
 
-/// Reads both keys into a template.
-pub(super) fn read(fields: &mut Fields<'_, '_>, template: &mut v1::Template) {
-    let conditions = fields.map_or_texts("node_selector", parse);
-    let mut affinity = fields.inside("node_affinity", affinity).unwrap_or_default();
-    template.node_selector = conditions.0.into_iter().collect();
-    let (labels, others) = split_selector(conditions.1.into_iter().flatten().collect());
-    template.node_selector.extend(labels);
-    require(&mut affinity, &others);
-    template.node_affinity = (affinity != v1::NodeAffinity::default()).then_some(affinity);
+/// Both keys of a template: labels by key, or conditions as texts, some of which only `node_affinity` has.
+pub(super) fn visit(
+    labels: &mut HashMap<String, String>,
+    affinity: &mut Option<v1::NodeAffinity>,
+    file: &mut impl Notation,
+) {
+    const KEY: &str = "node_selector";
+    let mut conditions: Vec<Vec<LabelExpression>> = Vec::new();
+    if file.has_text(KEY) {
+        let mut one = None;
+        file.scalar(KEY, &mut one, parse, |_| Yaml::map());
+        conditions.extend(one);
+    } else if file.has_list(KEY) {
+        file.scalars(KEY, &mut conditions, parse, |_| Yaml::map());
+    } else {
+        file.texts_by_key(KEY, labels);
+    }
+    file.inside("node_affinity", affinity);
+    let (more, others) = split_selector(conditions.into_iter().flatten().collect());
+    labels.extend(more);
+    if !others.is_empty() {
+        require(affinity.get_or_insert_default(), &others);
+    }
 }
 
-fn affinity(fields: &mut Fields<'_, '_>) -> v1::NodeAffinity {
-    let required = fields.parsed_texts("required", |text| parse(text).map(|term| node_term(&term)));
-    let mut preferred = Vec::new();
-    for (node, path) in fields.list("preferred") {
-        preferred.extend(inside(node, path, fields.report, |fields| {
-            let weight = fields.number("weight").unwrap_or(1);
-            let nodes = fields.scalar("nodes", parse);
-            let nodes = fields.required("nodes", nodes);
-            v1::PreferredNodes { weight, nodes: Some(node_term(&nodes.unwrap_or_default())) }
-        }));
+impl InFile for v1::NodeAffinity {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { required, preferred } = self;
+        file.scalars(
+            "required",
+            required,
+            |text| conditions(text).map(|all_of| v1::NodeTerm { all_of }),
+            |term| shown(&term.all_of),
+        );
+        file.messages("preferred", preferred, &v1::PreferredNodes { weight: 1, nodes: None });
     }
-    v1::NodeAffinity { required, preferred }
+}
+
+impl InFile for v1::PreferredNodes {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { weight, nodes } = self;
+        file.number("weight", weight);
+        let mut term = nodes.take().map(|term| term.all_of);
+        file.scalar("nodes", &mut term, conditions, |term| shown(term));
+        file.require("nodes");
+        *nodes = Some(v1::NodeTerm { all_of: term.unwrap_or_default() });
+    }
 }
 
 fn node_term(conditions: &[LabelExpression]) -> v1::NodeTerm {

@@ -6,7 +6,12 @@ use godel_base::quantity::{self, BadQuantity};
 use godel_domain::queue_spec::{parse_share, show_share};
 use godel_proto::v1;
 
-use super::{read::Fields, words, yaml_out::Yaml};
+use super::{
+    notation::{InFile, Notation, written},
+    read::number,
+    words,
+    yaml_out::Yaml,
+};
 
 /// An amount of a queue as people write it: `4`, `8Gi`, two GPUs as `2`.
 ///
@@ -23,76 +28,61 @@ pub fn show_amount(name: &str, amount: i64) -> String {
 
 /// Queues as a file that reads back as the same queues. Metadata that the store keeps is left out.
 pub fn queues_to_file(queues: &[v1::Queue]) -> String {
-    queues.iter().map(|queue| to_yaml(queue).document()).collect::<Vec<_>>().join("---\n")
+    let documents = queues.iter().map(|queue| written(&mut queue.clone()).document());
+    documents.collect::<Vec<_>>().join("---\n")
 }
 
-fn to_yaml(queue: &v1::Queue) -> Yaml {
-    let meta = queue.meta.clone().unwrap_or_default();
-    let mut yaml = Yaml::map();
-    yaml.put("kind", Some(Yaml::plain("queue")));
-    yaml.put("name", Some(Yaml::text_of(&meta.name)));
-    yaml.texts_by_key("labels", &meta.labels);
-    yaml.text("owner", &meta.owner);
-    put_amounts(&mut yaml, "min", queue.min.as_ref());
-    put_amounts(&mut yaml, "max", queue.max.as_ref());
-    put_amounts(&mut yaml, "max_per_owner", queue.max_per_owner.as_ref());
-    yaml.put("am_share", queue.am_share_milli.map(|milli| Yaml::plain(show_share(milli))));
-    yaml.put("weight", queue.weight.map(Yaml::plain));
-    let policy = words::POLICY.iter().find(|(_, policy)| *policy == queue.policy);
-    yaml.put("policy", policy.map(|(word, _)| Yaml::plain(word)));
-    yaml.list("submit_owners", queue.submit_owners.iter().map(|owner| Yaml::text_of(owner)));
-    yaml.put("max_running_units", queue.max_running_units.map(Yaml::plain));
-    let weights: BTreeMap<&String, &u32> = queue.owner_weights.iter().collect();
-    let weights = weights.into_iter().map(|(owner, weight)| (owner.clone(), Yaml::plain(weight)));
-    yaml.some("owner_weights", Yaml::Map(weights.collect()));
-    yaml
-}
-
-fn put_amounts(yaml: &mut Yaml, key: &'static str, amounts: Option<&v1::Resources>) {
-    let sorted: BTreeMap<&String, &i64> = amounts.iter().flat_map(|amounts| &amounts.amounts).collect();
-    let shown = |(name, amount): (&String, &i64)| (name.clone(), Yaml::plain(show_amount(name, *amount)));
-    yaml.some(key, Yaml::Map(sorted.into_iter().map(shown).collect()));
-}
-
-pub(super) fn queue(fields: &mut Fields<'_, '_>) -> v1::Queue {
-    fields.text("kind");
-    let name = fields.text("name");
-    let name = fields.required("name", name);
-    let meta = v1::ObjectMeta {
-        name: name.unwrap_or_default(),
-        labels: fields.text_map("labels"),
-        owner: fields.text("owner").unwrap_or_default(),
-        ..v1::ObjectMeta::default()
-    };
-    v1::Queue {
-        meta: Some(meta),
-        min: amounts(fields, "min"),
-        max: amounts(fields, "max"),
-        weight: fields.number("weight"),
-        policy: fields.word("policy", &words::POLICY),
-        submit_owners: fields.texts("submit_owners"),
-        max_running_units: fields.number("max_running_units"),
-        owner_weights: fields.numbers("owner_weights").into_iter().collect(),
-        max_per_owner: amounts(fields, "max_per_owner"),
-        am_share_milli: fields.scalar("am_share", parse_share),
+impl InFile for v1::Queue {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self {
+            meta,
+            min,
+            max,
+            weight,
+            policy,
+            submit_owners,
+            max_running_units,
+            owner_weights,
+            max_per_owner,
+            am_share_milli,
+        } = self;
+        let meta = meta.get_or_insert_default();
+        file.text("kind", &mut "queue".to_owned());
+        file.required_text("name", &mut meta.name);
+        file.texts_by_key("labels", &mut meta.labels);
+        file.text("owner", &mut meta.owner);
+        amounts("min", min, file);
+        amounts("max", max, file);
+        amounts("max_per_owner", max_per_owner, file);
+        file.scalar("am_share", am_share_milli, parse_share, |milli| Yaml::plain(show_share(*milli)));
+        file.optional("weight", weight);
+        file.word("policy", policy, &words::POLICY);
+        file.texts("submit_owners", submit_owners);
+        file.optional("max_running_units", max_running_units);
+        let mut weights: BTreeMap<String, u32> = owner_weights.drain().collect();
+        file.by_key("owner_weights", &mut weights, |_, text| number(text), |_, weight| Yaml::plain(weight));
+        owner_weights.extend(weights);
     }
 }
 
-pub(super) fn priority_class(fields: &mut Fields<'_, '_>) -> v1::PriorityClass {
-    fields.text("kind");
-    let name = fields.text("name");
-    let value = fields.number("value");
-    v1::PriorityClass {
-        name: fields.required("name", name).unwrap_or_default(),
-        value: fields.required("value", value).unwrap_or_default(),
-        preemptible: fields.boolean("preemptible").unwrap_or(true),
-        description: fields.text("description").unwrap_or_default(),
+impl InFile for v1::PriorityClass {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { name, value, preemptible, description } = self;
+        file.text("kind", &mut "priority-class".to_owned());
+        file.required_text("name", name);
+        file.number("value", value);
+        file.require("value");
+        let mut given = Some(*preemptible);
+        file.boolean("preemptible", &mut given);
+        *preemptible = given.unwrap_or_default();
+        file.text("description", description);
     }
 }
 
-fn amounts(fields: &mut Fields<'_, '_>, key: &'static str) -> Option<v1::Resources> {
-    let amounts: BTreeMap<String, i64> = fields.amounts(key, parse_amount);
-    (!amounts.is_empty()).then(|| v1::Resources { amounts: amounts.into_iter().collect() })
+fn amounts(key: &'static str, resources: &mut Option<v1::Resources>, file: &mut impl Notation) {
+    let mut amounts = resources.take().unwrap_or_default().amounts;
+    file.by_key(key, &mut amounts, parse_amount, |name, amount| Yaml::plain(show_amount(name, *amount)));
+    *resources = (!amounts.is_empty()).then_some(v1::Resources { amounts });
 }
 
 #[cfg(test)]

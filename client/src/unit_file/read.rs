@@ -5,11 +5,7 @@ use std::{
     fmt,
 };
 
-use godel_base::{
-    duration,
-    quantity::{self, BadQuantity},
-    resources::MEMORY,
-};
+use godel_base::{quantity, resources::MEMORY};
 
 use super::{
     Mistake, nearest,
@@ -117,7 +113,7 @@ fn shown(path: &str) -> String {
 /// The keys of one map. Each is asked for by name; what was not asked for is unknown in the end.
 pub(super) struct Fields<'n, 'r> {
     path: String,
-    at: Place,
+    pub(super) at: Place,
     entries: &'n [Entry],
     asked: Vec<&'static str>,
     pub(super) report: &'r mut Report,
@@ -135,13 +131,13 @@ impl<'n, 'r> Fields<'n, 'r> {
         Some(Self { path, at: node.at, entries, asked: Vec::new(), report })
     }
 
-    pub(super) fn at(&self, key: &str) -> String {
+    pub(super) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Whether the key stands there, whatever its value.
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|entry| entry.key == key)
+    /// The value of a key, whatever it is.
+    pub(super) fn value(&self, key: &str) -> Option<&'n Value> {
+        self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value.value)
     }
 
     /// Every key that was not asked for.
@@ -160,7 +156,7 @@ impl<'n, 'r> Fields<'n, 'r> {
     /// The value of a key; `None` if it does not stand there, or has no value, which is a mistake.
     pub(super) fn node(&mut self, key: &'static str) -> Option<&'n Node> {
         self.asked.push(key);
-        let path = self.at(key);
+        let path = self.path_of(key);
         let entry = self.entries.iter().find(|entry| entry.key == key);
         if let Some(entry) = entry {
             self.report.places.insert(path.clone(), entry.value.at);
@@ -174,120 +170,10 @@ impl<'n, 'r> Fields<'n, 'r> {
         entry.map(|entry| &entry.value)
     }
 
-    /// A required key.
-    pub(super) fn required<T>(&mut self, key: &'static str, value: Option<T>) -> Option<T> {
-        if value.is_none() && !self.has(key) {
-            let at = self.at;
-            let path = self.at(key);
-            self.report.add(at, &path, "the key is missing");
-        }
-        value
-    }
-
-    /// A scalar, and what to make of it.
-    pub(super) fn scalar<T, E: fmt::Display>(
-        &mut self,
-        key: &'static str,
-        read: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        let node = self.node(key)?;
-        let path = self.at(key);
-        scalar(node, &path, self.report, read)
-    }
-
-    /// Text, as it is written.
-    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
-        self.scalar(key, |text| Ok::<_, String>(text.to_owned()))
-    }
-
-    /// A whole number.
-    pub(super) fn number<N: TryFrom<i128>>(&mut self, key: &'static str) -> Option<N> {
-        self.scalar(key, number)
-    }
-
-    /// Bits of access rights, as `022` or `0o022`.
-    pub(super) fn octal(&mut self, key: &'static str) -> Option<u32> {
-        self.scalar(key, octal)
-    }
-
-    pub(super) fn boolean(&mut self, key: &'static str) -> Option<bool> {
-        self.scalar(key, |text| match text {
-            "true" | "True" | "TRUE" => Ok(true),
-            "false" | "False" | "FALSE" => Ok(false),
-            other => Err(format!("`{other}` is neither `true` nor `false`")),
-        })
-    }
-
-    /// An amount of bytes, as `10Gi`.
-    pub(super) fn bytes(&mut self, key: &'static str) -> Option<u64> {
-        self.scalar(key, bytes)
-    }
-
-    /// A duration in milliseconds.
-    pub(super) fn duration(&mut self, key: &'static str) -> Option<u64> {
-        self.scalar(key, duration::parse_ms)
-    }
-
-    /// One of some words, as the API counts them; 0 without one.
-    pub(super) fn word(&mut self, key: &'static str, words: &[(&'static str, i32)]) -> i32 {
-        let read = |text: &str| {
-            let known = words.iter().find(|(word, _)| *word == text);
-            known
-                .map(|(_, number)| *number)
-                .ok_or_else(|| unknown_word(text, words.iter().map(|(word, _)| *word)))
-        };
-        self.scalar(key, read).unwrap_or_default()
-    }
-
-    /// Texts, one after the other.
-    pub(super) fn texts(&mut self, key: &'static str) -> Vec<String> {
-        let mut texts = Vec::new();
-        for (item, path) in self.list(key) {
-            texts.extend(scalar(item, &path, self.report, |text| Ok::<_, String>(text.to_owned())));
-        }
-        texts
-    }
-
-    /// One text, or a list of texts.
-    pub(super) fn text_or_texts(&mut self, key: &'static str) -> Vec<String> {
-        let entry = self.entries.iter().find(|entry| entry.key == key);
-        match entry.map(|entry| &entry.value.value) {
-            Some(Value::Text(_)) => self.text(key).into_iter().collect(),
-            _ => self.texts(key),
-        }
-    }
-
-    /// Texts, one after the other, and what to make of each.
-    pub(super) fn parsed_texts<T, E: fmt::Display>(
-        &mut self,
-        key: &'static str,
-        read: impl Fn(&str) -> Result<T, E>,
-    ) -> Vec<T> {
-        let mut values = Vec::new();
-        for (item, path) in self.list(key) {
-            values.extend(scalar(item, &path, self.report, &read));
-        }
-        values
-    }
-
-    /// Texts by key as they are written, or one text or a list of texts, and what to make of each.
-    pub(super) fn map_or_texts<T, E: fmt::Display>(
-        &mut self,
-        key: &'static str,
-        read: impl Fn(&str) -> Result<T, E>,
-    ) -> (BTreeMap<String, String>, Vec<T>) {
-        let entry = self.entries.iter().find(|entry| entry.key == key);
-        match entry.map(|entry| &entry.value.value) {
-            Some(Value::Text(_)) => (BTreeMap::new(), self.scalar(key, read).into_iter().collect()),
-            Some(Value::List(_)) => (BTreeMap::new(), self.parsed_texts(key, read)),
-            _ => (self.text_map(key), Vec::new()),
-        }
-    }
-
     /// Items of a list with their paths.
     pub(super) fn list(&mut self, key: &'static str) -> Vec<(&'n Node, String)> {
         let Some(node) = self.node(key) else { return Vec::new() };
-        let path = self.at(key);
+        let path = self.path_of(key);
         let Value::List(items) = &node.value else {
             let what = node.value.kind();
             self.report.add(node.at, &path, format!("expected a list, as `[a, b]`, found {what}"));
@@ -301,52 +187,15 @@ impl<'n, 'r> Fields<'n, 'r> {
         items
     }
 
-    /// A map with keys of its own, or a list of such maps.
-    pub(super) fn one_or_more<T>(
-        &mut self,
-        key: &'static str,
-        mut read: impl FnMut(&mut Fields<'n, '_>) -> T,
-    ) -> Vec<T> {
-        let Some(node) = self.node(key) else { return Vec::new() };
-        let path = self.at(key);
-        let Value::List(items) = &node.value else {
-            return inside(node, path, self.report, read).into_iter().collect();
-        };
-        let mut values = Vec::with_capacity(items.len());
-        for (idx, item) in items.iter().enumerate() {
-            values.extend(inside(item, format!("{path}[{idx}]"), self.report, &mut read));
-        }
-        values
-    }
-
-    /// Texts by key, all as they are written.
-    pub(super) fn text_map<M: FromIterator<(String, String)>>(&mut self, key: &'static str) -> M {
-        let texts = self.map(key, |_, text| Ok::<_, String>(text.to_owned()));
-        texts.into_iter().collect()
-    }
-
-    /// Quantities by resource, each read in its own notation.
-    pub(super) fn amounts(
-        &mut self,
-        key: &'static str,
-        read: fn(&str, &str) -> Result<i64, BadQuantity>,
-    ) -> BTreeMap<String, i64> {
-        self.map(key, read)
-    }
-
-    /// Whole numbers by key.
-    pub(super) fn numbers<N: TryFrom<i128>>(&mut self, key: &'static str) -> BTreeMap<String, N> {
-        self.map(key, |_, text| number(text))
-    }
-
-    fn map<T, E: fmt::Display>(
+    /// Scalars by key, and what to make of each.
+    pub(super) fn map<T, E: fmt::Display>(
         &mut self,
         key: &'static str,
         read: impl Fn(&str, &str) -> Result<T, E>,
     ) -> BTreeMap<String, T> {
         let mut values = BTreeMap::new();
         let Some(node) = self.node(key) else { return values };
-        let path = self.at(key);
+        let path = self.path_of(key);
         let Value::Map(entries) = &node.value else {
             let what = node.value.kind();
             self.report.add(
@@ -371,17 +220,6 @@ impl<'n, 'r> Fields<'n, 'r> {
         }
         values
     }
-
-    /// A map with keys of its own.
-    pub(super) fn inside<T>(
-        &mut self,
-        key: &'static str,
-        read: impl FnOnce(&mut Fields<'n, '_>) -> T,
-    ) -> Option<T> {
-        let node = self.node(key)?;
-        let path = self.at(key);
-        inside(node, path, self.report, read)
-    }
 }
 
 /// Reads a map with keys of its own, all of them.
@@ -397,7 +235,8 @@ pub(super) fn inside<'n, T>(
     Some(value)
 }
 
-fn scalar<T, E: fmt::Display>(
+/// Reads a scalar.
+pub(super) fn scalar<T, E: fmt::Display>(
     node: &Node,
     path: &str,
     report: &mut Report,
@@ -443,7 +282,8 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     u64::try_from(amount).map_err(|_| format!("`{text}` is negative"))
 }
 
-fn number<N: TryFrom<i128>>(text: &str) -> Result<N, String> {
+/// Reads a whole number.
+pub(super) fn number<N: TryFrom<i128>>(text: &str) -> Result<N, String> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("`{text}` is not a whole number"));
@@ -455,7 +295,8 @@ fn number<N: TryFrom<i128>>(text: &str) -> Result<N, String> {
     })
 }
 
-fn unknown_word(text: &str, words: impl Iterator<Item = &'static str>) -> String {
+/// What is said of a word that is none of those known.
+pub(super) fn unknown_word(text: &str, words: impl Iterator<Item = &'static str>) -> String {
     let known: Vec<&str> = words.collect();
     let hint = nearest(text, &known).map_or_else(
         || format!("known are {}", known.join(", ")),

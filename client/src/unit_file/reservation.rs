@@ -5,29 +5,26 @@ use std::time::UNIX_EPOCH;
 use godel_proto::v1;
 
 use super::{
-    read::Fields,
+    notation::{InFile, Notation},
     unit::{devices_in_zones, requests},
+    yaml_out::Yaml,
 };
 
-pub(super) fn reservation(fields: &mut Fields<'_, '_>) -> v1::Reservation {
-    fields.text("kind");
-    let name = fields.text("name");
-    let name = fields.required("name", name);
-    let namespace = fields.text("namespace").unwrap_or_default();
-    let selector = fields.text_map("selector");
-    let slots = fields.number("slots");
-    let slots = fields.required("slots", slots);
-    let requests = requests(fields);
-    let (devices, zones) = devices_in_zones(fields);
-    v1::Reservation {
-        name: name.unwrap_or_default(),
-        namespace,
-        selector,
-        slots: slots.unwrap_or_default(),
-        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports: Vec::new(), zones }),
-        node_selector: fields.text_map("node_selector"),
-        expires_ms: fields.scalar("expires", time),
-        description: fields.text("description").unwrap_or_default(),
+impl InFile for v1::Reservation {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { name, namespace, selector, slots, demand, node_selector, expires_ms, description } = self;
+        file.text("kind", &mut "reservation".to_owned());
+        file.required_text("name", name);
+        file.text("namespace", namespace);
+        file.texts_by_key("selector", selector);
+        file.above_zero("slots", slots);
+        file.require("slots");
+        let demand = demand.get_or_insert_default();
+        requests(demand.requests.get_or_insert_default(), file);
+        devices_in_zones(&mut demand.devices, &mut demand.zones, file);
+        file.texts_by_key("node_selector", node_selector);
+        file.scalar("expires", expires_ms, time, |ms| Yaml::plain(ms));
+        file.text("description", description);
     }
 }
 

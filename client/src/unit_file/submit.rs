@@ -2,12 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::{
+    Args as ClapArgs,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 use godel_base::duration;
 use godel_domain::{host_port::HostPort, names};
-use godel_proto::v1;
 
-use super::{read::octal, words};
+use super::{run::RunFlags, words};
 
 /// Reads `key=value`.
 ///
@@ -151,43 +153,9 @@ pub struct Submit {
     /// prefer-no-schedule), `*` for all keys.
     #[arg(long = "toleration", requires = "named", value_delimiter = ',', value_name = "TAINT")]
     pub tolerations: Vec<String>,
-    /// Environment of the program, as `MODE=live`.
-    #[arg(long, requires = "named", value_name = "NAME=VALUE", value_parser = pair)]
-    pub env: Vec<(String, String)>,
-    /// Time between the stop request and the kill. Default 0s.
-    #[arg(long, requires = "named", value_parser = duration::parse_ms)]
-    pub stop_grace: Option<u64>,
-    /// Time between an eviction by preemption or by the rescheduler and the stop request, at most 5m. Default 0s.
-    #[arg(long, requires = "named", value_parser = duration::parse_ms)]
-    pub eviction_notice: Option<u64>,
-    /// The program saves its work this often, counted from its start, 1s to 30d: what a move of a replica costs depends on it.
-    #[arg(long, requires = "named", value_parser = duration::parse_ms)]
-    pub checkpoint_every: Option<u64>,
-    /// The command comes later, as the one of a YARN container does; without one after this time a replica fails.
-    #[arg(long, requires = "named", value_parser = duration::parse_ms)]
-    pub await_command: Option<u64>,
-    /// Image of the container in which the program runs, as `NAME:TAG`; without a command the image says what runs.
-    #[arg(long, requires = "named", value_name = "IMAGE")]
-    pub image: Option<String>,
-    /// Directory that the node of a replica keeps for it, as `data=10Gi`, or `data=10Gi:/var/lib/db` with the path at which
-    /// the program finds it; with an image the path is required. Give the flag once for each volume.
-    #[arg(long = "volume", requires = "name", value_name = "NAME=SIZE[:PATH]", value_parser = pair)]
-    pub volumes: Vec<(String, String)>,
-    /// Working directory of the program on its node, an absolute path. Default `/`.
-    #[arg(long, requires = "named", value_name = "DIR")]
-    pub working_directory: Option<String>,
-    /// User that the program runs as, by name or number, on nodes whose agent runs as root. Default: the user of the agent.
-    #[arg(long, requires = "named", value_name = "USER")]
-    pub user: Option<String>,
-    /// Bits that files made by the program do not get, in octal digits. Default 022.
-    #[arg(long, requires = "named", value_name = "BITS", value_parser = octal)]
-    pub umask: Option<u32>,
-    /// Duration of a simulated run. Default: until stopped.
-    #[arg(long, requires = "named", value_parser = duration::parse_ms)]
-    pub duration: Option<u64>,
-    /// Exit code of a simulated run. Default 0.
-    #[arg(long, requires = "named", allow_negative_numbers = true)]
-    pub exit_code: Option<i32>,
+    /// What each replica runs.
+    #[command(flatten)]
+    pub run: RunFlags,
     /// When a replica that ended by itself is restarted: never, on-failure or always. Default by workload class.
     #[arg(long, requires = "named", value_name = "POLICY")]
     pub restart_policy: Option<String>,
@@ -199,14 +167,14 @@ pub struct Submit {
     #[arg(long, requires = "named", value_name = "NAME")]
     pub profile: Option<String>,
     /// Effect of an eviction for the sake of others. Default requeue.
-    #[arg(long, requires = "named", value_enum)]
-    pub on_eviction: Option<OnEviction>,
+    #[arg(long, requires = "named", value_parser = on_eviction())]
+    pub on_eviction: Option<i32>,
     /// Effect when fewer than min_member replicas are left. Default keep.
-    #[arg(long, requires = "named", value_enum)]
-    pub on_below_min: Option<OnBelowMin>,
+    #[arg(long, requires = "named", value_parser = on_below_min())]
+    pub on_below_min: Option<i32>,
     /// Effect when a replica has failed and is not restarted. Default by workload class.
-    #[arg(long, requires = "named", value_enum)]
-    pub on_failure: Option<OnFailure>,
+    #[arg(long, requires = "named", value_parser = on_failure())]
+    pub on_failure: Option<i32>,
     /// Whether units of higher rank may preempt it. Default by workload class.
     #[arg(long, requires = "named", value_name = "BOOL")]
     pub preemptible: Option<bool>,
@@ -239,80 +207,37 @@ pub struct Submit {
     pub command: Vec<String>,
 }
 
-/// Effect of an eviction on a replica.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OnEviction {
-    /// The server's default.
-    #[default]
-    #[value(skip)]
-    Absent,
-    /// The replica returns as its next incarnation.
-    Requeue,
-    /// The replica has failed.
-    Fail,
+/// Parses the words for what becomes of a replica or of a unit; each has its help.
+fn effects<const N: usize>(
+    words: words::Words<N>,
+    helps: [&'static str; N],
+) -> impl TypedValueParser<Value = i32> {
+    let values = words.into_iter().zip(helps).map(|((word, _), help)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(values).map(move |given| words::of(&given, &words).unwrap_or_default())
 }
 
-impl OnEviction {
-    /// The value in the API.
-    pub fn into_api(self) -> v1::OnEviction {
-        match self {
-            Self::Absent => v1::OnEviction::Unspecified,
-            Self::Requeue => v1::OnEviction::Requeue,
-            Self::Fail => v1::OnEviction::Fail,
-        }
-    }
+fn on_eviction() -> impl TypedValueParser<Value = i32> {
+    effects(words::ON_EVICTION, ["The replica returns as its next incarnation", "The replica has failed"])
 }
 
-/// Effect on a unit when a replica has failed for good.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OnFailure {
-    /// The server's default.
-    #[default]
-    #[value(skip)]
-    Absent,
-    /// The rest continues.
-    Keep,
-    /// The whole unit restarts, at most max_restarts times; then it ends.
-    Restart,
-    /// The unit ends as failed.
-    Stop,
+fn on_below_min() -> impl TypedValueParser<Value = i32> {
+    effects(
+        words::ON_BELOW_MIN,
+        [
+            "The rest continues; the missing ones return one by one",
+            "The rest is evicted too, and min_member are bound together again",
+            "The unit ends as failed",
+        ],
+    )
 }
 
-impl OnFailure {
-    /// The value in the API.
-    pub fn into_api(self) -> v1::OnFailure {
-        match self {
-            Self::Absent => v1::OnFailure::Unspecified,
-            Self::Keep => v1::OnFailure::Keep,
-            Self::Restart => v1::OnFailure::Restart,
-            Self::Stop => v1::OnFailure::Stop,
-        }
-    }
-}
-
-/// Effect on a unit when too few replicas are left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OnBelowMin {
-    /// The server's default.
-    #[default]
-    #[value(skip)]
-    Absent,
-    /// The rest continues; the missing ones return one by one.
-    Keep,
-    /// The rest is evicted too, and min_member are bound together again.
-    Restart,
-    /// The unit ends as failed.
-    Stop,
-}
-
-impl OnBelowMin {
-    /// The value in the API.
-    pub fn into_api(self) -> v1::OnBelowMin {
-        match self {
-            Self::Absent => v1::OnBelowMin::Unspecified,
-            Self::Keep => v1::OnBelowMin::Keep,
-            Self::Restart => v1::OnBelowMin::Restart,
-            Self::Stop => v1::OnBelowMin::Stop,
-        }
-    }
+fn on_failure() -> impl TypedValueParser<Value = i32> {
+    effects(
+        words::ON_FAILURE,
+        [
+            "The rest continues",
+            "The whole unit restarts, at most max_restarts times; then it ends",
+            "The unit ends as failed",
+        ],
+    )
 }

@@ -1,213 +1,261 @@
-//! Documents of units.
+//! Units in files; what their replicas run is in [`super::run`].
+//!
+//! Every value is written, also where it is a default: what the unit is does not depend on the version that reads the
+//! file. Left out are the uid, which is this unit's own, and how many replicas a daemon has, which the nodes say.
+
+use std::mem;
 
 use godel_base::quantity;
 use godel_proto::v1;
-use godel_wire::to_proto::host_port;
+use godel_wire::{ops, to_proto};
 
 use super::{
     node_selector,
-    read::{Fields, inside},
-    unit_affinity, unit_topology, words, zones,
+    notation::{InFile, Notation, own},
+    words,
+    yaml_out::Yaml,
+    zones::{self, ZoneKeys},
 };
-
-pub(super) fn unit(fields: &mut Fields<'_, '_>) -> v1::UnitSpec {
-    fields.text("kind");
-    let name = fields.text("name");
-    let generate_name = fields.text("generate_name");
-    let name = if generate_name.is_some() { name } else { fields.required("name", name) };
-    let meta = v1::ObjectMeta {
-        name: name.unwrap_or_default(),
-        namespace: fields.text("namespace").unwrap_or_default(),
-        uid: fields.text("uid").unwrap_or_default(),
-        labels: fields.text_map("labels"),
-        owner: fields.text("owner").unwrap_or_default(),
-        ..v1::ObjectMeta::default()
-    };
-    let is_short = is_short(fields);
-    let spec = v1::UnitSpec {
-        meta: Some(meta),
-        workload_class: fields.word("class", &words::CLASS),
-        queue: fields.text("queue").unwrap_or_default(),
-        priority: fields.number("priority"),
-        priority_class: fields.text("priority_class").unwrap_or_default(),
-        pool: fields.word("pool", &words::POOL),
-        min_member: fields.number("min_member"),
-        restart_policy: fields.word("restart_policy", &words::RESTART),
-        profile: fields.text("profile").unwrap_or_default(),
-        ttl_after_finished_ms: fields.duration("ttl_after_finished"),
-        max_restarts: fields.number("max_restarts"),
-        on_eviction: fields.word("on_eviction", &words::ON_EVICTION),
-        on_below_min: fields.word("on_below_min", &words::ON_BELOW_MIN),
-        on_failure: fields.word("on_failure", &words::ON_FAILURE),
-        preemptible: fields.boolean("preemptible"),
-        min_run_ms: fields.duration("min_run").unwrap_or_default(),
-        max_surge: fields.number("max_surge").unwrap_or_default(),
-        movable: fields.boolean("movable"),
-        scheduling_timeout_ms: fields.duration("scheduling_timeout"),
-        active_deadline_ms: fields.duration("active_deadline"),
-        affinity: unit_affinity::read(fields),
-        topology: unit_topology::read(fields),
-        generate_name: generate_name.unwrap_or_default(),
-        ..v1::UnitSpec::default()
-    };
-    // The short form: one group without a name.
-    let replicas = fields.number("replicas");
-    let template = fields.inside("template", template);
-    let default = default_replicas(spec.workload_class);
-    let short = v1::TaskGroup { replicas: replicas.unwrap_or(default), template, ..v1::TaskGroup::default() };
-    let mut task_groups: Vec<v1::TaskGroup> = is_short.then_some(short).into_iter().collect();
-    for (node, path) in fields.list("task_groups") {
-        task_groups.extend(inside(node, path, fields.report, |fields| group(fields, default)));
-    }
-    v1::UnitSpec { task_groups, ..spec }
-}
 
 /// Replicas of a task group that does not say how many: the nodes say how many a daemon has.
 pub(super) fn default_replicas(class: i32) -> u32 {
     u32::from(class != v1::WorkloadClass::Daemon as i32)
 }
 
-/// Whether the unit says its only group, or its first one, without `task_groups`.
-pub(super) fn is_short(fields: &Fields<'_, '_>) -> bool {
-    fields.has("template") || fields.has("replicas")
+/// Whether a unit is written in the short form, with the template of its only task group at the top.
+pub(super) fn is_short(task_groups: &[v1::TaskGroup]) -> bool {
+    matches!(task_groups, [one] if matches!(one.name.as_str(), "" | "main") && one.min_member.is_none() && one.topology.is_none())
 }
 
-fn group(fields: &mut Fields<'_, '_>, default: u32) -> v1::TaskGroup {
-    let name = fields.text("name").unwrap_or_default();
-    let replicas = fields.number("replicas").unwrap_or(default);
-    let min_member = fields.number("min_member");
-    let template = fields.inside("template", template);
-    let template = fields.required("template", template);
-    let topology = unit_topology::read(fields);
-    v1::TaskGroup { name, replicas, template, min_member, topology }
+/// Whether the unit of a file says its only group, or its first one, without `task_groups`.
+pub(super) fn has_short_form(file: &impl Notation) -> bool {
+    file.has("template") || file.has("replicas")
 }
 
-fn template(fields: &mut Fields<'_, '_>) -> v1::Template {
-    let requests = requests(fields);
-    let (devices, zones) = devices_in_zones(fields);
-    let host_ports = fields.parsed_texts("host_ports", |text| text.parse().map(host_port));
-    let mut template = v1::Template::default();
-    node_selector::read(fields, &mut template);
-    let mut tolerations = Vec::new();
-    for (node, path) in fields.list("tolerations") {
-        tolerations.extend(inside(node, path, fields.report, toleration));
-    }
-    let max_load = fields.inside("max_load", |fields| v1::MaxLoad {
-        cpu: fields.number("cpu"),
-        memory: fields.number("memory"),
-    });
-    let command = fields.texts("command");
-    let env = fields.text_map("env");
-    let stop_grace_ms = fields.duration("stop_grace").unwrap_or_default();
-    let eviction_notice_ms = fields.duration("eviction_notice").unwrap_or_default();
-    let checkpoint_every_ms = fields.duration("checkpoint_every");
-    let await_command_ms = fields.duration("await_command");
-    let working_directory = fields.text("working_directory").unwrap_or_default();
-    let user = fields.text("user").unwrap_or_default();
-    let umask = fields.octal("umask");
-    let image = fields.text("image").unwrap_or_default();
-    let mut volumes = Vec::new();
-    for (node, path) in fields.list("volumes") {
-        volumes.extend(inside(node, path, fields.report, volume));
-    }
-    let simulated = fields.inside("simulated", |fields| {
-        (fields.duration("duration"), fields.number("exit_code").unwrap_or_default())
-    });
-    let (simulated_duration_ms, simulated_exit_code) = simulated.unwrap_or_default();
-    let run = v1::RunSpec {
-        command,
-        env,
-        simulated_duration_ms,
-        simulated_exit_code,
-        // What is too long for the field is too long for the rule as well.
-        stop_grace_ms: u32::try_from(stop_grace_ms).unwrap_or(u32::MAX),
-        eviction_notice_ms: u32::try_from(eviction_notice_ms).unwrap_or(u32::MAX),
-        checkpoint_every_ms,
-        await_command_ms,
-        working_directory,
-        user,
-        umask,
-        image,
-        volumes,
-    };
-    v1::Template {
-        demand: Some(v1::Demand { requests: Some(requests), devices, host_ports, zones }),
-        tolerations,
-        max_load,
-        run: Some(run),
-        ..template
+impl InFile for v1::UnitSpec {
+    fn visit(&mut self, file: &mut impl Notation) {
+        // A new field breaks the build here: say how a file has it.
+        let Self {
+            meta,
+            workload_class,
+            task_groups,
+            min_member,
+            queue,
+            priority,
+            priority_class,
+            pool,
+            restart_policy,
+            profile,
+            ttl_after_finished_ms,
+            max_restarts,
+            preemptible,
+            min_run_ms,
+            on_eviction,
+            on_below_min,
+            on_failure,
+            scheduling_timeout_ms,
+            active_deadline_ms,
+            affinity,
+            topology,
+            generate_name,
+            max_surge,
+            movable,
+        } = self;
+        let meta = meta.get_or_insert_default();
+        if file.is_read() {
+            file.text("kind", &mut String::new());
+        }
+        file.text("name", &mut meta.name);
+        file.text("generate_name", generate_name);
+        if !file.has("generate_name") {
+            file.require("name");
+        }
+        file.text("namespace", &mut meta.namespace);
+        if file.is_read() {
+            file.text("uid", &mut meta.uid);
+        }
+        file.texts_by_key("labels", &mut meta.labels);
+        file.text("owner", &mut meta.owner);
+        file.word("class", workload_class, &words::CLASS);
+        file.text("queue", queue);
+        file.optional("priority", priority);
+        file.text("priority_class", priority_class);
+        file.word("pool", pool, &words::POOL);
+        file.optional("min_member", min_member);
+        file.word("restart_policy", restart_policy, &words::RESTART);
+        file.optional("max_restarts", max_restarts);
+        file.word("on_eviction", on_eviction, &words::ON_EVICTION);
+        file.word("on_below_min", on_below_min, &words::ON_BELOW_MIN);
+        file.word("on_failure", on_failure, &words::ON_FAILURE);
+        file.boolean("preemptible", preemptible);
+        file.above_zero("max_surge", max_surge);
+        file.boolean("movable", movable);
+        file.duration_above_zero("min_run", min_run_ms, u64::MAX);
+        file.duration("scheduling_timeout", scheduling_timeout_ms);
+        file.duration("active_deadline", active_deadline_ms);
+        file.duration("ttl_after_finished", ttl_after_finished_ms);
+        file.text("profile", profile);
+        file.inside("affinity", affinity);
+        file.inside("topology", topology);
+        visit_groups(*workload_class, task_groups, file);
     }
 }
 
-fn volume(fields: &mut Fields<'_, '_>) -> v1::Volume {
-    v1::Volume {
-        name: fields.text("name").unwrap_or_default(),
-        bytes: fields.bytes("size").unwrap_or_default(),
-        path: fields.text("path").unwrap_or_default(),
+/// In the short form the first group is a part of the unit and has no name.
+fn visit_groups(class: i32, groups: &mut Vec<v1::TaskGroup>, file: &mut impl Notation) {
+    let before = v1::TaskGroup { replicas: default_replicas(class), ..v1::TaskGroup::default() };
+    let is_short = if file.is_read() { has_short_form(file) } else { is_short(groups) };
+    let mut first = if is_short { groups.pop() } else { None }.unwrap_or_else(|| before.clone());
+    if is_short || file.is_read() {
+        file.above_zero("replicas", &mut first.replicas);
+        file.inside("template", &mut first.template);
+    }
+    file.messages("task_groups", groups, &before);
+    if is_short {
+        groups.insert(0, first);
+    }
+}
+
+impl InFile for v1::TaskGroup {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { name, replicas, template, min_member, topology } = self;
+        file.text("name", name);
+        file.above_zero("replicas", replicas);
+        file.optional("min_member", min_member);
+        file.inside("topology", topology);
+        file.inside("template", template);
+        file.require("template");
+    }
+}
+
+impl InFile for v1::Template {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { demand, node_selector: selector, tolerations, run, node_affinity, max_load } = self;
+        let demand = demand.get_or_insert_default();
+        requests(demand.requests.get_or_insert_default(), file);
+        devices_in_zones(&mut demand.devices, &mut demand.zones, file);
+        file.scalars(
+            "host_ports",
+            &mut demand.host_ports,
+            |text| text.parse().map(to_proto::host_port),
+            |port| ops::host_port(port).map_or_else(|| Yaml::plain(port.port), |port| Yaml::plain(port)),
+        );
+        node_selector::visit(selector, node_affinity, file);
+        file.messages("tolerations", tolerations, &v1::Toleration::default());
+        file.inside("max_load", max_load);
+        run.get_or_insert_default().visit(file);
+    }
+}
+
+impl InFile for v1::MaxLoad {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { cpu, memory } = self;
+        file.optional("cpu", cpu);
+        file.optional("memory", memory);
     }
 }
 
 /// What one replica, or one slot of a reservation, takes.
-pub(super) fn requests(fields: &mut Fields<'_, '_>) -> v1::Resources {
-    let mut amounts = fields.amounts("requests", quantity::parse);
-    if amounts.remove(quantity::GPU).is_some() {
-        let path = format!("{}[\"gpu\"]", fields.at("requests"));
-        fields.report.rule(&path, "use the key `gpu` beside `requests`: `gpu: {count: 1}`");
+pub(super) fn requests(requests: &mut v1::Resources, file: &mut impl Notation) {
+    let amounts = &mut requests.amounts;
+    file.by_key("requests", amounts, quantity::parse, |name, amount| {
+        Yaml::plain(quantity::show(name, *amount))
+    });
+    if file.is_read() && amounts.remove(quantity::GPU).is_some() {
+        file.note("requests[\"gpu\"]", "use the key `gpu` beside `requests`: `gpu: {count: 1}`");
     }
-    v1::Resources { amounts: amounts.into_iter().collect() }
 }
 
-/// Devices of one replica, or of one slot of a reservation: one request or several as `devices`, or GPUs as `gpu`.
-fn devices(fields: &mut Fields<'_, '_>) -> Vec<v1::DeviceRequest> {
-    let gpus = fields.inside("gpu", |fields| device_request(fields, quantity::GPU.to_owned()));
-    let devices = device_list(fields);
-    if gpus.is_some() && !devices.is_empty() {
-        fields.report.rule(&fields.at("gpu"), "add it to `devices`: `devices: [{kind: gpu}, ...]`");
-    }
-    gpus.into_iter().chain(devices).collect()
-}
-
-/// Reads devices, from `topology` too, and what is asked of zones.
+/// Devices of one replica, or of one slot of a reservation, and what is asked of zones: one request or several as `devices`, GPUs as
+/// `gpu` too, and all of them as `topology.devices` too.
 pub(super) fn devices_in_zones(
-    fields: &mut Fields<'_, '_>,
-) -> (Vec<v1::DeviceRequest>, Option<v1::ZoneRequest>) {
-    let mut devices = devices(fields);
-    let (zones, in_topology) = zones::read(fields);
+    devices: &mut Vec<v1::DeviceRequest>,
+    zones: &mut Option<v1::ZoneRequest>,
+    file: &mut impl Notation,
+) {
+    if file.is_read() {
+        let one =
+            || v1::DeviceRequest { kind: quantity::GPU.to_owned(), count: 1, ..v1::DeviceRequest::default() };
+        let mut gpus = file.has("gpu").then(|| GpuRequest(one()));
+        file.inside("gpu", &mut gpus);
+        let gpus = gpus.map(|GpuRequest(request)| request);
+        visit_devices(devices, file);
+        if gpus.is_some() && !devices.is_empty() {
+            file.note("gpu", "add it to `devices`: `devices: [{kind: gpu}, ...]`");
+        }
+        if let Some(gpus) = gpus {
+            devices.insert(0, gpus);
+        }
+    } else {
+        visit_devices(devices, file);
+    }
+    let zone_keys = ZoneKeys { request: zones.take().unwrap_or_default(), devices: Vec::new() };
+    let mut zone_keys = Some(zone_keys);
+    file.inside("topology", &mut zone_keys);
+    let ZoneKeys { request, devices: in_topology } = zone_keys.unwrap_or_default();
+    *zones = (request != v1::ZoneRequest::default()).then_some(request);
     if !devices.is_empty() && !in_topology.is_empty() {
-        fields.report.rule(
-            &fields.at("topology"),
-            "devices are given in `devices` or in `topology.devices`, not in both",
-        );
+        file.note("topology", "devices are given in `devices` or in `topology.devices`, not in both");
     }
     devices.extend(in_topology);
-    (devices, zones)
 }
 
 /// One request or several as `devices`.
-pub(super) fn device_list(fields: &mut Fields<'_, '_>) -> Vec<v1::DeviceRequest> {
-    fields.one_or_more("devices", |fields| {
-        let kind = fields.text("kind");
-        let kind = fields.required("kind", kind).unwrap_or_default();
-        device_request(fields, kind)
-    })
-}
-
-fn device_request(fields: &mut Fields<'_, '_>, kind: String) -> v1::DeviceRequest {
-    let mut models = fields.texts("models");
-    models.extend(fields.text("model"));
-    v1::DeviceRequest {
-        kind,
-        count: fields.number("count").unwrap_or(1),
-        milli_per_device: fields.number("milli"),
-        models,
-        terms: zones::device_terms(fields),
+pub(super) fn visit_devices(devices: &mut Vec<v1::DeviceRequest>, file: &mut impl Notation) {
+    let before = v1::DeviceRequest { count: 1, ..v1::DeviceRequest::default() };
+    if file.has("devices") && !file.has_list("devices") {
+        let mut one = Some(before);
+        file.inside("devices", &mut one);
+        devices.extend(one);
+    } else {
+        file.messages("devices", devices, &before);
     }
 }
 
-fn toleration(fields: &mut Fields<'_, '_>) -> v1::Toleration {
-    let key = fields.text("key").unwrap_or_default();
-    let any_value = !fields.has("value");
-    let value = fields.text("value").unwrap_or_default();
-    let effect = fields.word("effect", &words::EFFECT);
-    v1::Toleration { key, any_value, value, effect, tolerated_seconds: fields.number("tolerated_seconds") }
+impl InFile for v1::DeviceRequest {
+    fn visit(&mut self, file: &mut impl Notation) {
+        if !file.is_read() && self.kind.is_empty() {
+            self.kind = quantity::GPU.to_owned();
+        }
+        file.required_text("kind", &mut self.kind);
+        visit_device(self, file);
+    }
+}
+
+/// A request for devices that does not say their kind.
+#[derive(Clone, Default, PartialEq)]
+struct GpuRequest(v1::DeviceRequest);
+
+impl InFile for GpuRequest {
+    fn visit(&mut self, file: &mut impl Notation) {
+        visit_device(&mut self.0, file);
+    }
+}
+
+fn visit_device(request: &mut v1::DeviceRequest, file: &mut impl Notation) {
+    let v1::DeviceRequest { kind: _, count, milli_per_device, models, terms } = request;
+    file.number("count", count);
+    file.optional("milli", milli_per_device);
+    file.texts("models", models);
+    if file.is_read() {
+        let mut model = None;
+        file.scalar("model", &mut model, own, |model| Yaml::text_of(model));
+        models.extend(model);
+    }
+    let mut said = mem::take(terms).unwrap_or_default();
+    zones::visit_terms(&mut said, file);
+    *terms = (said != v1::DeviceTerms::default()).then_some(said);
+}
+
+impl InFile for v1::Toleration {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { key, value, any_value, effect, tolerated_seconds } = self;
+        file.text("key", key);
+        let mut given = (!file.is_read() && !*any_value).then(|| mem::take(value));
+        file.scalar("value", &mut given, own, |value| Yaml::text_of(value));
+        *any_value = given.is_none();
+        *value = given.unwrap_or_default();
+        file.word("effect", effect, &words::EFFECT);
+        file.optional("tolerated_seconds", tolerated_seconds);
+    }
 }

@@ -1,48 +1,63 @@
 //! Where replicas go in relation to running units: `affinity` of a unit, and the flags `--near`, `--apart` and `--spread`.
 
-use godel_domain::label_expression::parse;
+use godel_domain::label_expression::{parse, show};
 use godel_proto::v1;
-use godel_wire::to_proto::label_expression;
+use godel_wire::{from_proto, to_proto::label_expression};
 
 use super::{
     Submit,
-    read::{Fields, inside},
+    notation::{InFile, Notation},
+    yaml_out::Yaml,
 };
 
-/// Reads the key; `None`: it says nothing.
-pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<v1::UnitAffinity> {
-    let affinity = fields.inside("affinity", |fields| v1::UnitAffinity {
-        near: terms(fields, "near", unit_term),
-        apart: terms(fields, "apart", unit_term),
-        spread: terms(fields, "spread", spread_term),
-    });
-    affinity.filter(|affinity| *affinity != v1::UnitAffinity::default())
+impl InFile for v1::UnitAffinity {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { near, apart, spread } = self;
+        file.messages("near", near, &v1::UnitTerm::default());
+        file.messages("apart", apart, &v1::UnitTerm::default());
+        file.messages("spread", spread, &v1::SpreadTerm::default());
+    }
 }
 
-fn terms<T>(
-    fields: &mut Fields<'_, '_>,
-    key: &'static str,
-    read: impl Fn(&mut Fields<'_, '_>) -> T,
-) -> Vec<T> {
-    let items = fields.list(key);
-    items.into_iter().filter_map(|(node, path)| inside(node, path, fields.report, &read)).collect()
+impl InFile for v1::UnitTerm {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { units, topology, weight } = self;
+        visit_term(units, topology, weight, file);
+    }
 }
 
-fn unit_term(fields: &mut Fields<'_, '_>) -> v1::UnitTerm {
-    let units = fields.scalar("units", conditions).unwrap_or_default();
-    let topology = fields.text("topology");
-    let topology = fields.required("topology", topology).unwrap_or_default();
-    v1::UnitTerm { units, topology, weight: fields.number("weight").unwrap_or_default() }
+impl InFile for v1::SpreadTerm {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { units, topology, max_skew, weight } = self;
+        visit_term(units, topology, weight, file);
+        file.optional("max_skew", max_skew);
+    }
 }
 
-fn spread_term(fields: &mut Fields<'_, '_>) -> v1::SpreadTerm {
-    let v1::UnitTerm { units, topology, weight } = unit_term(fields);
-    v1::SpreadTerm { units, topology, max_skew: fields.number("max_skew"), weight }
+fn visit_term(
+    units: &mut Vec<v1::LabelExpression>,
+    topology: &mut String,
+    weight: &mut u32,
+    file: &mut impl Notation,
+) {
+    let mut given = Some(std::mem::take(units)).filter(|units| !units.is_empty());
+    file.scalar("units", &mut given, conditions, |units| shown(units));
+    *units = given.unwrap_or_default();
+    file.required_text("topology", topology);
+    file.above_zero("weight", weight);
 }
 
-fn conditions(text: &str) -> Result<Vec<v1::LabelExpression>, String> {
+/// Reads conditions on labels.
+pub(super) fn conditions(text: &str) -> Result<Vec<v1::LabelExpression>, String> {
     let conditions = parse(text).map_err(|wrong| wrong.to_string())?;
     Ok(conditions.iter().map(label_expression).collect())
+}
+
+/// Conditions in the notation in which files write them.
+pub(super) fn shown(conditions: &[v1::LabelExpression]) -> Yaml {
+    let all: Vec<_> =
+        conditions.iter().cloned().filter_map(|one| from_proto::label_expression(one).ok()).collect();
+    Yaml::text_of(&show(&all))
 }
 
 /// Reads what the flags say: a term for each value.

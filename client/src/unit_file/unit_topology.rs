@@ -2,25 +2,28 @@
 
 use godel_proto::v1;
 
-use super::{Submit, read::Fields};
+use super::{
+    Submit,
+    notation::{InFile, Notation},
+};
 
-/// Reads the key; `None`: it says nothing.
-pub(super) fn read(fields: &mut Fields<'_, '_>) -> Option<v1::UnitTopology> {
-    let topology = fields.inside("topology", |fields| {
-        let required = fields.text("required").unwrap_or_default();
-        let preferred = fields.text_or_texts("preferred");
-        let homogeneous = fields.text("homogeneous").unwrap_or_default();
-        let segments = fields.inside("segments", |fields| {
-            let size = fields.number("size");
-            let within = fields.text("within");
-            v1::Segments {
-                size: fields.required("size", size).unwrap_or_default(),
-                within: fields.required("within", within).unwrap_or_default(),
-            }
-        });
-        v1::UnitTopology { required, preferred, homogeneous, segments }
-    });
-    topology.filter(|topology| *topology != v1::UnitTopology::default())
+impl InFile for v1::UnitTopology {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { required, preferred, homogeneous, segments } = self;
+        file.text("required", required);
+        file.texts_or_text("preferred", preferred);
+        file.text("homogeneous", homogeneous);
+        file.inside("segments", segments);
+    }
+}
+
+impl InFile for v1::Segments {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let Self { size, within } = self;
+        file.above_zero("size", size);
+        file.require("size");
+        file.required_text("within", within);
+    }
 }
 
 /// Reads what the flags say.

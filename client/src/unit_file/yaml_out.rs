@@ -1,7 +1,7 @@
 //! Trees of text, lists and maps, written as YAML that [`super::yaml`] reads back, and every other reader of YAML takes the
 //! same way: text that looks like a number or like `true` stands in quotes.
 
-use std::{collections::HashMap, fmt};
+use std::fmt;
 
 /// A value to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,23 +32,6 @@ impl Yaml {
         if let (Self::Map(entries), Some(value)) = (self, value) {
             entries.push((key.to_owned(), value));
         }
-    }
-
-    /// Adds text, if there is some.
-    pub(super) fn text(&mut self, key: &str, text: &str) {
-        self.put(key, (!text.is_empty()).then(|| Self::text_of(text)));
-    }
-
-    /// Adds texts by key in their order, if there are some.
-    pub(super) fn texts_by_key(&mut self, key: &str, texts: &HashMap<String, String>) {
-        let mut sorted: Vec<_> = texts.iter().collect();
-        sorted.sort();
-        self.some(key, Self::Map(sorted.into_iter().map(|(k, v)| (k.clone(), Self::text_of(v))).collect()));
-    }
-
-    /// Adds a list, if there is something in it.
-    pub(super) fn list(&mut self, key: &str, items: impl Iterator<Item = Self>) {
-        self.some(key, Self::List(items.collect()));
     }
 
     /// Adds a map or a list that is not empty.
@@ -156,7 +139,7 @@ mod tests {
         #[test]
         fn text_is_read_back_as_it_was(texts in prop::collection::vec(any::<String>(), 0..4)) {
             let mut tree = Yaml::map();
-            tree.list("texts", texts.iter().map(|text| Yaml::text_of(text)));
+            tree.some("texts", Yaml::List(texts.iter().map(|text| Yaml::text_of(text)).collect()));
             for (idx, text) in texts.iter().enumerate() {
                 tree.put(&format!("{text}{idx}"), Some(Yaml::text_of(text)));
             }

@@ -3,17 +3,26 @@
 use godel_base::{quantity, resources::MEMORY};
 use godel_proto::v1;
 
-use super::{read::Fields, unit, words};
+use super::{
+    notation::{InFile, Notation},
+    unit, words,
+    yaml_out::Yaml,
+};
 
-/// Reads the key: what it asks of zones, and the devices that stand there.
-pub(super) fn read(fields: &mut Fields<'_, '_>) -> (Option<v1::ZoneRequest>, Vec<v1::DeviceRequest>) {
-    let topology = fields.inside("topology", |fields| {
-        let policy = fields.word("policy", &words::ZONE_POLICY);
-        let cpu_mode = fields.word("cpu_mode", &words::CPU_MODE);
-        (v1::ZoneRequest { policy, cpu_mode }, unit::device_list(fields))
-    });
-    let (zones, devices) = topology.unwrap_or_default();
-    (given(zones), devices)
+/// What a template asks of zones, and the devices that it asks for beside that.
+#[derive(Clone, Default, PartialEq)]
+pub(super) struct ZoneKeys {
+    pub(super) request: v1::ZoneRequest,
+    pub(super) devices: Vec<v1::DeviceRequest>,
+}
+
+impl InFile for ZoneKeys {
+    fn visit(&mut self, file: &mut impl Notation) {
+        let v1::ZoneRequest { policy, cpu_mode } = &mut self.request;
+        file.word("policy", policy, &words::ZONE_POLICY);
+        file.word("cpu_mode", cpu_mode, &words::CPU_MODE);
+        unit::visit_devices(&mut self.devices, file);
+    }
 }
 
 /// Reads what the flags say.
@@ -25,16 +34,17 @@ fn given(zones: v1::ZoneRequest) -> Option<v1::ZoneRequest> {
     (zones != v1::ZoneRequest::default()).then_some(zones)
 }
 
-/// Reads what devices have to be beside their kind and model.
-pub(super) fn device_terms(fields: &mut Fields<'_, '_>) -> Option<v1::DeviceTerms> {
-    let terms = v1::DeviceTerms {
-        link: fields.text("link").unwrap_or_default(),
-        gbps: fields.number("gbps").unwrap_or_default(),
-        memory: fields.scalar("memory", |text| quantity::parse(MEMORY, text)).unwrap_or_default(),
-        same_zone_as: fields.text("same_zone_as").unwrap_or_default(),
-        profile: fields.text("profile").unwrap_or_default(),
-    };
-    (terms != v1::DeviceTerms::default()).then_some(terms)
+/// What devices have to be beside their kind and model.
+pub(super) fn visit_terms(terms: &mut v1::DeviceTerms, file: &mut impl Notation) {
+    let v1::DeviceTerms { link, gbps, memory, same_zone_as, profile } = terms;
+    file.text("link", link);
+    file.above_zero("gbps", gbps);
+    let mut bytes = Some(*memory).filter(|bytes| *bytes > 0);
+    let show = |bytes: &i64| Yaml::plain(quantity::show(MEMORY, *bytes));
+    file.scalar("memory", &mut bytes, |text| quantity::parse(MEMORY, text), show);
+    *memory = bytes.unwrap_or_default();
+    file.text("same_zone_as", same_zone_as);
+    file.text("profile", profile);
 }
 
 /// Reads one `key=value` of a flag for devices.

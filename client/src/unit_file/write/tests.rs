@@ -1,7 +1,7 @@
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::*;
-use crate::unit_file::parse;
+use crate::unit_file::{parse, words};
 
 fn name() -> impl Strategy<Value = String> {
     "[a-z][a-z0-9]{0,4}"
