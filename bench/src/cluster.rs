@@ -356,7 +356,7 @@ pub(super) async fn bring_up(
     })
     .await?;
     let request = v1::SetPartitionModeRequest { mode: layout.partition.into(), automatic: false };
-    client.dispatch(|mut dispatch| async move { dispatch.set_partition_mode(request).await }).await?;
+    client.dispatch(async |mut dispatch| dispatch.set_partition_mode(request).await).await?;
     until("quiet", &mut processes, async || is_quiet(&client, layout.n_schedulers).await).await?;
     Ok((processes, client))
 }

@@ -307,26 +307,15 @@ impl<'a> Driver<'a> {
         while self.online.len() > n_wanted {
             let Some(name) = self.online.pop_front() else { break };
             let request = v1::CancelUnitRequest { name, ..v1::CancelUnitRequest::default() };
-            self.client
-                .units(|mut units| {
-                    let request = request.clone();
-                    async move { units.cancel_unit(request).await }
-                })
-                .await?;
+            self.client.units(async |mut units| units.cancel_unit(request.clone()).await).await?;
         }
         Ok(())
     }
 
     async fn submit(&self, unit: v1::UnitSpec) -> Result<u64, Failure> {
         let request = v1::SubmitUnitRequest { unit: Some(unit) };
-        let answer = self
-            .client
-            .units(|mut units| {
-                let request = request.clone();
-                async move { units.submit_unit(request).await }
-            })
-            .await?;
-        Ok(answer.into_inner().unit_id)
+        let answer = self.client.units(async |mut units| units.submit_unit(request.clone()).await).await?;
+        Ok(answer.unit_id)
     }
 
     async fn look(&mut self, hour: f64) -> Result<(), Failure> {

@@ -105,12 +105,7 @@ async fn explain(client: &Client, maker: &mut Maker, wanted: &Arguments) -> Resu
     let unit = maker.sized(v1::WorkloadClass::Service, 1, CPU_MILLI, 1);
     let name = unit.meta.as_ref().map(|meta| meta.name.clone()).unwrap_or_default();
     let request = v1::SubmitUnitRequest { unit: Some(unit) };
-    client
-        .units(|mut units| {
-            let request = request.clone();
-            async move { units.submit_unit(request).await }
-        })
-        .await?;
+    client.units(async |mut units| units.submit_unit(request.clone()).await).await?;
     let deadline = Instant::now() + READY_TIMEOUT;
     while reasons(client, &name).await?.is_none() {
         if Instant::now() > deadline {

@@ -250,12 +250,7 @@ async fn create_queues(client: &Client, n: usize) -> Result<(), Failure> {
         };
         let request =
             v1::ApplyQueuesRequest { queues: some.iter().map(queue).collect(), ..Default::default() };
-        client
-            .queues(|mut queues| {
-                let request = request.clone();
-                async move { queues.apply_queues(request).await }
-            })
-            .await?;
+        client.queues(async |mut queues| queues.apply_queues(request.clone()).await).await?;
     }
     Ok(())
 }

@@ -184,12 +184,7 @@ async fn leads(client: &Client) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {
         let request = v1::ListYarnQueuesRequest::default();
-        let answer = client
-            .yarn(|mut yarn| {
-                let request = request.clone();
-                async move { yarn.list_yarn_queues(request).await }
-            })
-            .await;
+        let answer = client.yarn(async |mut yarn| yarn.list_yarn_queues(request.clone()).await).await;
         match answer {
             Ok(_) => return Ok(()),
             Err(failure) if Instant::now() > deadline => {

@@ -210,8 +210,8 @@ async fn partition(client: &Client, choice: PartitionChoice, format: Format) -> 
     let names: Vec<_> =
         choice.to_possible_value().map(|mode| mode.get_name().to_owned()).into_iter().collect();
     let set = each::each(format, "partition mode", &names, async |_| {
-        let call = client.dispatch(|mut dispatch| async move { dispatch.set_partition_mode(request).await });
-        Ok(each::Done::at("set", call.await?.into_inner().revision))
+        let call = client.dispatch(async |mut dispatch| dispatch.set_partition_mode(request).await);
+        Ok(each::Done::at("set", call.await?.revision))
     });
     set.await.map(drop)
 }

@@ -13,8 +13,9 @@ use godel_kit::{
     status,
 };
 use godel_proto::v1::{
-    self, log_service_client::LogServiceClient, node_service_client::NodeServiceClient,
-    scheduler_service_client::SchedulerServiceClient, state_service_client::StateServiceClient,
+    self, bind_service_client::BindServiceClient, log_service_client::LogServiceClient,
+    node_service_client::NodeServiceClient, scheduler_service_client::SchedulerServiceClient,
+    state_service_client::StateServiceClient,
 };
 use tonic::Status;
 
@@ -102,11 +103,10 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn read<T, F, Fut>(&self, op: F) -> Result<T, Failure>
-    where
-        F: FnMut() -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
+    pub async fn read<T, F: Future<Output = Result<T, Status>>>(
+        &self,
+        op: impl Fn() -> F,
+    ) -> Result<T, Failure> {
         retry_idempotent(&self.directory.policy(), op).await.map_err(|status| self.explain(status))
     }
 
@@ -142,13 +142,7 @@ impl Client {
         read_all(async |page_token| {
             let label_selector = selector.iter().cloned().collect();
             let request = v1::ListNodesRequest { page_size: PAGE_SIZE, page_token, label_selector };
-            let page = self
-                .read(|| {
-                    let (mut client, request) = (self.nodes(), request.clone());
-                    async move { client.list_nodes(request).await }
-                })
-                .await?
-                .into_inner();
+            let page = self.read(async || self.nodes().list_nodes(request.clone()).await).await?.into_inner();
             Ok((page.nodes, page.next_page_token))
         })
         .await
@@ -166,13 +160,7 @@ impl Client {
         let mut total = 0;
         let (units, _) = read_pages(limit, async |page_token| {
             let request = v1::ListUnitsRequest { page_size: PAGE_SIZE, page_token, ..request.clone() };
-            let page = self
-                .units(|mut client| {
-                    let request = request.clone();
-                    async move { client.list_units(request).await }
-                })
-                .await?
-                .into_inner();
+            let page = self.units(async |mut client| client.list_units(request.clone()).await).await?;
             total = usize::try_from(page.total).unwrap_or(usize::MAX);
             Ok((page.units, page.next_page_token))
         })
@@ -187,13 +175,7 @@ impl Client {
     pub async fn list_queues(&self) -> Result<Vec<v1::QueueStatus>, Failure> {
         read_all(async |page_token| {
             let request = v1::ListQueuesRequest { page_size: PAGE_SIZE, page_token };
-            let page = self
-                .queues(|mut client| {
-                    let request = request.clone();
-                    async move { client.list_queues(request).await }
-                })
-                .await?
-                .into_inner();
+            let page = self.queues(async |mut client| client.list_queues(request.clone()).await).await?;
             Ok((page.queues, page.next_page_token))
         })
         .await
@@ -206,13 +188,8 @@ impl Client {
     pub async fn list_priority_classes(&self) -> Result<Vec<v1::PriorityClassStatus>, Failure> {
         read_all(async |page_token| {
             let request = v1::ListPriorityClassesRequest { page_size: PAGE_SIZE, page_token };
-            let page = self
-                .queues(|mut client| {
-                    let request = request.clone();
-                    async move { client.list_priority_classes(request).await }
-                })
-                .await?
-                .into_inner();
+            let page =
+                self.queues(async |mut client| client.list_priority_classes(request.clone()).await).await?;
             Ok((page.priority_classes, page.next_page_token))
         })
         .await
@@ -225,13 +202,7 @@ impl Client {
     pub async fn list_budgets(&self) -> Result<Vec<v1::DisruptionBudgetStatus>, Failure> {
         read_all(async |page_token| {
             let request = v1::ListBudgetsRequest { page_size: PAGE_SIZE, page_token };
-            let page = self
-                .budgets(|mut client| {
-                    let request = request.clone();
-                    async move { client.list_budgets(request).await }
-                })
-                .await?
-                .into_inner();
+            let page = self.budgets(async |mut client| client.list_budgets(request.clone()).await).await?;
             Ok((page.budgets, page.next_page_token))
         })
         .await
@@ -244,13 +215,8 @@ impl Client {
     pub async fn list_reservations(&self) -> Result<Vec<v1::ReservationStatus>, Failure> {
         read_all(async |page_token| {
             let request = v1::ListReservationsRequest { page_size: PAGE_SIZE, page_token };
-            let page = self
-                .reservations(|mut client| {
-                    let request = request.clone();
-                    async move { client.list_reservations(request).await }
-                })
-                .await?
-                .into_inner();
+            let page =
+                self.reservations(async |mut client| client.list_reservations(request.clone()).await).await?;
             Ok((page.reservations, page.next_page_token))
         })
         .await
@@ -261,16 +227,16 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn get_unit(&self, namespace: &str, name: &str) -> Result<v1::GetUnitResponse, Failure> {
-        self.units(|mut client| {
-            let request = v1::GetUnitRequest {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                ..v1::GetUnitRequest::default()
-            };
-            async move { client.get_unit(request).await }
+        self.units(async |mut client| {
+            client
+                .get_unit(v1::GetUnitRequest {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                    ..v1::GetUnitRequest::default()
+                })
+                .await
         })
         .await
-        .map(tonic::Response::into_inner)
     }
 
     /// One unit with all of its running units, however many pages they fill; the unit as the first page shows it.
@@ -291,11 +257,8 @@ impl Client {
                 page_token,
                 ..v1::GetUnitRequest::default()
             };
-            let page = self.units(|mut client| {
-                let request = request.clone();
-                async move { client.get_unit(request).await }
-            });
-            let page = page.await?.into_inner();
+            let page = self.units(async |mut client| client.get_unit(request.clone()).await);
+            let page = page.await?;
             Ok((page.running_units, page.next_page_token))
         });
         whole.running_units.extend(rest.await?);
@@ -307,16 +270,14 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn list_run_usage(&self) -> Result<Vec<v1::ListRunUsageResponse>, Failure> {
-        self.read(|| {
+        self.read(async || {
             let mut client = self.nodes();
-            async move {
-                let mut stream = client.list_run_usage(v1::ListRunUsageRequest {}).await?.into_inner();
-                let mut all = Vec::new();
-                while let Some(node) = stream.message().await? {
-                    all.push(node);
-                }
-                Ok(all)
+            let mut stream = client.list_run_usage(v1::ListRunUsageRequest {}).await?.into_inner();
+            let mut all = Vec::new();
+            while let Some(node) = stream.message().await? {
+                all.push(node);
             }
+            Ok(all)
         })
         .await
     }
@@ -326,12 +287,9 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn store_status(&self) -> Result<v1::GetStoreStatusResponse, Failure> {
-        self.read(|| {
-            let mut client = self.state();
-            async move { client.get_store_status(v1::GetStoreStatusRequest {}).await }
-        })
-        .await
-        .map(tonic::Response::into_inner)
+        self.read(async || self.state().get_store_status(v1::GetStoreStatusRequest {}).await)
+            .await
+            .map(tonic::Response::into_inner)
     }
 
     /// Queue lengths and counters of the dispatcher.
@@ -339,11 +297,10 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn dispatcher_status(&self) -> Result<v1::GetDispatcherStatusResponse, Failure> {
-        self.dispatch(|mut client| async move {
+        self.dispatch(async |mut client| {
             client.get_dispatcher_status(v1::GetDispatcherStatusRequest {}).await
         })
         .await
-        .map(tonic::Response::into_inner)
     }
 
     /// Schedulers with lease, load and counters.
@@ -351,9 +308,7 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn schedulers(&self) -> Result<v1::ListSchedulersResponse, Failure> {
-        self.dispatch(|mut client| async move { client.list_schedulers(v1::ListSchedulersRequest {}).await })
-            .await
-            .map(tonic::Response::into_inner)
+        self.dispatch(async |mut client| client.list_schedulers(v1::ListSchedulersRequest {}).await).await
     }
 
     /// A scheduler's own view.
@@ -379,10 +334,8 @@ impl Client {
     ) -> Result<v1::PlanResponse, Failure> {
         let service = self.scheduler(scheduler)?;
         let policy = self.directory.policy();
-        let answer = retry_idempotent(&policy, || {
-            let (mut service, request) = (service.clone(), v1::PlanRequest { unit: Some(unit.clone()) });
-            async move { service.plan(request).await }
-        });
+        let request = v1::PlanRequest { unit: Some(unit) };
+        let answer = retry_idempotent(&policy, async || service.clone().plan(request.clone()).await);
         let answer = answer.await.map_err(|status| answer_of("scheduler", &scheduler.address, status));
         Ok(answer?.into_inner())
     }
@@ -398,13 +351,11 @@ impl Client {
     /// # Errors
     /// What the server answered.
     pub async fn binder_status(&self) -> Result<v1::GetBinderStatusResponse, Failure> {
-        self.leader("binder", |channel| async move {
-            let mut client = v1::bind_service_client::BindServiceClient::new(channel)
-                .max_decoding_message_size(RECEIVED_BYTES_MAX);
+        let connect = |channel| BindServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        self.leader("binder", connect, async |mut client| {
             client.get_binder_status(v1::GetBinderStatusRequest {}).await
         })
         .await
-        .map(tonic::Response::into_inner)
     }
 
     /// Waits until state, a dispatcher and a binder answer.

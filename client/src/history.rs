@@ -19,13 +19,7 @@ pub async fn list(
 ) -> Result<(Vec<v1::UnitHistory>, bool), Failure> {
     read_pages(limit, async |page_token| {
         let request = v1::ListUnitHistoryRequest { page_size: PAGE_SIZE, page_token, ..request.clone() };
-        let page = client
-            .units(|mut service| {
-                let request = request.clone();
-                async move { service.list_unit_history(request).await }
-            })
-            .await?
-            .into_inner();
+        let page = client.units(async |mut service| service.list_unit_history(request.clone()).await).await?;
         Ok((page.units, page.next_page_token))
     })
     .await

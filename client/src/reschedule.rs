@@ -27,9 +27,9 @@ fn planning<T>(message: T) -> Request<T> {
 /// What the server answered.
 pub async fn list_policies(client: &Client) -> Result<Vec<v1::ReschedulePolicy>, Failure> {
     let answer = client
-        .reschedule(|mut service| async move { service.list_policies(v1::ListPoliciesRequest {}).await })
+        .reschedule(async |mut service| service.list_policies(v1::ListPoliciesRequest {}).await)
         .await?;
-    Ok(answer.into_inner().policies)
+    Ok(answer.policies)
 }
 
 /// The plan of a policy, which nobody executes.
@@ -38,10 +38,8 @@ pub async fn list_policies(client: &Client) -> Result<Vec<v1::ReschedulePolicy>,
 /// What the server answered.
 pub async fn plan(client: &Client, policy: &str) -> Result<v1::ReschedulePlan, Failure> {
     let request = v1::PlanPolicyRequest { policy: policy.to_owned() };
-    let answer = client
-        .reschedule_once(async |mut service| service.plan_policy(planning(request)).await)
-        .await?
-        .into_inner();
+    let answer =
+        client.reschedule_once(async |mut service| service.plan_policy(planning(request)).await).await?;
     Ok(answer.plan.unwrap_or_default())
 }
 
@@ -53,7 +51,7 @@ pub async fn run(client: &Client, policy: &str) -> Result<v1::RunPolicyResponse,
     let request = v1::RunPolicyRequest { policy: policy.to_owned() };
     let answer =
         client.reschedule_once(async |mut service| service.run_policy(planning(request)).await).await?;
-    Ok(answer.into_inner())
+    Ok(answer)
 }
 
 /// Makes room for a waiting unit, or says how that would be done. The call is made once.
@@ -66,7 +64,7 @@ pub async fn make_room(
 ) -> Result<v1::MakeRoomForResponse, Failure> {
     let answer =
         client.reschedule_once(async |mut service| service.make_room_for(planning(request)).await).await?;
-    Ok(answer.into_inner())
+    Ok(answer)
 }
 
 /// What the rescheduler does.
@@ -75,11 +73,11 @@ pub async fn make_room(
 /// What the server answered.
 pub async fn status(client: &Client) -> Result<v1::GetRescheduleStatusResponse, Failure> {
     let answer = client
-        .reschedule(|mut service| async move {
+        .reschedule(async |mut service| {
             service.get_reschedule_status(v1::GetRescheduleStatusRequest {}).await
         })
         .await?;
-    Ok(answer.into_inner())
+    Ok(answer)
 }
 
 /// Movements of a policy, or of all if it is empty: at most `limit`, the newest first, and whether there are more.
@@ -96,13 +94,8 @@ pub async fn list_movements(
         v1::ListMovementsRequest { policy: policy.to_owned(), page_size, page_token: String::new() };
     let mut movements = Vec::new();
     for _ in 0..N_PAGES_MAX {
-        let page = client
-            .reschedule(|mut service| {
-                let request = request.clone();
-                async move { service.list_movements(request).await }
-            })
-            .await?
-            .into_inner();
+        let page =
+            client.reschedule(async |mut service| service.list_movements(request.clone()).await).await?;
         movements.extend(page.movements);
         request.page_token = page.next_page_token;
         if request.page_token.is_empty() || movements.len() > limit {
@@ -120,12 +113,11 @@ pub async fn list_movements(
 /// What the server answered.
 pub async fn movement(client: &Client, name: &str) -> Result<v1::Movement, Failure> {
     let answer = client
-        .reschedule(|mut service| {
-            let request = v1::GetMovementRequest { name: name.to_owned() };
-            async move { service.get_movement(request).await }
+        .reschedule(async |mut service| {
+            service.get_movement(v1::GetMovementRequest { name: name.to_owned() }).await
         })
         .await?;
-    Ok(answer.into_inner().movement.unwrap_or_default())
+    Ok(answer.movement.unwrap_or_default())
 }
 
 /// Ends a movement; the movement as it is then.
@@ -134,12 +126,13 @@ pub async fn movement(client: &Client, name: &str) -> Result<v1::Movement, Failu
 /// What the server answered.
 pub async fn abort(client: &Client, name: &str, reason: &str) -> Result<v1::Movement, Failure> {
     let answer = client
-        .reschedule(|mut service| {
-            let request = v1::AbortMovementRequest { name: name.to_owned(), reason: reason.to_owned() };
-            async move { service.abort_movement(request).await }
+        .reschedule(async |mut service| {
+            service
+                .abort_movement(v1::AbortMovementRequest { name: name.to_owned(), reason: reason.to_owned() })
+                .await
         })
         .await?;
-    Ok(answer.into_inner().movement.unwrap_or_default())
+    Ok(answer.movement.unwrap_or_default())
 }
 
 /// Reports traffic; how many pairs are known then.
@@ -150,12 +143,11 @@ pub async fn report_traffic(client: &Client, traffic: &[v1::UnitTraffic]) -> Res
     let mut n_known = 0;
     for part in traffic.chunks(N_PAIRS_MAX) {
         let answer = client
-            .reschedule(|mut service| {
-                let request = v1::ReportTrafficRequest { traffic: part.to_vec() };
-                async move { service.report_traffic(request).await }
+            .reschedule(async |mut service| {
+                service.report_traffic(v1::ReportTrafficRequest { traffic: part.to_vec() }).await
             })
             .await?;
-        n_known = answer.into_inner().pairs;
+        n_known = answer.pairs;
     }
     Ok(n_known)
 }
@@ -168,13 +160,9 @@ pub async fn report_checkpoint(
     client: &Client,
     request: v1::ReportCheckpointRequest,
 ) -> Result<v1::ReportCheckpointResponse, Failure> {
-    let answer = client
-        .reschedule(|mut service| {
-            let request = request.clone();
-            async move { service.report_checkpoint(request).await }
-        })
-        .await?;
-    Ok(answer.into_inner())
+    let answer =
+        client.reschedule(async |mut service| service.report_checkpoint(request.clone()).await).await?;
+    Ok(answer)
 }
 
 /// Reads a file of traffic: a pair a line, as `web shop/orders 12.5`. Empty lines and those behind `#` say nothing.

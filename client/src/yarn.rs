@@ -20,13 +20,7 @@ pub async fn list_applications(
     let page_size = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX).clamp(1, PAGE_SIZE);
     read_pages(limit, async |page_token| {
         let request = v1::ListApplicationsRequest { page_size, page_token, ..request.clone() };
-        let page = client
-            .yarn(|mut service| {
-                let request = request.clone();
-                async move { service.list_applications(request).await }
-            })
-            .await?
-            .into_inner();
+        let page = client.yarn(async |mut service| service.list_applications(request.clone()).await).await?;
         Ok((page.applications, page.next_page_token))
     })
     .await
@@ -41,19 +35,15 @@ pub async fn application(
     id: &str,
 ) -> Result<(v1::YarnApplicationStatus, Vec<v1::YarnAttempt>), Failure> {
     let found = client
-        .yarn(|mut service| {
-            let request = v1::GetApplicationRequest { application_id: id.to_owned() };
-            async move { service.get_application(request).await }
+        .yarn(async |mut service| {
+            service.get_application(v1::GetApplicationRequest { application_id: id.to_owned() }).await
         })
-        .await?
-        .into_inner();
+        .await?;
     let attempts = client
-        .yarn(|mut service| {
-            let request = v1::ListAttemptsRequest { application_id: id.to_owned() };
-            async move { service.list_attempts(request).await }
+        .yarn(async |mut service| {
+            service.list_attempts(v1::ListAttemptsRequest { application_id: id.to_owned() }).await
         })
-        .await?
-        .into_inner();
+        .await?;
     Ok((found.application.unwrap_or_default(), attempts.attempts))
 }
 
@@ -63,16 +53,17 @@ pub async fn application(
 /// What the server answered.
 pub async fn kill(client: &Client, id: &str, user: &str, why: &str) -> Result<bool, Failure> {
     let answer = client
-        .yarn(|mut service| {
-            let request = v1::KillApplicationRequest {
-                application_id: id.to_owned(),
-                user: user.to_owned(),
-                diagnostics: why.to_owned(),
-            };
-            async move { service.kill_application(request).await }
+        .yarn(async |mut service| {
+            service
+                .kill_application(v1::KillApplicationRequest {
+                    application_id: id.to_owned(),
+                    user: user.to_owned(),
+                    diagnostics: why.to_owned(),
+                })
+                .await
         })
         .await?;
-    Ok(answer.into_inner().done)
+    Ok(answer.done)
 }
 
 /// Every queue as YARN sees it.
@@ -82,13 +73,7 @@ pub async fn kill(client: &Client, id: &str, user: &str, why: &str) -> Result<bo
 pub async fn list_queues(client: &Client) -> Result<Vec<v1::YarnQueue>, Failure> {
     read_all(async |page_token| {
         let request = v1::ListYarnQueuesRequest { page_size: PAGE_SIZE, page_token };
-        let page = client
-            .yarn(|mut service| {
-                let request = request.clone();
-                async move { service.list_yarn_queues(request).await }
-            })
-            .await?
-            .into_inner();
+        let page = client.yarn(async |mut service| service.list_yarn_queues(request.clone()).await).await?;
         Ok((page.queues, page.next_page_token))
     })
     .await

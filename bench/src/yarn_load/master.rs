@@ -57,9 +57,8 @@ impl Master {
         name: &str,
         queue: &str,
     ) -> Result<Self, Failure> {
-        let given =
-            client.yarn(|mut yarn| async move { yarn.new_application(v1::NewApplicationRequest {}).await });
-        let application = given.await?.into_inner().application_id;
+        let given = client.yarn(async |mut yarn| yarn.new_application(v1::NewApplicationRequest {}).await);
+        let application = given.await?.application_id;
         let request = v1::SubmitApplicationRequest {
             application_id: application.clone(),
             name: name.to_owned(),
@@ -69,12 +68,7 @@ impl Master {
             ..v1::SubmitApplicationRequest::default()
         };
         let bell = watched.bell(&application);
-        client
-            .yarn(|mut yarn| {
-                let request = request.clone();
-                async move { yarn.submit_application(request).await }
-            })
-            .await?;
+        client.yarn(async |mut yarn| yarn.submit_application(request.clone()).await).await?;
         let (client, watched) = (client.clone(), Arc::clone(watched));
         Ok(Self { client, watched, bell, application, attempt: String::new(), response: 0, n_heard: 0 })
     }
@@ -100,25 +94,14 @@ impl Master {
             attempt_id: self.attempt.clone(),
             ..v1::RegisterMasterRequest::default()
         };
-        self.client
-            .yarn(|mut yarn| {
-                let request = request.clone();
-                async move { yarn.register_master(request).await }
-            })
-            .await?;
+        self.client.yarn(async |mut yarn| yarn.register_master(request.clone()).await).await?;
         Ok(())
     }
 
     async fn launched(&self) -> Result<Option<String>, Failure> {
         let request = v1::ListAttemptsRequest { application_id: self.application.clone() };
-        let answer = self
-            .client
-            .yarn(|mut yarn| {
-                let request = request.clone();
-                async move { yarn.list_attempts(request).await }
-            })
-            .await?;
-        let last = answer.into_inner().attempts.pop();
+        let mut answer = self.client.yarn(async |mut yarn| yarn.list_attempts(request.clone()).await).await?;
+        let last = answer.attempts.pop();
         Ok(last.filter(|last| last.state() == v1::YarnAttemptState::Launched).map(|last| last.attempt_id))
     }
 
@@ -135,14 +118,7 @@ impl Master {
             release,
             ..v1::AllocateRequest::default()
         };
-        let answer = self
-            .client
-            .yarn(|mut yarn| {
-                let request = request.clone();
-                async move { yarn.allocate(request).await }
-            })
-            .await?
-            .into_inner();
+        let answer = self.client.yarn(async |mut yarn| yarn.allocate(request.clone()).await).await?;
         self.response = answer.response_id;
         self.n_heard += u32::try_from(answer.allocated.len()).unwrap_or(u32::MAX);
         Ok(answer)
@@ -157,14 +133,8 @@ impl Master {
         };
         let mut pause = Pause::default();
         loop {
-            let answer = self
-                .client
-                .yarn(|mut yarn| {
-                    let request = request.clone();
-                    async move { yarn.finish_master(request).await }
-                })
-                .await?;
-            if answer.into_inner().done {
+            let answer = self.client.yarn(async |mut yarn| yarn.finish_master(request.clone()).await).await?;
+            if answer.done {
                 return self.has_succeeded().await;
             }
             self.rung(pause.next()).await;
@@ -174,14 +144,8 @@ impl Master {
     /// Everybody is told by now that its application has finished with success.
     async fn has_succeeded(&self) -> Result<(), Failure> {
         let request = v1::GetApplicationRequest { application_id: self.application.clone() };
-        let answer = self
-            .client
-            .yarn(|mut yarn| {
-                let request = request.clone();
-                async move { yarn.get_application(request).await }
-            })
-            .await?;
-        let shown = answer.into_inner().application.unwrap_or_default();
+        let answer = self.client.yarn(async |mut yarn| yarn.get_application(request.clone()).await).await?;
+        let shown = answer.application.unwrap_or_default();
         let (state, status) = (shown.state(), shown.final_status());
         if (state, status) == (v1::YarnAppState::Finished, v1::YarnAppFinalStatus::Succeeded) {
             return Ok(());

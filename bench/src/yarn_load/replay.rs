@@ -192,12 +192,7 @@ async fn create_queues(client: &Client, n_containers: usize) -> Result<(), Failu
         }
     };
     let request = v1::ApplyQueuesRequest { queues: QUEUES.map(queue).into(), ..Default::default() };
-    client
-        .queues(|mut queues| {
-            let request = request.clone();
-            async move { queues.apply_queues(request).await }
-        })
-        .await?;
+    client.queues(async |mut queues| queues.apply_queues(request.clone()).await).await?;
     Ok(())
 }
 

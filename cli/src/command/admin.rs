@@ -13,11 +13,8 @@ pub(super) async fn run(client: &Client, verb: Admin, format: Format) -> Result<
     };
     let changed = each(format, "scope", &scopes, async |scope| {
         let request = v1::SetPauseRequest { scope, paused, reason: reason.clone() };
-        let call = client.dispatch(|mut dispatch| {
-            let request = request.clone();
-            async move { dispatch.set_pause(request).await }
-        });
-        let v1::SetPauseResponse { revision, changed } = call.await?.into_inner();
+        let call = client.dispatch(async |mut dispatch| dispatch.set_pause(request.clone()).await);
+        let v1::SetPauseResponse { revision, changed } = call.await?;
         Ok(match (paused, changed) {
             (true, true) => Done::at("paused", revision),
             (false, true) => Done::at("resumed", revision),

@@ -157,13 +157,9 @@ async fn queues(client: &Client, loaded: &Loaded) -> Result<Vec<AppliedView>, Fa
         priority_classes: loaded.classes.iter().map(|(_, class)| class.clone()).collect(),
     };
     let answer = client
-        .try_queues(|mut queues| {
-            let request = request.clone();
-            async move { queues.apply_queues(request).await }
-        })
+        .try_queues(async |mut queues| queues.apply_queues(request.clone()).await)
         .await
-        .map_err(|failed| placed(client, failed, loaded))?
-        .into_inner();
+        .map_err(|failed| placed(client, failed, loaded))?;
     let revision = answer.revision;
     let queues = loaded.queues.iter().zip(&answer.queues).map(|((_, queue), &outcome)| AppliedView {
         kind: "queue",
@@ -235,12 +231,11 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
     }
     let (namespace, name) = (meta.namespace.clone(), meta.name.clone());
     let submitted = client
-        .units(|mut service| {
-            let request = v1::SubmitUnitRequest { unit: Some(unit.clone()) };
-            async move { service.submit_unit(request).await }
+        .units(async |mut service| {
+            service.submit_unit(v1::SubmitUnitRequest { unit: Some(unit.clone()) }).await
         })
         .await;
-    let taken = match submitted.map(tonic::Response::into_inner) {
+    let taken = match submitted {
         Ok(answer) => return Ok((if answer.duplicate { "unchanged" } else { "created" }, answer.revision)),
         Err(failure) if failure.code == Code::Conflict => failure,
         Err(failure) => return Err(unit_file::in_keys(failure, &unit)),

@@ -53,11 +53,8 @@ pub(super) async fn run(client: &Client, budget: Budget, format: Format) -> Resu
         Budget::Delete { names, revision } => {
             let deleted = each(format, BUDGET, &names, async |name| {
                 let request = v1::DeleteBudgetRequest { name, expected_revision: revision };
-                let call = client.budgets(|mut budgets| {
-                    let request = request.clone();
-                    async move { budgets.delete_budget(request).await }
-                });
-                Ok(Done::at("deleted", call.await.map_err(hint)?.into_inner().revision))
+                let call = client.budgets(async |mut budgets| budgets.delete_budget(request.clone()).await);
+                Ok(Done::at("deleted", call.await.map_err(hint)?.revision))
             });
             deleted.await.map(drop)
         }
@@ -82,10 +79,7 @@ pub(super) async fn apply(
 async fn create(client: &Client, budget: v1::DisruptionBudget) -> Result<v1::CreateBudgetResponse, Failure> {
     let request = v1::CreateBudgetRequest { budget: Some(budget) };
     let answer = client
-        .budgets(|mut budgets| {
-            let request = request.clone();
-            async move { budgets.create_budget(request).await }
-        })
+        .budgets(async |mut budgets| budgets.create_budget(request.clone()).await)
         .await
         .map_err(|failure| match failure.code {
             Code::Conflict => {
@@ -93,7 +87,7 @@ async fn create(client: &Client, budget: v1::DisruptionBudget) -> Result<v1::Cre
             }
             _ => failure,
         })?;
-    Ok(answer.into_inner())
+    Ok(answer)
 }
 
 async fn update(
@@ -103,24 +97,18 @@ async fn update(
 ) -> Result<u64, Failure> {
     let request = v1::UpdateBudgetRequest { budget: Some(budget), expected_revision };
     let answer = client
-        .budgets(|mut budgets| {
-            let request = request.clone();
-            async move { budgets.update_budget(request).await }
-        })
+        .budgets(async |mut budgets| budgets.update_budget(request.clone()).await)
         .await
         .map_err(hint)?;
-    Ok(answer.into_inner().revision)
+    Ok(answer.revision)
 }
 
 async fn get(client: &Client, name: &str) -> Result<v1::DisruptionBudgetStatus, Failure> {
     let answer = client
-        .budgets(|mut budgets| {
-            let request = v1::GetBudgetRequest { name: name.to_owned() };
-            async move { budgets.get_budget(request).await }
-        })
+        .budgets(async |mut budgets| budgets.get_budget(v1::GetBudgetRequest { name: name.to_owned() }).await)
         .await
         .map_err(hint)?;
-    Ok(answer.into_inner().budget.unwrap_or_default())
+    Ok(answer.budget.unwrap_or_default())
 }
 
 fn hint(failure: Failure) -> Failure {

@@ -49,10 +49,9 @@ struct ResumedView {
 }
 
 async fn resume(client: &Client, format: Format) -> Result<(), Failure> {
-    let call = client.dispatch(|mut dispatch| async move {
-        dispatch.resume_evictions(v1::ResumeEvictionsRequest {}).await
-    });
-    let v1::ResumeEvictionsResponse { resumed, nodes_not_ready } = call.await?.into_inner();
+    let call =
+        client.dispatch(async |mut dispatch| dispatch.resume_evictions(v1::ResumeEvictionsRequest {}).await);
+    let v1::ResumeEvictionsResponse { resumed, nodes_not_ready } = call.await?;
     if matches!(format, Format::Json | Format::Yaml) {
         return output::print_value(format, &ResumedView { resumed, nodes_not_ready });
     }
@@ -72,10 +71,7 @@ async fn resume(client: &Client, format: Format) -> Result<(), Failure> {
 
 pub(super) async fn get(client: &Client, name: &str) -> Result<v1::GetNodeResponse, Failure> {
     client
-        .read(|| {
-            let (mut nodes, request) = (client.nodes(), v1::GetNodeRequest { name: name.to_owned() });
-            async move { nodes.get_node(request).await }
-        })
+        .read(async || client.nodes().get_node(v1::GetNodeRequest { name: name.to_owned() }).await)
         .await
         .map(Response::into_inner)
 }

@@ -52,12 +52,9 @@ pub(super) async fn run(client: &Client, queue: Queue, format: Format) -> Result
         Queue::Delete { names, revision } => {
             let deleted = each(format, QUEUE, &names, async |name| {
                 let request = v1::DeleteQueueRequest { name, expected_revision: revision };
-                let call = client.queues(|mut queues| {
-                    let request = request.clone();
-                    async move { queues.delete_queue(request).await }
-                });
+                let call = client.queues(async |mut queues| queues.delete_queue(request.clone()).await);
                 let answer = call.await.map_err(|failure| delete_hint(queue_hint(failure)))?;
-                Ok(Done::at("deleted", answer.into_inner().revision))
+                Ok(Done::at("deleted", answer.revision))
             });
             deleted.await.map(drop)
         }
@@ -96,24 +93,20 @@ pub(super) async fn run_class(client: &Client, class: PriorityClass, format: For
                 let expected_revision = if revision == 0 { status.revision } else { revision };
                 let request =
                     v1::UpdatePriorityClassRequest { priority_class: Some(class), expected_revision };
-                let call = client.queues(|mut queues| {
-                    let request = request.clone();
-                    async move { queues.update_priority_class(request).await }
-                });
+                let call =
+                    client.queues(async |mut queues| queues.update_priority_class(request.clone()).await);
                 let answer = call.await.map_err(class_hint)?;
-                Ok(Done::at("updated", answer.into_inner().revision))
+                Ok(Done::at("updated", answer.revision))
             });
             set.await.map(drop)
         }
         PriorityClass::Delete { names, revision } => {
             let deleted = each(format, CLASS, &names, async |name| {
                 let request = v1::DeletePriorityClassRequest { name, expected_revision: revision };
-                let call = client.queues(|mut queues| {
-                    let request = request.clone();
-                    async move { queues.delete_priority_class(request).await }
-                });
+                let call =
+                    client.queues(async |mut queues| queues.delete_priority_class(request.clone()).await);
                 let answer = call.await.map_err(|failure| delete_hint(class_hint(failure)))?;
-                Ok(Done::at("deleted", answer.into_inner().revision))
+                Ok(Done::at("deleted", answer.revision))
             });
             deleted.await.map(drop)
         }
@@ -122,9 +115,8 @@ pub(super) async fn run_class(client: &Client, class: PriorityClass, format: For
 
 async fn create(client: &Client, queue: v1::Queue) -> Result<Done, Failure> {
     let answer = client
-        .queues(|mut queues| {
-            let request = v1::CreateQueueRequest { queue: Some(queue.clone()) };
-            async move { queues.create_queue(request).await }
+        .queues(async |mut queues| {
+            queues.create_queue(v1::CreateQueueRequest { queue: Some(queue.clone()) }).await
         })
         .await
         .map_err(|failure| match failure.code {
@@ -135,16 +127,16 @@ async fn create(client: &Client, queue: v1::Queue) -> Result<Done, Failure> {
                 failure.hint("create the queue above it first, or apply a file with both")
             }
             _ => queue_hint(failure),
-        })?
-        .into_inner();
+        })?;
     Ok(created(answer.duplicate, answer.revision))
 }
 
 async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<Done, Failure> {
     let answer = client
-        .queues(|mut queues| {
-            let request = v1::CreatePriorityClassRequest { priority_class: Some(class.clone()) };
-            async move { queues.create_priority_class(request).await }
+        .queues(async |mut queues| {
+            queues
+                .create_priority_class(v1::CreatePriorityClassRequest { priority_class: Some(class.clone()) })
+                .await
         })
         .await
         .map_err(|failure| match failure.code {
@@ -152,8 +144,7 @@ async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<Done,
                 exists(failure).hint("`godel priority-class set` changes it, unless it is built in")
             }
             _ => failure,
-        })?
-        .into_inner();
+        })?;
     Ok(created(answer.duplicate, answer.revision))
 }
 
@@ -169,24 +160,20 @@ pub(super) fn created(duplicate: bool, revision: u64) -> Done {
 
 async fn get(client: &Client, name: &str) -> Result<v1::QueueStatus, Failure> {
     let answer = client
-        .queues(|mut queues| {
-            let request = v1::GetQueueRequest { name: name.to_owned() };
-            async move { queues.get_queue(request).await }
-        })
+        .queues(async |mut queues| queues.get_queue(v1::GetQueueRequest { name: name.to_owned() }).await)
         .await
         .map_err(queue_hint)?;
-    Ok(answer.into_inner().queue.unwrap_or_default())
+    Ok(answer.queue.unwrap_or_default())
 }
 
 async fn get_class(client: &Client, name: &str) -> Result<v1::PriorityClassStatus, Failure> {
     let answer = client
-        .queues(|mut queues| {
-            let request = v1::GetPriorityClassRequest { name: name.to_owned() };
-            async move { queues.get_priority_class(request).await }
+        .queues(async |mut queues| {
+            queues.get_priority_class(v1::GetPriorityClassRequest { name: name.to_owned() }).await
         })
         .await
         .map_err(class_hint)?;
-    Ok(answer.into_inner().priority_class.unwrap_or_default())
+    Ok(answer.priority_class.unwrap_or_default())
 }
 
 async fn set(client: &Client, name: &str, settings: Settings, revision: u64) -> Result<Done, Failure> {
@@ -201,13 +188,9 @@ async fn set(client: &Client, name: &str, settings: Settings, revision: u64) -> 
     let expected_revision = if revision == 0 { known } else { revision };
     let request = v1::UpdateQueueRequest { queue: Some(queue), expected_revision };
     let answer = client
-        .queues(|mut queues| {
-            let request = request.clone();
-            async move { queues.update_queue(request).await }
-        })
+        .queues(async |mut queues| queues.update_queue(request.clone()).await)
         .await
-        .map_err(queue_hint)?
-        .into_inner();
+        .map_err(queue_hint)?;
     Ok(Done::at("updated", answer.revision))
 }
 

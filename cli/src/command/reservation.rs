@@ -59,11 +59,10 @@ pub(super) async fn run(client: &Client, reservation: Reservation, format: Forma
         Reservation::Delete { names, revision } => {
             let deleted = each(format, RESERVATION, &names, async |name| {
                 let request = v1::DeleteReservationRequest { name, expected_revision: revision };
-                let call = client.reservations(|mut reservations| {
-                    let request = request.clone();
-                    async move { reservations.delete_reservation(request).await }
+                let call = client.reservations(async |mut reservations| {
+                    reservations.delete_reservation(request.clone()).await
                 });
-                Ok(Done::at("deleted", call.await.map_err(hint)?.into_inner().revision))
+                Ok(Done::at("deleted", call.await.map_err(hint)?.revision))
             });
             deleted.await.map(drop)
         }
@@ -91,10 +90,7 @@ async fn create(
 ) -> Result<v1::CreateReservationResponse, Failure> {
     let request = v1::CreateReservationRequest { reservation: Some(reservation) };
     let answer = client
-        .reservations(|mut reservations| {
-            let request = request.clone();
-            async move { reservations.create_reservation(request).await }
-        })
+        .reservations(async |mut reservations| reservations.create_reservation(request.clone()).await)
         .await
         .map_err(|failure| match failure.code {
             Code::Conflict => {
@@ -102,7 +98,7 @@ async fn create(
             }
             _ => failure,
         })?;
-    Ok(answer.into_inner())
+    Ok(answer)
 }
 
 async fn update(
@@ -112,24 +108,20 @@ async fn update(
 ) -> Result<u64, Failure> {
     let request = v1::UpdateReservationRequest { reservation: Some(reservation), expected_revision };
     let answer = client
-        .reservations(|mut reservations| {
-            let request = request.clone();
-            async move { reservations.update_reservation(request).await }
-        })
+        .reservations(async |mut reservations| reservations.update_reservation(request.clone()).await)
         .await
         .map_err(hint)?;
-    Ok(answer.into_inner().revision)
+    Ok(answer.revision)
 }
 
 async fn get(client: &Client, name: &str) -> Result<v1::ReservationStatus, Failure> {
     let answer = client
-        .reservations(|mut reservations| {
-            let request = v1::GetReservationRequest { name: name.to_owned() };
-            async move { reservations.get_reservation(request).await }
+        .reservations(async |mut reservations| {
+            reservations.get_reservation(v1::GetReservationRequest { name: name.to_owned() }).await
         })
         .await
         .map_err(hint)?;
-    Ok(answer.into_inner().reservation.unwrap_or_default())
+    Ok(answer.reservation.unwrap_or_default())
 }
 
 fn hint(failure: Failure) -> Failure {

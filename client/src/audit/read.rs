@@ -143,13 +143,8 @@ async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World
     };
     let mut first = None;
     loop {
-        let page = client
-            .read(|| {
-                let (mut state, request) = (client.state(), request.clone());
-                async move { state.list_records(request).await }
-            })
-            .await?
-            .into_inner();
+        let page =
+            client.read(async || client.state().list_records(request.clone()).await).await?.into_inner();
         let revision = *first.get_or_insert(page.revision);
         for record in page.records {
             load(&mut world, record, unreadable);
@@ -247,16 +242,14 @@ fn commit_of(commit: &raw::Commit, unreadable: &mut Unreadables) -> Commit {
 
 async fn agent_reports(client: &Client) -> Result<Vec<AgentReport>, Failure> {
     client
-        .read(|| {
+        .read(async || {
             let mut state = client.state();
-            async move {
-                let mut stream = state.list_agent_reports(v1::ListAgentReportsRequest {}).await?.into_inner();
-                let mut reports = Vec::new();
-                while let Some(answer) = stream.next().await {
-                    join(&mut reports, agent_report(answer?));
-                }
-                Ok(reports)
+            let mut stream = state.list_agent_reports(v1::ListAgentReportsRequest {}).await?.into_inner();
+            let mut reports = Vec::new();
+            while let Some(answer) = stream.next().await {
+                join(&mut reports, agent_report(answer?));
             }
+            Ok(reports)
         })
         .await
 }
@@ -264,20 +257,18 @@ async fn agent_reports(client: &Client) -> Result<Vec<AgentReport>, Failure> {
 /// What really runs, as the agents of nodes with processes find it now. A state of an earlier version does not ask them.
 async fn processes(client: &Client) -> Result<Vec<NodeProcesses>, Failure> {
     client
-        .read(|| {
+        .read(async || {
             let mut nodes = client.nodes();
-            async move {
-                let asked = nodes.list_run_processes(v1::ListRunProcessesRequest {}).await;
-                let mut stream = match asked {
-                    Err(status) if status.code() == Code::Unimplemented => return Ok(Vec::new()),
-                    answer => answer?.into_inner(),
-                };
-                let mut found = Vec::new();
-                while let Some(answer) = stream.next().await {
-                    found.push(node_processes(answer?));
-                }
-                Ok(found)
+            let asked = nodes.list_run_processes(v1::ListRunProcessesRequest {}).await;
+            let mut stream = match asked {
+                Err(status) if status.code() == Code::Unimplemented => return Ok(Vec::new()),
+                answer => answer?.into_inner(),
+            };
+            let mut found = Vec::new();
+            while let Some(answer) = stream.next().await {
+                found.push(node_processes(answer?));
             }
+            Ok(found)
         })
         .await
 }

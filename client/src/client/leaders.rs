@@ -1,4 +1,4 @@
-//! Calls of the services that have a leader: whoever holds the lease is asked.
+//! Calls of the services that have a leader: whoever holds the lease is asked. A call may be made several times.
 
 use godel_kit::client::{Channel, FailedCall};
 use godel_kit::message::RECEIVED_BYTES_MAX;
@@ -8,11 +8,16 @@ use godel_proto::v1::{
     reservation_service_client::ReservationServiceClient, unit_service_client::UnitServiceClient,
     yarn_service_client::YarnServiceClient,
 };
-use tonic::Status;
+use tonic::{Response, Status};
 
 use super::{Client, YARN};
 use crate::exit::Failure;
 
+/// What a call is answered.
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Lease of the dispatcher.
+const DISPATCHER: &str = "dispatcher";
 /// Lease of the rescheduler.
 const RESCHEDULER: &str = "rescheduler";
 
@@ -21,15 +26,12 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn units<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(UnitServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader("dispatcher", |channel| {
-            op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
+    pub async fn units<T, F: Future<Output = Answer<T>>>(
+        &self,
+        op: impl Fn(UnitServiceClient<Channel>) -> F,
+    ) -> Result<T, Failure> {
+        let connect = |channel| UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        self.leader(DISPATCHER, connect, op).await
     }
 
     /// One call of the unit service, at whoever leads now: streams, which their callers open again.
@@ -43,110 +45,95 @@ impl Client {
         let call = async |channel| {
             op(UnitServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX)).await
         };
-        self.directory.call_once("dispatcher", call).await
+        self.directory.call_once(DISPATCHER, call).await
     }
 
     /// A call of the dispatch service, at whoever leads.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn dispatch<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(DispatchServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader("dispatcher", |channel| {
-            op(DispatchServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
+    pub async fn dispatch<T, F: Future<Output = Answer<T>>>(
+        &self,
+        op: impl Fn(DispatchServiceClient<Channel>) -> F,
+    ) -> Result<T, Failure> {
+        let connect =
+            |channel| DispatchServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        self.leader(DISPATCHER, connect, op).await
     }
 
     /// A call of the queue service, at whoever leads.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn queues<T, F, Fut>(&self, op: F) -> Result<T, Failure>
-    where
-        F: FnMut(QueueServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.try_queues(op).await.map_err(|failed| self.explain_leader("dispatcher", failed))
+    pub async fn queues<T, F: Future<Output = Answer<T>>>(
+        &self,
+        op: impl Fn(QueueServiceClient<Channel>) -> F,
+    ) -> Result<T, Failure> {
+        self.try_queues(op).await.map_err(|failed| self.explain_leader(DISPATCHER, failed))
     }
 
     /// The same, for callers who look at the answer's details.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn try_queues<T, F, Fut>(&self, mut op: F) -> Result<T, FailedCall>
-    where
-        F: FnMut(QueueServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.directory
-            .call_leader_named("dispatcher", |channel| {
-                op(QueueServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-            })
-            .await
+    pub async fn try_queues<T, F: Future<Output = Answer<T>>>(
+        &self,
+        op: impl Fn(QueueServiceClient<Channel>) -> F,
+    ) -> Result<T, FailedCall> {
+        let connect =
+            |channel| QueueServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        self.try_leader(DISPATCHER, connect, op).await
     }
 
     /// A call of the budget service, at whoever leads.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn budgets<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(BudgetServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader("dispatcher", |channel| {
-            op(BudgetServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
+    pub async fn budgets<T, F: Future<Output = Answer<T>>>(
+        &self,
+        op: impl Fn(BudgetServiceClient<Channel>) -> F,
+    ) -> Result<T, Failure> {
+        let connect =
+            |channel| BudgetServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        self.leader(DISPATCHER, connect, op).await
     }
 
     /// A call of the reservation service, at whoever leads.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn reservations<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(ReservationServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader("dispatcher", |channel| {
-            op(ReservationServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
+    pub async fn reservations<T, F: Future<Output = Answer<T>>>(
+        &self,
+        op: impl Fn(ReservationServiceClient<Channel>) -> F,
+    ) -> Result<T, Failure> {
+        let connect =
+            |channel| ReservationServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        self.leader(DISPATCHER, connect, op).await
     }
 
     /// A call of the YARN adapter, at whoever leads.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn yarn<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(YarnServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader(YARN, |channel| {
-            op(YarnServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
+    pub async fn yarn<T, F: Future<Output = Answer<T>>>(
+        &self,
+        op: impl Fn(YarnServiceClient<Channel>) -> F,
+    ) -> Result<T, Failure> {
+        let connect = |channel| YarnServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        self.leader(YARN, connect, op).await
     }
 
     /// A call of the rescheduler, at whoever leads.
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn reschedule<T, F, Fut>(&self, mut op: F) -> Result<T, Failure>
-    where
-        F: FnMut(RescheduleServiceClient<Channel>) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        self.leader(RESCHEDULER, |channel| {
-            op(RescheduleServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        })
-        .await
+    pub async fn reschedule<T, F: Future<Output = Answer<T>>>(
+        &self,
+        op: impl Fn(RescheduleServiceClient<Channel>) -> F,
+    ) -> Result<T, Failure> {
+        let connect =
+            |channel| RescheduleServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        self.leader(RESCHEDULER, connect, op).await
     }
 
     /// One call of the rescheduler, at whoever leads now: what would be another one if it were made twice.
@@ -155,22 +142,33 @@ impl Client {
     /// What the server answered.
     pub async fn reschedule_once<T>(
         &self,
-        op: impl AsyncFnOnce(RescheduleServiceClient<Channel>) -> Result<T, Status>,
+        op: impl AsyncFnOnce(RescheduleServiceClient<Channel>) -> Answer<T>,
     ) -> Result<T, Failure> {
         let call = async |channel| {
             op(RescheduleServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX)).await
         };
         let called = self.directory.call_once(RESCHEDULER, call).await;
-        called.map_err(|failed| self.explain_leader(RESCHEDULER, failed))
+        called.map(Response::into_inner).map_err(|failed| self.explain_leader(RESCHEDULER, failed))
     }
 
     /// A call of whoever holds a lease.
-    pub(super) async fn leader<T, F, Fut>(&self, lease: &str, op: F) -> Result<T, Failure>
-    where
-        F: FnMut(Channel) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        let called = self.directory.call_leader_named(lease, op).await;
+    pub(super) async fn leader<S, T, F: Future<Output = Answer<T>>>(
+        &self,
+        lease: &str,
+        connect: impl Fn(Channel) -> S,
+        op: impl Fn(S) -> F,
+    ) -> Result<T, Failure> {
+        let called = self.try_leader(lease, connect, op).await;
         called.map_err(|failed| self.explain_leader(lease, failed))
+    }
+
+    async fn try_leader<S, T, F: Future<Output = Answer<T>>>(
+        &self,
+        lease: &str,
+        connect: impl Fn(Channel) -> S,
+        op: impl Fn(S) -> F,
+    ) -> Result<T, FailedCall> {
+        let called = self.directory.call_leader_named(lease, |channel| op(connect(channel))).await;
+        called.map(Response::into_inner)
     }
 }

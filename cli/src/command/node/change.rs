@@ -76,10 +76,9 @@ pub(crate) async fn give_notice(
     let deadline_in_ms = Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX));
     let request = v1::GiveNoticeRequest { name, reason: reason.to_owned(), deadline_in_ms };
     let answer = client
-        .read(|| {
+        .read(async || {
             // The notice is idempotent but for the deadline, which moves by the time of the repetition.
-            let (mut nodes, request) = (client.nodes(), request.clone());
-            async move { nodes.give_notice(request).await }
+            client.nodes().give_notice(request.clone()).await
         })
         .await?;
     Ok(answer.into_inner())
@@ -127,10 +126,9 @@ pub(crate) async fn update(
     request: v1::UpdateNodeRequest,
 ) -> Result<v1::UpdateNodeResponse, Failure> {
     let answer = client
-        .read(|| {
+        .read(async || {
             // The change is idempotent: it may be sent again after a lost answer.
-            let (mut nodes, request) = (client.nodes(), request.clone());
-            async move { nodes.update_node(request).await }
+            client.nodes().update_node(request.clone()).await
         })
         .await?;
     Ok(answer.into_inner())

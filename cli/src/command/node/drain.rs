@@ -50,10 +50,9 @@ pub(super) async fn describe(client: &Client, node_id: u32, drain: DrainView, pa
 }
 
 async fn blocks(client: &Client, node_id: u32) -> Result<Vec<v1::DrainBlock>, Failure> {
-    let call = client.dispatch(move |mut dispatch| async move {
-        dispatch.get_drain(v1::GetDrainRequest { node_id }).await
-    });
-    Ok(call.await?.into_inner().blocked)
+    let call =
+        client.dispatch(async |mut dispatch| dispatch.get_drain(v1::GetDrainRequest { node_id }).await);
+    Ok(call.await?.blocked)
 }
 
 /// Waits until nothing runs on the nodes any more, or one of them is drained no longer.

@@ -7,7 +7,7 @@ use godel_client::{
     exit::{Code, Failure},
     output::{Format, shown},
 };
-use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
+use godel_proto::v1;
 use godel_rules::admission::{retry::RETRIED_MAX, stop::ORDINALS_MAX};
 
 use crate::{
@@ -51,27 +51,18 @@ async fn one(
     match change {
         Change::Cancel => {
             let request = v1::CancelUnitRequest { namespace, name, expected_revision };
-            let call = |mut units: UnitServiceClient<_>| {
-                let request = request.clone();
-                async move { units.cancel_unit(request).await }
-            };
-            Ok(Done::at("cancelled", client.units(call).await?.into_inner().revision))
+            let call = client.units(async |mut units| units.cancel_unit(request.clone()).await);
+            Ok(Done::at("cancelled", call.await?.revision))
         }
         Change::Suspend => {
             let request = v1::SuspendUnitRequest { namespace, name, expected_revision };
-            let call = |mut units: UnitServiceClient<_>| {
-                let request = request.clone();
-                async move { units.suspend_unit(request).await }
-            };
-            Ok(Done::at("suspended", client.units(call).await?.into_inner().revision))
+            let call = client.units(async |mut units| units.suspend_unit(request.clone()).await);
+            Ok(Done::at("suspended", call.await?.revision))
         }
         Change::Resume => {
             let request = v1::ResumeUnitRequest { namespace, name, expected_revision };
-            let call = |mut units: UnitServiceClient<_>| {
-                let request = request.clone();
-                async move { units.resume_unit(request).await }
-            };
-            Ok(Done::at("resumed", client.units(call).await?.into_inner().revision))
+            let call = client.units(async |mut units| units.resume_unit(request.clone()).await);
+            Ok(Done::at("resumed", call.await?.revision))
         }
     }
 }
@@ -87,11 +78,8 @@ pub(super) async fn scale(client: &Client, scale: &Scale, format: Format) -> Res
             replicas: *replicas,
             expected_revision: *revision,
         };
-        let call = |mut units: UnitServiceClient<_>| {
-            let request = request.clone();
-            async move { units.scale_unit(request).await }
-        };
-        Ok(Done::at("scaled", client.units(call).await?.into_inner().revision))
+        let call = client.units(async |mut units| units.scale_unit(request.clone()).await);
+        Ok(Done::at("scaled", call.await?.revision))
     });
     scaled.await.map(drop)
 }
@@ -129,15 +117,12 @@ async fn move_one(
     }
     queue.clone_into(&mut spec.queue);
     let request = v1::UpdateUnitRequest { unit: Some(spec), groups: None, expected_revision: meta.revision };
-    let call = |mut units: UnitServiceClient<_>| {
-        let request = request.clone();
-        async move { units.update_unit(request).await }
-    };
-    let answer = client.units(call).await.map_err(|failure| match failure.code {
+    let call = client.units(async |mut units| units.update_unit(request.clone()).await);
+    let answer = call.await.map_err(|failure| match failure.code {
         Code::Conflict => failure.hint("somebody else has changed the unit meanwhile: move it again"),
         _ => failure,
     })?;
-    Ok(Done::at("moved", answer.into_inner().revision))
+    Ok(Done::at("moved", answer.revision))
 }
 
 pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result<(), Failure> {
@@ -153,11 +138,8 @@ pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result
             ordinals: ordinals.clone(),
             expected_revision: *revision,
         };
-        let call = |mut units: UnitServiceClient<_>| {
-            let request = request.clone();
-            async move { units.stop_running_units(request).await }
-        };
-        let revision = client.units(call).await?.into_inner().revision;
+        let call = client.units(async |mut units| units.stop_running_units(request.clone()).await);
+        let revision = call.await?.revision;
         Ok(Done { said: Some("has these replicas stopped"), ..Done::at("stopped", revision) })
     });
     stopped.await.map(drop)
@@ -178,17 +160,14 @@ pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Res
             ordinals: ordinals.clone(),
             ..v1::RetryUnitRequest::default()
         };
-        let call = |mut units: UnitServiceClient<_>| {
-            let request = request.clone();
-            async move { units.retry_unit(request).await }
-        };
-        let answer = client.units(call).await.map_err(|failure| match failure.code {
+        let call = client.units(async |mut units| units.retry_unit(request.clone()).await);
+        let answer = call.await.map_err(|failure| match failure.code {
             Code::Failed if failure.message.contains("has succeeded") => {
                 failure.hint("`--all` runs all of them")
             }
             _ => failure,
         });
-        Ok(Done::at("retried", answer?.into_inner().revision))
+        Ok(Done::at("retried", answer?.revision))
     });
     retried.await.map(drop)
 }
@@ -253,11 +232,8 @@ async fn delete_one(
 ) -> Result<u64, Failure> {
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
     let request = v1::DeleteUnitRequest { namespace, name, expected_revision };
-    let call = |mut units: UnitServiceClient<_>| {
-        let request = request.clone();
-        async move { units.delete_unit(request).await }
-    };
-    Ok(client.units(call).await?.into_inner().revision)
+    let call = client.units(async |mut units| units.delete_unit(request.clone()).await);
+    Ok(call.await?.revision)
 }
 
 /// However it ends.

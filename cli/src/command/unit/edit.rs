@@ -13,7 +13,7 @@ use godel_client::{
     unit_file::{self, Loaded},
 };
 use godel_kit::config::env;
-use godel_proto::v1::{self, unit_service_client::UnitServiceClient};
+use godel_proto::v1;
 
 use super::read;
 use crate::{
@@ -66,14 +66,10 @@ async fn one(client: &Client, edit: &Edit, name: &str) -> Result<Done, Failure> 
         expected_revision: meta.revision,
         ..v1::UpdateUnitRequest::default()
     };
-    let call = |mut units: UnitServiceClient<_>| {
-        let request = request.clone();
-        async move { units.update_unit(request).await }
-    };
-    match client.units(call).await {
+    match client.units(async |mut units| units.update_unit(request.clone()).await).await {
         Ok(answer) => {
             remove(draft.as_deref());
-            let revision = answer.into_inner().revision;
+            let revision = answer.revision;
             match revision == meta.revision {
                 true => Ok(Done { said: Some("unchanged"), ..Done::at(UNCHANGED, 0) }),
                 false => Ok(Done::at("updated", revision)),

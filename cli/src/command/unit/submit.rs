@@ -143,11 +143,10 @@ async fn one_by_one(
             views.push(view);
             continue;
         }
-        let answer = client.units(|mut service| {
-            let request = v1::SubmitUnitRequest { unit: Some(unit.clone()) };
-            async move { service.submit_unit(request).await }
+        let answer = client.units(async |mut service| {
+            service.submit_unit(v1::SubmitUnitRequest { unit: Some(unit.clone()) }).await
         });
-        match answer.await.map(tonic::Response::into_inner) {
+        match answer.await {
             Ok(answer) => {
                 let v1::SubmitUnitResponse {
                     unit_id,

@@ -235,10 +235,7 @@ pub(crate) fn end_master(
 
 pub(super) async fn submit_spec(shared: &Shared, spec: v1::UnitSpec) -> Result<Revision, Status> {
     let request = v1::SubmitUnitRequest { unit: Some(spec) };
-    let answer = call(shared, |mut client| {
-        let request = request.clone();
-        async move { client.submit_unit(request).await }
-    });
+    let answer = call(shared, async |mut client| client.submit_unit(request.clone()).await);
     Ok(Revision(answer.await?.revision))
 }
 
@@ -264,11 +261,7 @@ async fn next_master(shared: &Arc<Shared>, id: YarnApplicationId) {
         ..v1::RetryUnitRequest::default()
     };
     while is_wanted(&shared.inner.lock()) {
-        let answer = call(shared, |mut client| {
-            let request = request.clone();
-            async move { client.retry_unit(request).await }
-        })
-        .await;
+        let answer = call(shared, async |mut client| client.retry_unit(request.clone()).await).await;
         match answer {
             Ok(answer) => return shared.until_read(Revision(answer.revision)).await,
             Err(status) if status.code() == Code::FailedPrecondition => sleep(backoff.pause()).await,
@@ -304,11 +297,7 @@ pub(crate) async fn change_unit(
         let Some(mut spec) = spec else { continue };
         change(&mut spec);
         let request = v1::UpdateUnitRequest { unit: Some(spec), ..v1::UpdateUnitRequest::default() };
-        let answer = call(shared, |mut client| {
-            let request = request.clone();
-            async move { client.update_unit(request).await }
-        })
-        .await?;
+        let answer = call(shared, async |mut client| client.update_unit(request.clone()).await).await?;
         shared.until_read(Revision(answer.revision)).await;
     }
     Ok(())
@@ -326,11 +315,7 @@ async fn cancel(shared: &Arc<Shared>, id: YarnApplicationId) {
             name: unit_name_of(id, side),
             expected_revision: 0,
         };
-        let answer = call(shared, |mut client| {
-            let request = request.clone();
-            async move { client.cancel_unit(request).await }
-        })
-        .await;
+        let answer = call(shared, async |mut client| client.cancel_unit(request.clone()).await).await;
         match answer {
             Ok(_) => {}
             Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {}

@@ -193,11 +193,7 @@ async fn submit_opportunistic(shared: &Arc<Shared>, id: YarnApplicationId, side:
 
 async fn change_groups(shared: &Shared, changes: v1::TaskGroupChanges) -> Result<Revision, Status> {
     let request = v1::UpdateUnitRequest { groups: Some(changes), ..v1::UpdateUnitRequest::default() };
-    let answer = call(shared, |mut client| {
-        let request = request.clone();
-        async move { client.update_unit(request).await }
-    })
-    .await?;
+    let answer = call(shared, async |mut client| client.update_unit(request.clone()).await).await?;
     Ok(Revision(answer.revision))
 }
 
