@@ -42,11 +42,13 @@ pub trait View: Serialize {
     /// Column titles.
     const HEADERS: &'static [&'static str];
     /// Further ones of the wide table.
-    const WIDE: &'static [&'static str];
+    const WIDE: &'static [&'static str] = &[];
     /// A cell per title.
     fn row(&self) -> Vec<String>;
     /// A cell per further title.
-    fn wide(&self) -> Vec<String>;
+    fn wide(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Text from elsewhere as people see it, on one line: control characters, line breaks, and characters that nobody sees or

@@ -45,15 +45,10 @@ impl From<&PropertyFinding> for FindingView {
 
 impl View for FindingView {
     const HEADERS: &'static [&'static str] = &["PROPERTY", "VALUE", "OUTCOME", "EFFECT"];
-    const WIDE: &'static [&'static str] = &[];
 
     fn row(&self) -> Vec<String> {
         let Self { property, value, outcome, effect } = self;
         vec![property.clone(), value.clone(), (*outcome).to_owned(), effect.clone()]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        Vec::new()
     }
 }
 

@@ -217,7 +217,6 @@ impl View for HistoryView {
 impl View for HistorySumView {
     const HEADERS: &'static [&'static str] =
         &["NAME", "UNITS", "COMPLETED", "FAILED", "CANCELLED", "RUN", "HOURS"];
-    const WIDE: &'static [&'static str] = &[];
 
     fn row(&self) -> Vec<String> {
         vec![
@@ -229,10 +228,6 @@ impl View for HistorySumView {
             output::span(self.run_ms),
             hours(&self.resource_seconds),
         ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        Vec::new()
     }
 }
 

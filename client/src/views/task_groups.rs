@@ -44,7 +44,6 @@ pub(super) fn task_groups(spec: &v1::UnitSpec, running_units: &[RunningUnitView]
 
 impl View for TaskGroupView {
     const HEADERS: &'static [&'static str] = &["GROUP", "REPLICAS", "MIN", "PLACED", "RUNNING"];
-    const WIDE: &'static [&'static str] = &[];
 
     fn row(&self) -> Vec<String> {
         let least = if self.min_member == 0 { String::new() } else { self.min_member.to_string() };
@@ -55,9 +54,5 @@ impl View for TaskGroupView {
             self.placed.to_string(),
             self.running.to_string(),
         ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        Vec::new()
     }
 }

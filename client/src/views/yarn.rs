@@ -204,7 +204,6 @@ impl View for YarnAppView {
 
 impl View for YarnAttemptView {
     const HEADERS: &'static [&'static str] = &["ATTEMPT", "STATE", "NODE", "STARTED", "ENDED", "DIAGNOSTICS"];
-    const WIDE: &'static [&'static str] = &[];
 
     fn row(&self) -> Vec<String> {
         vec![
@@ -216,10 +215,6 @@ impl View for YarnAttemptView {
             // A row is one line.
             self.diagnostics.trim_end().replace('\n', "; "),
         ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        Vec::new()
     }
 }
 

@@ -96,14 +96,6 @@ pub fn parse_queued(name: &str, text: &str) -> Result<i64, BadQuantity> {
     read(Measure::of_queue(name), name, text)
 }
 
-/// Milli-cores of a CPU quantity: `500m` is 500, `2` is 2,000, `0.5` is 500.
-///
-/// # Errors
-/// As [`parse`].
-pub fn parse_cpu_milli(text: &str) -> Result<i64, BadQuantity> {
-    parse(CPU, text)
-}
-
 /// The well-known resource that a name probably means that is nearly one: `mem`, `Memory`, `cpus`, `cores`, `gpus`.
 ///
 /// It differs from it in case only, by a plural `s`, by one slip in a long word, is a beginning of `memory`, or is a
@@ -185,11 +177,6 @@ pub fn show_devices(milli: i64) -> String {
     print(Measure::Devices, milli)
 }
 
-/// Bytes as people write them, exactly.
-pub fn show_bytes(bytes: i64) -> String {
-    print(Measure::Memory, bytes)
-}
-
 /// Bytes for a column of a table, see [`show_about`].
 pub fn show_bytes_about(bytes: i64) -> String {
     let wide = i128::from(bytes);
@@ -201,13 +188,6 @@ pub fn show_bytes_about(bytes: i64) -> String {
     } else {
         format!("{}.{}{suffix}", tenths / 10, (tenths % 10).abs())
     }
-}
-
-/// Amounts by name as people write them: `cpu=500m, memory=1Gi`.
-pub fn show_all<'a>(amounts: impl IntoIterator<Item = (&'a str, i64)>) -> String {
-    let shown: Vec<String> =
-        amounts.into_iter().map(|(name, amount)| format!("{name}={}", show(name, amount))).collect();
-    shown.join(", ")
 }
 
 fn print(measure: Measure, amount: i64) -> String {
@@ -464,7 +444,6 @@ mod tests {
         assert_eq!(show_about("memory", 1_288_490_189), "1.2Gi");
         assert_eq!(show_about("memory", 900), "900");
         assert_eq!((show_queued("gpu", 500), show_queued("gpu", 8_000)), ("0.5".to_owned(), "8".to_owned()));
-        assert_eq!(show_all([("cpu", 500), ("memory", 1 << 30)]), "cpu=500m, memory=1Gi");
     }
 
     #[test]

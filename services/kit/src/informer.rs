@@ -126,9 +126,4 @@ impl Informer {
     pub fn try_next(&mut self) -> Option<FollowEvent> {
         self.events.try_recv().ok()
     }
-
-    /// The bare queue of events.
-    pub fn into_receiver(self) -> mpsc::Receiver<FollowEvent> {
-        self.events
-    }
 }

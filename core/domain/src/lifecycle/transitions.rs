@@ -13,6 +13,17 @@ pub struct UnitTransition {
     pub when: &'static str,
 }
 
+/// Phases of units that are to run and have not ended.
+const WANTED: &[UnitPhase] = &[
+    UnitPhase::Queued,
+    UnitPhase::Scheduling,
+    UnitPhase::Unschedulable,
+    UnitPhase::Scheduled,
+    UnitPhase::Running,
+];
+/// Phases of units that have ended.
+const ENDED: &[UnitPhase] = &[UnitPhase::Completed, UnitPhase::Failed, UnitPhase::Cancelled];
+
 /// Every transition of a unit's phase; the property tests follow random lives along it.
 pub const TRANSITIONS: &[UnitTransition] = &[
     UnitTransition {
@@ -60,47 +71,19 @@ pub const TRANSITIONS: &[UnitTransition] = &[
         to: UnitPhase::Unschedulable,
         when: "broken below min_member, and the missing found no place",
     },
+    UnitTransition { from: WANTED, to: UnitPhase::Completed, when: "every replica ended with exit code 0" },
     UnitTransition {
-        from: &[
-            UnitPhase::Queued,
-            UnitPhase::Scheduling,
-            UnitPhase::Unschedulable,
-            UnitPhase::Scheduled,
-            UnitPhase::Running,
-        ],
-        to: UnitPhase::Completed,
-        when: "every replica ended with exit code 0",
-    },
-    UnitTransition {
-        from: &[
-            UnitPhase::Queued,
-            UnitPhase::Scheduling,
-            UnitPhase::Unschedulable,
-            UnitPhase::Scheduled,
-            UnitPhase::Running,
-        ],
+        from: WANTED,
         to: UnitPhase::Failed,
         when: "every replica ended, at least one with another exit code or evicted with on_eviction: fail",
     },
     UnitTransition {
-        from: &[
-            UnitPhase::Queued,
-            UnitPhase::Scheduling,
-            UnitPhase::Unschedulable,
-            UnitPhase::Scheduled,
-            UnitPhase::Running,
-        ],
+        from: WANTED,
         to: UnitPhase::Failed,
         when: "broken below min_member with on_below_min: stop",
     },
     UnitTransition {
-        from: &[
-            UnitPhase::Queued,
-            UnitPhase::Scheduling,
-            UnitPhase::Unschedulable,
-            UnitPhase::Scheduled,
-            UnitPhase::Running,
-        ],
+        from: WANTED,
         to: UnitPhase::Failed,
         when: "a replica failed for good with on_failure: stop, or with restart after max_restarts of the whole",
     },
@@ -116,27 +99,11 @@ pub const TRANSITIONS: &[UnitTransition] = &[
         when: "a replica failed for good with on_failure: restart; all of it comes back",
     },
     UnitTransition {
-        from: &[
-            UnitPhase::Queued,
-            UnitPhase::Scheduling,
-            UnitPhase::Unschedulable,
-            UnitPhase::Scheduled,
-            UnitPhase::Running,
-        ],
+        from: WANTED,
         to: UnitPhase::Failed,
         when: "a replica that is there, or has ended, was bound active_deadline ago",
     },
-    UnitTransition {
-        from: &[
-            UnitPhase::Queued,
-            UnitPhase::Scheduling,
-            UnitPhase::Unschedulable,
-            UnitPhase::Scheduled,
-            UnitPhase::Running,
-        ],
-        to: UnitPhase::Suspended,
-        when: "suspended",
-    },
+    UnitTransition { from: WANTED, to: UnitPhase::Suspended, when: "suspended" },
     UnitTransition {
         from: &[UnitPhase::Suspended],
         to: UnitPhase::Queued,
@@ -168,12 +135,12 @@ pub const TRANSITIONS: &[UnitTransition] = &[
         when: "every replica had ended, at least one with another exit code",
     },
     UnitTransition {
-        from: &[UnitPhase::Completed, UnitPhase::Failed, UnitPhase::Cancelled],
+        from: ENDED,
         to: UnitPhase::Queued,
         when: "retried; what has failed, or all of it, comes back as its next incarnations",
     },
     UnitTransition {
-        from: &[UnitPhase::Completed, UnitPhase::Failed, UnitPhase::Cancelled],
+        from: ENDED,
         to: UnitPhase::Unschedulable,
         when: "retried, and no node could ever hold it",
     },
