@@ -1,6 +1,6 @@
 //! Calls of the services that have a leader: whoever holds the lease is asked. A call may be made several times.
 
-use godel_kit::client::{Channel, FailedCall};
+use godel_kit::client::{Channel, Directory, FailedCall};
 use godel_kit::message::RECEIVED_BYTES_MAX;
 use godel_proto::v1::{
     budget_service_client::BudgetServiceClient, dispatch_service_client::DispatchServiceClient,
@@ -82,7 +82,7 @@ impl Client {
     ) -> Result<T, FailedCall> {
         let connect =
             |channel| QueueServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
-        self.try_leader(DISPATCHER, connect, op).await
+        ask(&self.directory, DISPATCHER, connect, op).await
     }
 
     /// A call of the budget service, at whoever leads.
@@ -158,17 +158,18 @@ impl Client {
         connect: impl Fn(Channel) -> S,
         op: impl Fn(S) -> F,
     ) -> Result<T, Failure> {
-        let called = self.try_leader(lease, connect, op).await;
+        let called = ask(&self.directory, lease, connect, op).await;
         called.map_err(|failed| self.explain_leader(lease, failed))
     }
+}
 
-    async fn try_leader<S, T, F: Future<Output = Answer<T>>>(
-        &self,
-        lease: &str,
-        connect: impl Fn(Channel) -> S,
-        op: impl Fn(S) -> F,
-    ) -> Result<T, FailedCall> {
-        let called = self.directory.call_leader_named(lease, |channel| op(connect(channel))).await;
-        called.map(Response::into_inner)
-    }
+/// Calls whoever holds a lease.
+async fn ask<S, T, F: Future<Output = Answer<T>>>(
+    directory: &Directory,
+    lease: &str,
+    connect: impl Fn(Channel) -> S,
+    op: impl Fn(S) -> F,
+) -> Result<T, FailedCall> {
+    let called = directory.call_leader_named(lease, |channel| op(connect(channel))).await;
+    called.map(Response::into_inner)
 }
