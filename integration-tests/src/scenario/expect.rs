@@ -4,13 +4,16 @@ use godel_client::unit_file::{parse_amount, show_amount};
 use godel_proto::v1;
 
 use super::{
-    file::{DispatcherExpect, Expect, Glob, NodesExpect, Partition, QueueExpect, Scenario, UnitFields},
+    file::{
+        DispatcherExpect, Expect, Glob, NodesExpect, OneOrMore, Partition, QueueExpect, Scenario, UnitFields,
+        Words,
+    },
     history::Informer,
     number::Number,
     scalar::Text,
     seen::{self, Seen},
 };
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, shown};
 
 /// One thing that is not as expected.
 #[derive(Clone, Debug)]
@@ -100,6 +103,13 @@ pub(super) async fn mismatches(
             found.add(format!("events: {event}"), event.count.to_string(), format!("{n}: {events}"));
         }
     }
+    drop(history);
+    // A process for each: only where all else is as expected.
+    if found.0.is_empty() {
+        for (words, texts) in &expected.shows {
+            found.shows(words, texts, cluster);
+        }
+    }
     found.0
 }
 
@@ -109,6 +119,18 @@ struct Mismatches(Vec<Mismatch>);
 impl Mismatches {
     fn add(&mut self, what: impl Into<String>, expected: impl Into<String>, seen: impl Into<String>) {
         self.0.push(Mismatch::new(what, expected, seen));
+    }
+
+    fn shows(&mut self, words: &Words, texts: &OneOrMore, cluster: &Cluster) {
+        let words: Vec<&str> = words.0.iter().map(String::as_str).collect();
+        let output = cluster.godel(&words);
+        let text = shown(&output);
+        let verb = format!("godel {}", words.join(" "));
+        match texts.0.iter().find(|expected| !text.contains(expected.as_str())) {
+            Some(expected) => self.add(verb, format!("`{expected}` in what it prints"), text),
+            None if !output.status.success() => self.add(verb, "success", text),
+            None => {}
+        }
     }
 
     fn number(&mut self, what: impl Into<String>, expected: &Option<Number>, seen: i64) {

@@ -182,6 +182,8 @@ pub(super) struct Expect {
     pub(super) metrics: BTreeMap<String, Number>,
     pub(super) events: Vec<EventExpect>,
     pub(super) ended: OneOrMore,
+    /// Texts that verbs of the command line print.
+    pub(super) shows: BTreeMap<Words, OneOrMore>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -332,7 +334,7 @@ impl Glob {
 pub(super) struct Submit(pub(super) Vec<(String, Option<u32>)>);
 
 /// Arguments of `godel`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Words(pub(super) Vec<String>);
 
 /// A text or a list of texts.

@@ -47,6 +47,7 @@ fn mistakes_are_told_with_line_and_column() {
         ("scenario: a\nnodes: {}\nsteps:\n  - expect: {units: {web: runing}}\n", "4:27: "),
         ("scenario: a\nnodes: {}\nsteps:\n  - expect: {holds: few}\n", "4:21: "),
         ("scenario: a\nnodes: {}\nsteps:\n  - godel: unit scael web\n", "4:12: "),
+        ("scenario: a\nnodes: {}\nsteps:\n  - expect: {shows: {unit scael web: x}}\n", "4:"),
         ("scenario: a\nnodes: {}\nsteps:\n  - submit: web\n", "step 1: no unit web"),
         ("scenario: a\nnodes: {}\nsteps:\n  - {kill: state, start: state}\n", "step 1: more than one action"),
         ("scenario: a\nnodes: {}\nsteps: []\n---\nname: web\nreplicsa: 3\n", "6:1: unknown key `replicsa`"),
