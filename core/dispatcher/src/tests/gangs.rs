@@ -84,6 +84,22 @@ fn gangs_that_wait_for_long_take_turns() {
 }
 
 #[test]
+fn without_turns_a_gang_waits_as_long_as_others_take_its_room() {
+    let mut rig = Rig::with(Config { gang_hold_after_ms: 0, ..Config::default() });
+    rig.attach("a", 1, 1, &[], 100);
+    rig.put(gang(1));
+    rig.step();
+    rig.report(1, 1, ReportState::Parked);
+    for small in 10..100 {
+        rig.put(sized(small, 100));
+        assert_eq!(turns(&mut rig), [0; 0]);
+        rig.bind(small, &[0]);
+        rig.status(small, &[0], RowPhase::Succeeded);
+        later(&mut rig, 60_000);
+    }
+}
+
+#[test]
 fn a_turn_that_came_to_nothing_doubles_the_wait_for_the_next() {
     let mut rig = Rig::new();
     rig.attach("a", 1, 1, &[], 100);
