@@ -46,6 +46,9 @@ pub const LEASE_TTL: Duration = Duration::from_secs(3);
 /// File with [`Layout::config_file`], in the cluster's own directory.
 const CONFIG_FILE: &str = "godel.yaml";
 
+/// How a verb ends that finds nothing of the name.
+const NOT_FOUND: i32 = 4;
+
 /// Lines of each log that are printed when a test fails.
 const TAIL_LINES: usize = 30;
 
@@ -218,6 +221,27 @@ impl Cluster {
         let command = commands::agent_of_this_machine(program, to_state, (name, &state_dir), settings);
         self.add(name, command);
         self.layout.n_nodes += 1;
+    }
+
+    /// Stops an agent and deletes its node, unless it has left by itself: what comes next on this cluster has nodes of its own.
+    pub async fn retire_agent(&mut self, name: &str, node: &str) {
+        if self.is_running(name) {
+            self.stop(name).await;
+        }
+        wait_for(&format!("the end of node {node}"), LIMIT, async || {
+            let output = self.godel(&["node", "delete", node]);
+            let is_gone = output.status.success() || output.status.code() == Some(NOT_FOUND);
+            ensure!(is_gone, "{}", shown(&output));
+            Ok(())
+        })
+        .await;
+        self.layout.n_nodes -= 1;
+    }
+
+    /// Cancels units, waits for their end and deletes them.
+    pub fn delete_units(&self, names: &[&str]) {
+        let output = self.godel(&[&["unit", "delete", "--cancel"], names].concat());
+        assert!(output.status.success(), "{}", shown(&output));
     }
 
     /// The state directory of an agent of this machine.

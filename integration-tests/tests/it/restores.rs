@@ -125,7 +125,7 @@ fn reason(status: &Status) -> String {
 }
 
 /// How the latest commits are lost.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     /// An older export is restored.
     Restored,
@@ -134,13 +134,13 @@ enum Loss {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_export_restored_under_running_parts_is_all_there_is() {
-    what_is_left_is_all_there_is(Loss::Restored).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_truncated_under_running_parts_is_all_there_is() {
-    what_is_left_is_all_there_is(Loss::Truncated).await;
+async fn what_is_left_of_a_store_under_running_parts_is_all_there_is() {
+    let mut cluster = start().await;
+    cluster.announce(&["lease lost", "registration lost", "the store is another one"]);
+    for loss in [Loss::Restored, Loss::Truncated] {
+        lose_the_latest_commits(&mut cluster, loss).await;
+    }
+    cluster.assert_quiet();
 }
 
 /// Copies the generations of a store, which a restart goes on writing, over those in `to`.
@@ -160,12 +160,15 @@ fn copy_generations(from: &Path, to: &Path) {
     }
 }
 
-async fn what_is_left_is_all_there_is(loss: Loss) {
-    let mut cluster = start().await;
-    cluster.announce(&["lease lost", "registration lost", "the store is another one"]);
-    submit(&cluster, "a").await;
-    wait_running(&cluster, &["a"]).await;
-    let (data, lost, export) = (cluster.path("state"), cluster.path("lost"), cluster.path("export"));
+/// Units come, the commits of some of them are lost, and one more comes: what is left runs, and is deleted for whatever comes next.
+async fn lose_the_latest_commits(cluster: &mut Cluster, loss: Loss) {
+    let round = format!("{loss:?}").to_lowercase();
+    let named = |name: &str| format!("{name}-{round}");
+    let (kept, lost_units, new) = (named("a"), ["b", "c", "d"].map(named), named("x"));
+    submit(cluster, &kept).await;
+    wait_running(cluster, &[&kept]).await;
+    let (data, lost, export) =
+        (cluster.path("state"), cluster.path(&named("lost")), cluster.path(&named("export")));
     let export = export.to_str().unwrap();
     let admin = |cluster: &Cluster, args: &[&str]| {
         let output = cluster.godel(args);
@@ -173,53 +176,56 @@ async fn what_is_left_is_all_there_is(loss: Loss) {
     };
     cluster.stop("state").await;
     match loss {
-        Loss::Restored => admin(&cluster, &["state", "export", data.to_str().unwrap(), export]),
+        Loss::Restored => admin(cluster, &["state", "export", data.to_str().unwrap(), export]),
         Loss::Truncated => copy_generations(&data, &lost),
     }
     cluster.restart("state");
     cluster.wait_ready().await;
 
     // The future that is lost: further units, and another leader of the binder.
-    for name in ["b", "c", "d"] {
-        submit(&cluster, name).await;
+    for name in &lost_units {
+        submit(cluster, name).await;
     }
-    wait_running(&cluster, &["a", "b", "c", "d"]).await;
+    let [b, c, d] = &lost_units;
+    wait_running(cluster, &[&kept, b, c, d]).await;
     let before = cluster.api.store_status().await.unwrap();
-    let mut changes = watch(&cluster, before.revision + 1, before.store_id).await.unwrap();
+    let mut changes = watch(cluster, before.revision + 1, before.store_id).await.unwrap();
     cluster.stop("state").await;
     match loss {
         Loss::Restored => {
             fs::rename(&data, &lost).unwrap();
-            admin(&cluster, &["state", "restore", export, data.to_str().unwrap()]);
+            admin(cluster, &["state", "restore", export, data.to_str().unwrap()]);
         }
         Loss::Truncated => {
             copy_generations(&lost, &data);
             let damaged = cluster.godel(&["state", "check", data.to_str().unwrap()]);
             assert!(!damaged.status.success() && shown(&damaged).contains("missing"), "{}", shown(&damaged));
-            admin(&cluster, &["state", "repair", "--truncate", data.to_str().unwrap()]);
+            admin(cluster, &["state", "repair", "--truncate", data.to_str().unwrap()]);
         }
     }
     cluster.restart("state");
     cluster.note("the latest commits are lost");
-    submit(&cluster, "x").await;
-    wait_running(&cluster, &["a", "x"]).await;
+    submit(cluster, &new).await;
+    wait_running(cluster, &[&kept, &new]).await;
     let after = cluster.api.store_status().await.unwrap();
     assert_ne!(after.store_id, before.store_id);
     wait_for("the agent to run what there is", LIMIT, async || {
-        let reported = reported(&cluster).await?;
-        ensure!(reported == ["a", "x"], "{reported:?}");
+        let reported = reported(cluster).await?;
+        ensure!(reported == [kept.as_str(), &new], "{reported:?}");
         Ok(())
     })
     .await;
 
     // What is unknown has ended before anything new has started; what was there before goes on.
-    let said = said(&cluster);
+    let said = said(cluster);
     let at =
         |line: &str| said.iter().position(|said| said == line).unwrap_or_else(|| panic!("{line}: {said:?}"));
-    for name in ["b", "c", "d"] {
-        assert!(at(&format!("{name} ended")) < at("x started"), "{said:?}");
+    for name in &lost_units {
+        assert!(at(&format!("{name} ended")) < at(&format!("{new} started")), "{said:?}");
     }
-    assert_eq!(said.iter().filter(|line| line.starts_with("a ")).collect::<Vec<_>>(), ["a started"]);
+    let of_kept = format!("{kept} ");
+    let said_by_kept: Vec<_> = said.iter().filter(|line| line.starts_with(&of_kept)).collect();
+    assert_eq!(said_by_kept, [&format!("{kept} started")]);
 
     // Who watched is told, and so is who comes back with a revision of before.
     let ended = loop {
@@ -232,12 +238,12 @@ async fn what_is_left_is_all_there_is(loss: Loss) {
     // Of the leader's end, or of the other store, whichever it hears of first.
     assert!(matches!(ended.code(), Code::Unavailable | Code::OutOfRange), "{ended}");
     for (store_id, expected) in [(before.store_id, "STORE_CHANGED"), (0, "COMPACTED")] {
-        let refused = match watch(&cluster, before.revision + 1, store_id).await {
+        let refused = match watch(cluster, before.revision + 1, store_id).await {
             Ok(mut changes) => changes.message().await.unwrap_err(),
             Err(error) => error.downcast::<Status>().unwrap(),
         };
         assert!(refused.code() == Code::OutOfRange && reason(&refused) == expected, "{refused}");
     }
     cluster.audit(&[]);
-    cluster.assert_quiet();
+    cluster.delete_units(&[&kept, &new]);
 }
