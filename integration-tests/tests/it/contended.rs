@@ -13,7 +13,7 @@ use godel_integration_tests::{
 use godel_proto::v1;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
-use crate::{crashes::victims, kills::AWAY};
+use crate::kills::{AWAY, victims};
 
 const N_TASKS: usize = 20;
 const N_MEMBERS: u32 = 4;
@@ -78,22 +78,26 @@ async fn finish(cluster: &Cluster, submissions: &[Submission], n_fillers: usize)
     cluster.assert_quiet();
 }
 
-fn layout() -> Layout {
-    Layout { n_nodes: 20, n_schedulers: 2, n_binders: 2, ..Layout::default() }
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_while_others_leave_lose_nothing() {
-    let n_moments = if settings::is_long() { N_MOMENTS_LONG } else { N_MOMENTS };
-    let mut cluster = Cluster::start(layout()).await;
+async fn kills_while_others_leave_and_aborts_of_a_binder_lose_nothing() {
+    let layout = Layout { n_nodes: 20, n_schedulers: 2, n_binders: 2, ..Layout::default() };
+    let mut cluster = Cluster::start(layout).await;
     cluster.announce(AWAY);
+    cluster.announce(&["crash point"]);
     let n_fillers = fill(&cluster).await;
     let mut submissions = Vec::new();
+    kill_while_others_leave(&mut cluster, &mut submissions, n_fillers).await;
+    abort_between_claim_and_binding(&mut cluster, &mut submissions).await;
+    finish(&cluster, &submissions, n_fillers).await;
+}
+
+async fn kill_while_others_leave(cluster: &mut Cluster, submissions: &mut Vec<Submission>, n_fillers: usize) {
+    let n_moments = if settings::is_long() { N_MOMENTS_LONG } else { N_MOMENTS };
     for moment in 0..n_moments {
         let seed = settings::seed() + u64::try_from(moment).unwrap();
         let mut rng = StdRng::seed_from_u64(seed);
-        let submission = arrive(&mut cluster);
-        let victims = victims(&cluster, moment, &mut rng).await;
+        let submission = arrive(cluster);
+        let victims = victims(cluster, moment, &mut rng).await;
         cluster.note(&format!("moment {moment}, seed {seed}: {victims:?}"));
         cluster.wait_acknowledged(&submission, rng.random_range(0..N_TASKS)).await;
         keep_up(Duration::from_micros(rng.random_range(0..40_000))).await;
@@ -103,25 +107,20 @@ async fn kills_while_others_leave_lose_nothing() {
         submissions.push(submission);
         cluster.wait_all_bound(n_fillers + submissions.len() * N_TASKS).await;
     }
-    finish(&cluster, &submissions, n_fillers).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_binder_that_aborts_between_claim_and_binding_loses_nothing() {
-    let mut cluster = Cluster::start(Layout { n_dispatchers: 1, n_binders: 1, ..layout() }).await;
-    cluster.announce(AWAY);
-    cluster.announce(&["crash point"]);
-    let n_fillers = fill(&cluster).await;
-    let mut submissions = Vec::new();
+/// The only binder aborts between a claim and the bindings of what was held.
+async fn abort_between_claim_and_binding(cluster: &mut Cluster, submissions: &mut Vec<Submission>) {
+    cluster.stop("binder-2").await;
     for point in POINTS {
         cluster.note(point);
         cluster.stop("binder-1").await;
         cluster.restart_with("binder-1", &[("GODEL_BINDER__CRASH_POINTS".to_owned(), (*point).to_owned())]);
-        let submission = arrive(&mut cluster);
+        let submission = arrive(cluster);
         cluster.wait_ended("binder-1").await;
         cluster.restart("binder-1");
         cluster.wait_submitted(&submission).await;
         submissions.push(submission);
     }
-    finish(&cluster, &submissions, n_fillers).await;
+    cluster.restart("binder-2");
 }

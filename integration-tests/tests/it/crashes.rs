@@ -1,15 +1,8 @@
-//! Crashes at named points and at random moments; everything acknowledged before is there after.
+//! Crashes at named points, one after the other on one cluster; everything acknowledged before is there after.
 
-use std::time::Duration;
+use godel_integration_tests::cluster::{Cluster, Layout, Submission};
 
-use godel_integration_tests::{
-    cluster::{Cluster, Layout, Submission},
-    settings,
-    wait::keep_up,
-};
-use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-
-use crate::kills::AWAY;
+use crate::kills::{AWAY, DURATION_MS, finish, small_generations};
 
 /// Which process aborts where; `name:n` is the n-th hit, so that work is under way.
 const POINTS: &[(&str, &str)] = &[
@@ -35,122 +28,70 @@ const POINTS: &[(&str, &str)] = &[
     ("binder-1", "binder.after-commit:1"),
 ];
 
-/// Points in a snapshot fold: each on a fresh cluster, where generations are short.
+/// Points in a snapshot fold, in the order in which a fold comes to them: what one start of state has left, the next one goes on with.
 const FOLD_POINTS: &[&str] =
     &["store.generation-begin", "store.snapshot-chunk", "store.generation-complete", "store.drop-generation"];
 
 /// Tasks that make the log long enough for two generations.
 const N_FOLD_TASKS: usize = 500;
+const FOLD_DURATION_MS: u64 = 50;
 
-/// Random kill moments: a share in `make test`, all in `make test-long`.
-const N_MOMENTS: usize = 6;
-const N_MOMENTS_LONG: usize = 200;
-
-/// Tasks per crash: they end soon, so that there is room for ever more.
+/// Tasks per crash.
 const N_TASKS: usize = 40;
-const DURATION_MS: u64 = 400;
-
-/// One process of each part: after a restart the same one leads again.
-fn one_of_each() -> Layout {
-    Layout { n_dispatchers: 1, n_schedulers: 1, n_binders: 1, env: small_generations(), ..Layout::default() }
-}
-
-/// The log is folded into a snapshot again and again.
-fn small_generations() -> Vec<(&'static str, &'static str, String)> {
-    vec![("state", "GODEL_STATE__GENERATION_BYTES_MIN", "20000".to_owned())]
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_named_point_loses_nothing() {
-    let mut cluster = Cluster::start(one_of_each()).await;
+    // One process of each part: after a restart the same one leads again.
+    let env = small_generations();
+    let layout = Layout { n_dispatchers: 1, n_schedulers: 1, n_binders: 1, env, ..Layout::default() };
+    let mut cluster = Cluster::start(layout).await;
     cluster.announce(AWAY);
     cluster.announce(&["crash point"]);
-    let mut submissions = Vec::new();
+    let mut submissions = vec![crash_in_a_snapshot_fold(&mut cluster).await];
     for (process, point) in POINTS {
-        cluster.note(point);
-        // Gracefully: its lease is free at once.
-        cluster.stop(process).await;
-        let part = process.trim_end_matches("-1").to_uppercase();
-        cluster.restart_with(process, &[(format!("GODEL_{part}__CRASH_POINTS"), (*point).to_owned())]);
-        let submission = cluster.submit_tasks(N_TASKS, 10, DURATION_MS);
-        if point.starts_with("state.lease-grant") {
-            // A new holder asks for a lease.
-            cluster.kill("scheduler-1");
-            cluster.restart("scheduler-1");
-        }
-        cluster.wait_ended(process).await;
-        cluster.restart(process);
-        cluster.wait_submitted(&submission).await;
+        let submission = crash_at(&mut cluster, process, point).await;
         submissions.push(submission);
-        cluster.wait_all_bound(submissions.len() * N_TASKS).await;
+        cluster.wait_all_bound(N_FOLD_TASKS + (submissions.len() - 1) * N_TASKS).await;
     }
     finish(&cluster, &submissions).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_in_a_snapshot_fold_loses_nothing() {
-    for point in FOLD_POINTS {
-        // No history beyond the generation before: so that one is dropped at each fold.
-        let no_history = ("state", "GODEL_STATE__HISTORY_BYTES_MIN", "0".to_owned());
-        let env = [small_generations(), vec![no_history]].concat();
-        let mut cluster = Cluster::start(Layout { n_nodes: 20, env, ..one_of_each() }).await;
-        cluster.announce(AWAY);
-        cluster.announce(&["crash point"]);
-        cluster.note(point);
-        cluster.kill("state");
-        cluster.restart_with("state", &[("GODEL_STATE__CRASH_POINTS".to_owned(), (*point).to_owned())]);
-        let submission = cluster.submit_tasks(N_FOLD_TASKS, 2, 50);
+/// State aborts at each point of a fold while work flows: first, as generations are short only as long as there is little to fold.
+async fn crash_in_a_snapshot_fold(cluster: &mut Cluster) -> Submission {
+    cluster.kill("state");
+    start_with_crash(cluster, FOLD_POINTS[0]);
+    let submission = cluster.submit_tasks(N_FOLD_TASKS, 2, FOLD_DURATION_MS);
+    for next in &FOLD_POINTS[1..] {
         cluster.wait_ended("state").await;
-        cluster.restart("state");
-        cluster.wait_submitted(&submission).await;
-        finish(&cluster, &[submission]).await;
+        start_with_crash(cluster, next);
     }
+    cluster.wait_ended("state").await;
+    cluster.restart("state");
+    cluster.wait_submitted(&submission).await;
+    submission
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kills_at_random_moments_lose_nothing() {
-    let n_moments = if settings::is_long() { N_MOMENTS_LONG } else { N_MOMENTS };
-    let mut cluster = Cluster::start(Layout {
-        n_schedulers: 2,
-        n_binders: 2,
-        env: small_generations(),
-        ..Layout::default()
-    })
-    .await;
-    cluster.announce(AWAY);
-    let mut submissions = Vec::new();
-    for moment in 0..n_moments {
-        let seed = settings::seed() + u64::try_from(moment).unwrap();
-        let mut rng = StdRng::seed_from_u64(seed);
-        let submission = cluster.submit_tasks(N_TASKS, 10, DURATION_MS);
-        let victims = victims(&cluster, moment, &mut rng).await;
-        cluster.note(&format!("moment {moment}, seed {seed}: {victims:?}"));
-        cluster.wait_acknowledged(&submission, rng.random_range(0..N_TASKS)).await;
-        keep_up(Duration::from_micros(rng.random_range(0..40_000))).await;
-        victims.iter().for_each(|name| cluster.kill(name));
-        victims.iter().for_each(|name| cluster.restart(name));
-        cluster.wait_submitted(&submission).await;
-        submissions.push(submission);
-        cluster.wait_all_bound(submissions.len() * N_TASKS).await;
-    }
-    finish(&cluster, &submissions).await;
+fn start_with_crash(cluster: &mut Cluster, point: &str) {
+    cluster.note(point);
+    // No history beyond the generation before: so that one is dropped at each fold.
+    let env = [("GODEL_STATE__CRASH_POINTS", point), ("GODEL_STATE__HISTORY_BYTES_MIN", "0")];
+    cluster.restart_with("state", &env.map(|(key, value)| (key.to_owned(), value.to_owned())));
 }
 
-/// Each part in turn, its leader where it has one, and all of them.
-pub(crate) async fn victims(cluster: &Cluster, moment: usize, rng: &mut StdRng) -> Vec<String> {
-    match moment % 6 {
-        0 => vec!["state".to_owned()],
-        1 => vec![cluster.leader("dispatcher").await],
-        2 => vec![cluster.leader("binder").await],
-        3 => vec![format!("scheduler-{}", rng.random_range(1..=2))],
-        4 => vec!["agent".to_owned()],
-        _ => cluster.names(),
+async fn crash_at(cluster: &mut Cluster, process: &str, point: &str) -> Submission {
+    cluster.note(point);
+    // Gracefully: its lease is free at once.
+    cluster.stop(process).await;
+    let part = process.trim_end_matches("-1").to_uppercase();
+    cluster.restart_with(process, &[(format!("GODEL_{part}__CRASH_POINTS"), point.to_owned())]);
+    let submission = cluster.submit_tasks(N_TASKS, 10, DURATION_MS);
+    if point.starts_with("state.lease-grant") {
+        // A new holder asks for a lease.
+        cluster.kill("scheduler-1");
+        cluster.restart("scheduler-1");
     }
-}
-
-async fn finish(cluster: &Cluster, submissions: &[Submission]) {
-    let ledgers: Vec<&Submission> = submissions.iter().collect();
-    cluster.wait_ready().await;
-    cluster.wait_complete(&ledgers).await;
-    cluster.assert_quiet();
+    cluster.wait_ended(process).await;
+    cluster.restart(process);
+    cluster.wait_submitted(&submission).await;
+    submission
 }

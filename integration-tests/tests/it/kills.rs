@@ -1,65 +1,99 @@
-//! kill -9 in the middle of a replay, and a restart.
+//! kill -9 at random moments while work flows, and graceful stops, on one cluster: everything acknowledged before is there after.
 
-use godel_integration_tests::cluster::{Cluster, Layout};
+use std::time::Duration;
+
+use godel_integration_tests::{
+    cluster::{Cluster, Layout, Submission},
+    settings,
+    wait::keep_up,
+};
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 /// What may be said at WARN when processes are killed: leases are lost, and a group of commits that was being
 /// written is dropped at the next start.
 pub(crate) const AWAY: &[&str] =
     &["lease lost", "registration lost", "an unfinished group at the end of the log was dropped"];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_service_killed_in_turn_loses_nothing() {
-    let mut cluster = Cluster::start(Layout::default()).await;
-    cluster.announce(AWAY);
-    let submission = cluster.submit_tasks(300, 15, 0);
-    for (turn, part) in ["state", "dispatcher", "binder", "scheduler-1", "agent"].into_iter().enumerate() {
-        cluster.wait_acknowledged(&submission, 50 * (turn + 1)).await;
-        let name = match part {
-            "dispatcher" | "binder" => cluster.leader(part).await,
-            other => other.to_owned(),
-        };
-        cluster.kill(&name);
-        cluster.restart(&name);
-    }
-    cluster.wait_submitted(&submission).await;
-    cluster.wait_ready().await;
-    cluster.wait_complete(&[&submission]).await;
-    cluster.assert_quiet();
+/// Random kill moments: a share in `make test`, all in `make test-long`.
+const N_MOMENTS: usize = 6;
+const N_MOMENTS_LONG: usize = 200;
+
+/// Tasks per kill: they end soon, so that there is room for ever more.
+const N_TASKS: usize = 40;
+pub(crate) const DURATION_MS: u64 = 400;
+
+/// Tasks that run through everything.
+const N_STAYING: usize = 100;
+/// Tasks that come while one service after the other is stopped.
+const N_MEANWHILE: usize = 150;
+
+/// The log is folded into a snapshot again and again.
+pub(crate) fn small_generations() -> Vec<(&'static str, &'static str, String)> {
+    vec![("state", "GODEL_STATE__GENERATION_BYTES_MIN", "20000".to_owned())]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_killed_at_once_lose_nothing() {
-    let mut cluster = Cluster::start(Layout::default()).await;
+async fn kills_at_random_moments_and_graceful_stops_lose_nothing() {
+    let layout = Layout { env: small_generations(), ..Layout::default() };
+    let mut cluster = Cluster::start(layout).await;
     cluster.announce(AWAY);
-    let submission = cluster.submit_tasks(200, 10, 0);
-    cluster.wait_acknowledged(&submission, 100).await;
-    for name in cluster.names() {
-        cluster.kill(&name);
-    }
-    for name in cluster.names() {
-        cluster.restart(&name);
-    }
-    cluster.wait_submitted(&submission).await;
-    cluster.wait_ready().await;
-    cluster.wait_complete(&[&submission]).await;
-    cluster.assert_quiet();
+    let staying = cluster.submit_tasks(N_STAYING, 10, 0);
+    let mut submissions = vec![staying];
+    kill_at_random_moments(&mut cluster, &mut submissions).await;
+    stop_each_service(&mut cluster, &mut submissions).await;
+    finish(&cluster, &submissions).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_graceful_stop_of_each_service_ends_well() {
-    let mut cluster = Cluster::start(Layout::default()).await;
-    cluster.announce(AWAY);
-    let submission = cluster.submit_tasks(150, 10, 0);
-    cluster.wait_acknowledged(&submission, 50).await;
+async fn kill_at_random_moments(cluster: &mut Cluster, submissions: &mut Vec<Submission>) {
+    let n_moments = if settings::is_long() { N_MOMENTS_LONG } else { N_MOMENTS };
+    for moment in 0..n_moments {
+        let seed = settings::seed() + u64::try_from(moment).unwrap();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let submission = cluster.submit_tasks(N_TASKS, 10, DURATION_MS);
+        let victims = victims(cluster, moment, &mut rng).await;
+        cluster.note(&format!("moment {moment}, seed {seed}: {victims:?}"));
+        cluster.wait_acknowledged(&submission, rng.random_range(0..N_TASKS)).await;
+        keep_up(Duration::from_micros(rng.random_range(0..40_000))).await;
+        victims.iter().for_each(|name| cluster.kill(name));
+        victims.iter().for_each(|name| cluster.restart(name));
+        cluster.wait_submitted(&submission).await;
+        submissions.push(submission);
+        cluster.wait_all_bound(submissions.len() * N_TASKS).await;
+    }
+    cluster.wait_submitted(&submissions[0]).await;
+}
+
+/// Each part in turn, its leader where it has one, and all of them.
+pub(crate) async fn victims(cluster: &Cluster, moment: usize, rng: &mut StdRng) -> Vec<String> {
+    match moment % 6 {
+        0 => vec!["state".to_owned()],
+        1 => vec![cluster.leader("dispatcher").await],
+        2 => vec![cluster.leader("binder").await],
+        3 => vec![format!("scheduler-{}", rng.random_range(1..=2))],
+        4 => vec!["agent".to_owned()],
+        _ => cluster.names(),
+    }
+}
+
+async fn stop_each_service(cluster: &mut Cluster, submissions: &mut Vec<Submission>) {
+    let submission = cluster.submit_tasks(N_MEANWHILE, 10, DURATION_MS);
+    cluster.wait_acknowledged(&submission, N_MEANWHILE / 3).await;
     for part in ["binder", "dispatcher", "scheduler/scheduler-2"] {
         let name = cluster.leader(part).await;
+        cluster.note(&format!("{name} is stopped"));
         cluster.stop(&name).await;
         cluster.restart(&name);
     }
     cluster.stop("state").await;
     cluster.restart("state");
     cluster.wait_submitted(&submission).await;
+    submissions.push(submission);
+}
+
+/// Everything submitted is there and has its place, and nobody complained.
+pub(crate) async fn finish(cluster: &Cluster, submissions: &[Submission]) {
+    let ledgers: Vec<&Submission> = submissions.iter().collect();
     cluster.wait_ready().await;
-    cluster.wait_complete(&[&submission]).await;
+    cluster.wait_complete(&ledgers).await;
     cluster.assert_quiet();
 }
