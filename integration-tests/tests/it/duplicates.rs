@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use godel_integration_tests::{
-    cluster::{Cluster, Layout},
+    cluster::Cluster,
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
@@ -11,19 +11,14 @@ use godel_proto::v1;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use crate::kills::AWAY;
-
 const UID: &str = "0197d4a6-3c1e-7d5b-8f3a-2b6c9d0e1f2a";
 
 fn web(name: &str, uid: &str) -> v1::UnitSpec {
     unit(name, uid, 2, resources(500, 64), None, 0)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_submission_repeated_is_one_unit() {
-    let mut cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
-    cluster.announce(AWAY);
-
+/// A submission is repeated at the same time, one after the other, in one stream, and across the death of who took it: it is one unit.
+pub(crate) async fn repeat_a_submission(cluster: &mut Cluster) {
     // At the same time.
     let mut tries = JoinSet::new();
     for _ in 0..16 {
@@ -76,6 +71,9 @@ async fn a_submission_repeated_is_one_unit() {
     assert_eq!(status.code(), Code::AlreadyExists, "{status:?}");
 
     let records = cluster.wait_all_bound(1).await;
-    assert_eq!(records.units.len(), 1);
+    let meta = |unit: &v1::UnitRecord| unit.spec.as_ref().and_then(|spec| spec.meta.clone());
+    let is_named = |unit: &&v1::UnitRecord| meta(unit).is_some_and(|meta| meta.name == "web");
+    assert_eq!(records.units.values().filter(is_named).count(), 1);
     cluster.audit(&[]);
+    cluster.delete_units(&["web"]);
 }

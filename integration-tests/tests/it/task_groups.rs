@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use godel_integration_tests::{
-    cluster::{Cluster, Layout, shown},
+    cluster::{Cluster, shown},
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
@@ -69,26 +69,23 @@ async fn group_keys(cluster: &Cluster) -> Result<Vec<(u64, u32)>> {
     Ok(groups.collect())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn added_groups_outlive_every_process_and_go_with_their_unit() {
-    let layout = Layout { n_nodes: 2, n_dispatchers: 2, n_schedulers: 2, n_binders: 2, ..Layout::default() };
-    let mut cluster = Cluster::start(layout).await;
-    cluster.wait_ready().await;
+/// Added groups outlive every process, and go with their unit.
+pub(crate) async fn grow_a_unit(cluster: &mut Cluster) {
     let id = cluster.api.submit(application()).await.unwrap().unit_id;
-    wait_running(&cluster, &[(0, 0)]).await;
-    grow(&cluster, changes(vec![added("map", 3), added("reduce", 0)], &[], &[])).await;
-    wait_running(&cluster, &[(0, 0), (1, 0), (2, 0), (3, 0)]).await;
+    wait_running(cluster, &[(0, 0)]).await;
+    grow(cluster, changes(vec![added("map", 3), added("reduce", 0)], &[], &[])).await;
+    wait_running(cluster, &[(0, 0), (1, 0), (2, 0), (3, 0)]).await;
     // In one transaction: a container is given back, and a group of no replicas gets some.
-    grow(&cluster, changes(Vec::new(), &[("reduce", 2)], &[2])).await;
-    wait_running(&cluster, &[(0, 0), (1, 0), (3, 0), (4, 0), (5, 0)]).await;
+    grow(cluster, changes(Vec::new(), &[("reduce", 2)], &[2])).await;
+    wait_running(cluster, &[(0, 0), (1, 0), (3, 0), (4, 0), (5, 0)]).await;
 
     let services = cluster.names();
     services.iter().for_each(|name| cluster.kill(name));
     services.iter().for_each(|name| cluster.restart(name));
     cluster.wait_ready().await;
-    grow(&cluster, changes(vec![added("late", 1)], &[("map", 1)], &[])).await;
-    wait_running(&cluster, &[(0, 0), (1, 0), (4, 0), (5, 0), (6, 0)]).await;
-    assert_eq!(group_keys(&cluster).await.unwrap(), [(id, 1), (id, 2), (id, 3)]);
+    grow(cluster, changes(vec![added("late", 1)], &[("map", 1)], &[])).await;
+    wait_running(cluster, &[(0, 0), (1, 0), (4, 0), (5, 0), (6, 0)]).await;
+    assert_eq!(group_keys(cluster).await.unwrap(), [(id, 1), (id, 2), (id, 3)]);
 
     // The next attempt of the master, once the last one has ended.
     let retry = v1::RetryUnitRequest { name: "app".to_owned(), ordinals: vec![0], ..Default::default() };
@@ -107,10 +104,11 @@ async fn added_groups_outlive_every_process_and_go_with_their_unit() {
     let output = cluster.godel(&["unit", "delete", "app", "--cancel"]);
     assert!(output.status.success(), "{}", shown(&output));
     wait_for("the groups to go", LIMIT, async || -> Result<_> {
-        let keys = group_keys(&cluster).await?;
+        let keys = group_keys(cluster).await?;
         ensure!(keys.is_empty(), "{keys:?}");
         Ok(())
     })
     .await;
     cluster.audit(&[]);
+    cluster.delete_units(&["again"]);
 }
