@@ -1,27 +1,15 @@
 //! What agents do by themselves: stop without contact what must not run twice.
 
-use std::time::Duration;
-
 use anyhow::ensure;
 use godel_integration_tests::{
-    cluster::{Cluster, Layout},
+    cluster::Cluster,
     trace::{resources, unit},
     wait::{LIMIT, keep_up, wait_for},
 };
 use godel_proto::v1;
 use prost::Message as _;
 
-/// One node, one of each service.
-fn tiny(env: &[(&'static str, &'static str, &str)]) -> Layout {
-    Layout {
-        n_nodes: 1,
-        n_dispatchers: 1,
-        n_schedulers: 1,
-        n_binders: 1,
-        env: env.iter().map(|(process, key, value)| (*process, *key, (*value).to_owned())).collect(),
-        ..Layout::default()
-    }
-}
+use crate::machines::STOP_AFTER;
 
 /// Waits until every replica of the unit runs as `incarnation`.
 async fn wait_running(cluster: &Cluster, name: &str, n_running: usize, incarnation: u32) {
@@ -35,31 +23,26 @@ async fn wait_running(cluster: &Cluster, name: &str, n_running: usize, incarnati
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_contact_gangs_stop_and_services_go_on() {
-    const STOP_AFTER: Duration = Duration::from_secs(4);
-    let layout = tiny(&[
-        ("state", "GODEL_STATE__HEARTBEAT_INTERVAL", "200ms"),
-        ("state", "GODEL_STATE__NODE_LEASE_TTL", "2s"),
-        ("state", "GODEL_STATE__NODE_GRACE", "10s"),
-        ("state", "GODEL_STATE__STOP_AFTER_DISCONNECT", "4s"),
-        // The connection stays: the agent finds out by itself.
-        ("agent", "GODEL_AGENT__CLIENT__KEEPALIVE_TIMEOUT", "60s"),
-    ]);
-    let mut cluster = Cluster::start(Layout { is_proxied: true, ..layout }).await;
-    cluster.announce(&["no contact for too long"]);
+/// Without contact, or while their agent is paused, gangs stop and services go on.
+pub(crate) async fn lose_contact_with_simulated_nodes(cluster: &mut Cluster) {
+    const AGENT: &str = "simulated";
+    let shapes = ["1x cpu=8,memory=16Gi,name=simulated".to_owned()];
+    // The connection stays: the agent finds out by itself.
+    let settings = ["agent.client.keepalive_timeout=60s".to_owned()];
+    cluster.start_agent(AGENT, &shapes, &settings, 1).await;
+    cluster.wait_ready().await;
     let of_class = |name: &str, replicas, class: v1::WorkloadClass| v1::UnitSpec {
         workload_class: class.into(),
         ..unit(name, "", replicas, resources(10, 1), None, 0)
     };
     cluster.api.submit(of_class("web", 1, v1::WorkloadClass::Service)).await.unwrap();
     cluster.api.submit(of_class("ring", 2, v1::WorkloadClass::Gang)).await.unwrap();
-    wait_running(&cluster, "web", 1, 0).await;
-    wait_running(&cluster, "ring", 2, 0).await;
+    wait_running(cluster, "web", 1, 0).await;
+    wait_running(cluster, "ring", 2, 0).await;
 
     // State hears nothing any more, while the agent still hears state.
     let unit_id = cluster.api.get_unit("ring").await.unwrap().unit.unwrap().unit_id;
-    let proxy = cluster.proxy_to_state("agent");
+    let proxy = cluster.proxy_to_state(AGENT);
     proxy.hold();
     wait_for("the agent to stop the gang", LIMIT, async || {
         for ordinal in 0..2 {
@@ -72,15 +55,16 @@ async fn without_contact_gangs_stop_and_services_go_on() {
     })
     .await;
     proxy.heal();
-    wait_running(&cluster, "ring", 2, 1).await;
-    wait_running(&cluster, "web", 1, 0).await;
+    wait_running(cluster, "ring", 2, 1).await;
+    wait_running(cluster, "web", 1, 0).await;
 
     // A pause of the whole process is the same.
-    cluster.freeze("agent");
+    cluster.freeze(AGENT);
     keep_up(STOP_AFTER).await;
-    cluster.thaw("agent");
-    wait_running(&cluster, "ring", 2, 2).await;
-    wait_running(&cluster, "web", 1, 0).await;
+    cluster.thaw(AGENT);
+    wait_running(cluster, "ring", 2, 2).await;
+    wait_running(cluster, "web", 1, 0).await;
     cluster.audit(&[]);
-    cluster.assert_quiet();
+    cluster.delete_units(&["web", "ring"]);
+    cluster.retire_agent(AGENT, "simulated-0000").await;
 }

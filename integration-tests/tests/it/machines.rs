@@ -1,20 +1,24 @@
 //! Machines that are paused, cut off, replaced, copied, smaller than before, or taken away, with real agents: what ran there comes
-//! back elsewhere once, counted from `/proc`.
+//! back elsewhere once, counted from `/proc`. Each has names of its own on a cluster that it shares with others, and is retired at the end.
 
-use std::{path::Path, process::Output};
+use std::{path::Path, process::Output, time::Duration};
 
 use anyhow::{Result, ensure};
 use godel_integration_tests::{
     cluster::{Cluster, Layout, shown},
     machine::Processes,
     trace::{resources, unit},
-    wait::{LIMIT, wait_for},
+    wait::{LIMIT, keep_up, wait_for},
 };
 use godel_proto::v1::{self, WorkloadClass};
+
+use crate::agents;
 
 /// What a real agent may warn of on any machine.
 const OF_THIS_MACHINE: &[&str] = &["topology of this machine"];
 const NO_CGROUPS: &str = "agent.cgroups=false";
+/// How long what must not run twice goes on without contact.
+pub(crate) const STOP_AFTER: Duration = Duration::from_secs(4);
 
 /// A cluster without nodes in which lost ones are found soon.
 async fn start() -> Cluster {
@@ -22,7 +26,7 @@ async fn start() -> Cluster {
         ("GODEL_STATE__HEARTBEAT_INTERVAL", "200ms"),
         ("GODEL_STATE__NODE_LEASE_TTL", "2s"),
         ("GODEL_STATE__NODE_GRACE", "10s"),
-        ("GODEL_STATE__STOP_AFTER_DISCONNECT", "4s"),
+        ("GODEL_STATE__STOP_AFTER_DISCONNECT", &format!("{}s", STOP_AFTER.as_secs())),
     ];
     let mut cluster = Cluster::start(Layout {
         n_nodes: 0,
@@ -101,16 +105,36 @@ fn copy_dir(from: &Path, to: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_machine_ends_what_is_not_its_own_any_more() {
-    let processes = Processes::default();
+async fn machines_without_contact_end_what_must_not_run_twice() {
     let mut cluster = start().await;
     cluster.announce(&["no contact for too long"]);
-    add_machine(&mut cluster, "m1").await;
-    submit(&cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
-    submit(&cluster, &processes, ("ring", 2), WorkloadClass::Gang).await.unwrap();
+    pause_a_machine(&mut cluster).await;
+    cut_a_machine_off(&mut cluster).await;
+    kill_the_agent_of_a_gang(&mut cluster).await;
+    agents::lose_contact_with_simulated_nodes(&mut cluster).await;
+    cluster.assert_quiet();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_are_copied_repaired_taken_away_and_replaced() {
+    let mut cluster = start().await;
+    copy_a_state_directory(&mut cluster).await;
+    take_devices_from_a_machine(&mut cluster).await;
+    take_a_machine_away(&mut cluster).await;
+    cluster.assert_quiet();
+    replace_a_machine(&mut cluster).await;
+    cluster.assert_quiet();
+}
+
+/// A paused machine ends what is not its own any more.
+async fn pause_a_machine(cluster: &mut Cluster) {
+    let processes = Processes::default();
+    add_machine(cluster, "paused-1").await;
+    submit(cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
+    submit(cluster, &processes, ("ring", 2), WorkloadClass::Gang).await.unwrap();
     wait_counts(&processes, &[("ring.0", 2), ("web.0", 2)]).await;
-    add_machine(&mut cluster, "m2").await;
-    cluster.freeze("m1");
+    add_machine(cluster, "paused-2").await;
+    cluster.freeze("paused-1");
     // Elsewhere once, whatever its own processes do meanwhile: nobody reaches them.
     wait_for("both units to run on the other machine", LIMIT, async || {
         let counts = processes.counts();
@@ -119,31 +143,31 @@ async fn a_paused_machine_ends_what_is_not_its_own_any_more() {
     })
     .await;
     // The agent goes on and cannot reach state: what must not run twice ends before anything else.
-    cluster.proxy_to_state("m1").hold();
-    cluster.thaw("m1");
+    cluster.proxy_to_state("paused-1").hold();
+    cluster.thaw("paused-1");
     wait_for("the gang to end on the first machine", LIMIT, async || {
         let twice = processes.twice("ring");
         ensure!(twice.is_none(), "{twice:?}");
         Ok(())
     })
     .await;
-    cluster.proxy_to_state("m1").heal();
+    cluster.proxy_to_state("paused-1").heal();
     wait_counts(&processes, &[("ring.1", 2), ("web.1", 2)]).await;
     cluster.audit(&[]);
-    cluster.assert_quiet();
+    cluster.delete_units(&["web", "ring"]);
+    cluster.retire_agent("paused-1", "paused-1").await;
+    cluster.retire_agent("paused-2", "paused-2").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_gang_never_runs_twice_when_its_machine_is_cut_off() {
+/// A gang never runs twice when its machine is cut off.
+async fn cut_a_machine_off(cluster: &mut Cluster) {
     let processes = Processes::default();
-    let mut cluster = start().await;
-    cluster.announce(&["no contact for too long"]);
-    add_machine(&mut cluster, "m1").await;
-    submit(&cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
-    submit(&cluster, &processes, ("ring", 2), WorkloadClass::Gang).await.unwrap();
+    add_machine(cluster, "cut-off-1").await;
+    submit(cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
+    submit(cluster, &processes, ("ring", 2), WorkloadClass::Gang).await.unwrap();
     wait_counts(&processes, &[("ring.0", 2), ("web.0", 2)]).await;
-    add_machine(&mut cluster, "m2").await;
-    cluster.proxy_to_state("m1").hold();
+    add_machine(cluster, "cut-off-2").await;
+    cluster.proxy_to_state("cut-off-1").hold();
     wait_for("both units to run on the other machine", LIMIT, async || {
         let twice = processes.twice("ring");
         assert!(twice.is_none(), "a replica of the gang runs twice: {twice:?}");
@@ -152,72 +176,97 @@ async fn a_gang_never_runs_twice_when_its_machine_is_cut_off() {
         Ok(())
     })
     .await;
-    cluster.proxy_to_state("m1").heal();
+    cluster.proxy_to_state("cut-off-1").heal();
     wait_counts(&processes, &[("ring.1", 2), ("web.1", 2)]).await;
     cluster.audit(&[]);
-    cluster.assert_quiet();
+    cluster.delete_units(&["web", "ring"]);
+    cluster.retire_agent("cut-off-1", "cut-off-1").await;
+    cluster.retire_agent("cut-off-2", "cut-off-2").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_machine_is_replaced_under_its_name() {
+/// A gang whose agent is killed ends in time, and a service goes on.
+async fn kill_the_agent_of_a_gang(cluster: &mut Cluster) {
     let processes = Processes::default();
-    let mut cluster = start().await;
+    // This one makes control groups, where it may.
+    cluster.announce(&["control groups"]);
+    cluster.start_agent_of_this_machine("killed", "killed", &[]).await;
+    cluster.wait_ready().await;
+    submit(cluster, &processes, ("web", 1), WorkloadClass::Service).await.unwrap();
+    submit(cluster, &processes, ("ring", 2), WorkloadClass::Gang).await.unwrap();
+    wait_counts(&processes, &[("ring.0", 2), ("web.0", 1)]).await;
+    // With contact it goes on for longer than that.
+    let begun = processes.seen();
+    keep_up(STOP_AFTER + Duration::from_secs(1)).await;
+    assert_eq!(processes.seen(), begun);
+    cluster.kill("killed");
+    wait_counts(&processes, &[("web.0", 1)]).await;
+    cluster.restart("killed");
+    cluster.wait_ready().await;
+    cluster.delete_units(&["web", "ring"]);
+    cluster.retire_agent("killed", "killed").await;
+}
+
+/// A machine is replaced under its name.
+async fn replace_a_machine(cluster: &mut Cluster) {
+    let processes = Processes::default();
     cluster.announce(&[
         "state does not let this agent speak",
         "another installation claims the name",
         "another machine wants the name",
     ]);
-    add_machine(&mut cluster, "m1").await;
-    submit(&cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
+    add_machine(cluster, "named").await;
+    submit(cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
     wait_counts(&processes, &[("web.0", 2)]).await;
     let uid = |view: &serde_json::Value| view["uid"].as_str().map(str::to_owned);
-    let old = described(&cluster, "m1", uid).await;
+    let old = described(cluster, "named", uid).await;
     // Its lease lives: another machine is refused, and both sides say so.
     let settings = [NO_CGROUPS.to_owned()];
     let dir = cluster.path("new.state");
-    cluster.start_agent_with("new", "m1", &dir, &settings).await;
-    wait_logged(&cluster, "new", "connected with another uid").await;
-    wait_logged(&cluster, "m1", "another machine wants the name of this node").await;
+    cluster.start_agent_with("new", "named", &dir, &settings).await;
+    wait_logged(cluster, "new", "connected with another uid").await;
+    wait_logged(cluster, "named", "another machine wants the name of this node").await;
     let conflict = |view: &serde_json::Value| {
         let is_told = view["status"].as_str()?.contains("Conflict") && view["connected"] == true;
         view["conflict"].as_object().filter(|_| is_told).cloned()
     };
-    let conflict = described(&cluster, "m1", conflict).await;
+    let conflict = described(cluster, "named", conflict).await;
     assert_eq!(conflict["kind"], "other-installation");
     assert!(conflict["address"].as_str().unwrap().contains(':') && conflict["first_ms"].as_i64() > Some(0));
     wait_counts(&processes, &[("web.0", 2)]).await;
     // The first machine burns down. Its name goes to the other one, and what ran there comes back once.
-    cluster.kill("m1");
+    cluster.kill("named");
     processes.kill();
     wait_counts(&processes, &[("web.1", 2)]).await;
-    let new = described(&cluster, "m1", |view| uid(view).filter(|new| *new != old)).await;
+    let new = described(cluster, "named", |view| uid(view).filter(|new| *new != old)).await;
     // The first machine comes back: it is another one now, and starts nothing.
-    cluster.restart("m1");
-    wait_logged(&cluster, "m1", "connected with another uid").await;
+    cluster.restart("named");
+    wait_logged(cluster, "named", "connected with another uid").await;
     let told = |view: &serde_json::Value| (view["conflict"]["uid"] == *old).then(|| uid(view)).flatten();
-    assert_eq!(described(&cluster, "m1", told).await, new);
+    assert_eq!(described(cluster, "named", told).await, new);
     wait_counts(&processes, &[("web.1", 2)]).await;
     cluster.audit(&[]);
-    cluster.assert_quiet();
+    cluster.delete_units(&["web"]);
+    cluster.stop("named").await;
+    cluster.retire_agent("new", "named").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_copy_of_a_state_directory_is_refused_beside_the_agent_that_it_is_a_copy_of() {
+/// A copy of a state directory is refused beside the agent that it is a copy of.
+async fn copy_a_state_directory(cluster: &mut Cluster) {
     let processes = Processes::default();
-    let mut cluster = start().await;
-    add_machine(&mut cluster, "m1").await;
-    submit(&cluster, &processes, ("web", 3), WorkloadClass::Service).await.unwrap();
+    add_machine(cluster, "copied").await;
+    submit(cluster, &processes, ("web", 3), WorkloadClass::Service).await.unwrap();
     wait_counts(&processes, &[("web.0", 3)]).await;
     let running = processes.seen();
     let copied = cluster.path("copy.state");
-    copy_dir(&cluster.path("m1.state").join("identity"), &copied.join("identity"));
-    let second = cluster.godel(&["agent", "--name=m1", &format!("--state-dir={}", copied.display())]);
+    copy_dir(&cluster.path("copied.state").join("identity"), &copied.join("identity"));
+    let second = cluster.godel(&["agent", "--name=copied", &format!("--state-dir={}", copied.display())]);
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success(), "{said}");
-    assert!(said.contains("another agent of this machine speaks for the node m1"), "{said}");
+    assert!(said.contains("another agent of this machine speaks for the node copied"), "{said}");
     assert_eq!(processes.seen(), running, "the one that has the node keeps it, and what runs there");
     cluster.audit(&[]);
-    cluster.assert_quiet();
+    cluster.delete_units(&["web"]);
+    cluster.retire_agent("copied", "copied").await;
 }
 
 /// A service of one replica on so many GPUs, which does not wait for them in silence.
@@ -230,10 +279,9 @@ fn on_gpus(processes: &Processes, name: &str, count: u32) -> v1::UnitSpec {
     spec
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_lost_devices_gives_out_none_of_them() {
+/// A machine that lost devices gives out none of them.
+async fn take_devices_from_a_machine(cluster: &mut Cluster) {
     let processes = Processes::default();
-    let mut cluster = start().await;
     let inventory = cluster.path("inventory.toml");
     let write = |count: u32| {
         let text =
@@ -242,21 +290,21 @@ async fn a_machine_that_lost_devices_gives_out_none_of_them() {
     };
     write(2);
     let settings = [NO_CGROUPS.to_owned(), format!("agent.inventory={}", inventory.display())];
-    cluster.start_agent_of_this_machine("m1", "m1", &settings).await;
+    cluster.start_agent_of_this_machine("repaired", "repaired", &settings).await;
     cluster.wait_ready().await;
     cluster.api.submit(on_gpus(&processes, "train", 2)).await.unwrap();
     wait_counts(&processes, &[("train.0", 1)]).await;
     // A repair takes one of them, and everything that ran.
     write(1);
-    cluster.kill("m1");
+    cluster.kill("repaired");
     processes.kill();
-    cluster.restart("m1");
+    cluster.restart("repaired");
     wait_counts(&processes, &[("train.0", 1)]).await;
     let gpus = |view: &serde_json::Value| {
         let gpus = view["devices"].as_array()?.iter().filter(|device| device["kind"] == "gpu");
         (gpus.count() == 1).then_some(())
     };
-    described(&cluster, "m1", gpus).await;
+    described(cluster, "repaired", gpus).await;
     cluster.api.submit(on_gpus(&processes, "late", 1)).await.unwrap();
     wait_for("the other unit to wait", LIMIT, async || {
         let phase = cluster.api.get_unit("late").await?.unit.unwrap_or_default().phase();
@@ -268,45 +316,48 @@ async fn a_machine_that_lost_devices_gives_out_none_of_them() {
     succeeded(&cluster.godel(&["unit", "cancel", "train"]));
     wait_counts(&processes, &[("late.0", 1)]).await;
     cluster.audit(&[]);
-    cluster.assert_quiet();
+    cluster.delete_units(&["train", "late"]);
+    cluster.retire_agent("repaired", "repaired").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_machine_gives_notice_and_leaves_for_good() {
+/// A machine gives notice and leaves for good.
+async fn take_a_machine_away(cluster: &mut Cluster) {
     let processes = Processes::default();
-    let mut cluster = start().await;
-    add_machine(&mut cluster, "m1").await;
-    submit(&cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
+    add_machine(cluster, "leaving-1").await;
+    submit(cluster, &processes, ("web", 2), WorkloadClass::Service).await.unwrap();
     wait_counts(&processes, &[("web.0", 2)]).await;
-    add_machine(&mut cluster, "m2").await;
-    let dir = cluster.path("m1.state").display().to_string();
+    add_machine(cluster, "leaving-2").await;
+    let dir = cluster.path("leaving-1.state").display().to_string();
     let agent = |cluster: &Cluster, words: &[&str]| {
-        cluster.godel(&[&["agent"], words, &["--name", "m1", "--state-dir", &dir]].concat())
+        cluster.godel(&[&["agent"], words, &["--name", "leaving-1", "--state-dir", &dir]].concat())
     };
-    let refused = agent(&cluster, &["leave"]);
+    let refused = agent(cluster, &["leave"]);
     let said = shown(&refused);
     assert!(!refused.status.success() && said.contains("2 running units are bound there"), "{said}");
     assert!(said.contains("`--drain` waits"), "{said}");
     // Nobody's node: the uid decides, not the name.
     let elsewhere = cluster.path("elsewhere").display().to_string();
-    let strange = cluster.godel(&["agent", "leave", "--force", "--name", "m1", "--state-dir", &elsewhere]);
+    let strange =
+        cluster.godel(&["agent", "leave", "--force", "--name", "leaving-1", "--state-dir", &elsewhere]);
     assert_eq!(strange.status.code(), Some(4), "{}", shown(&strange));
-    succeeded(&agent(&cluster, &["notice", "--reason", "spot reclaim", "--deadline", "1h"]));
+    succeeded(&agent(cluster, &["notice", "--reason", "spot reclaim", "--deadline", "1h"]));
     let notice = |view: &serde_json::Value| {
         let is_drained = view["drain"]["deadline_ms"] == view["notice"]["deadline_ms"];
         view["notice"]["reason"].as_str().filter(|_| is_drained).map(str::to_owned)
     };
-    assert_eq!(described(&cluster, "m1", notice).await, "spot reclaim");
-    succeeded(&agent(&cluster, &["leave", "--drain"]));
-    cluster.wait_ended("m1").await;
+    assert_eq!(described(cluster, "leaving-1", notice).await, "spot reclaim");
+    succeeded(&agent(cluster, &["leave", "--drain"]));
+    cluster.wait_ended("leaving-1").await;
     wait_counts(&processes, &[("web.1", 2)]).await;
     let nodes =
         cluster.api.nodes().list_nodes(v1::ListNodesRequest::default()).await.unwrap().into_inner().nodes;
     assert_eq!(nodes.len(), 1, "{nodes:?}");
-    let gone = agent(&cluster, &["leave"]);
+    let gone = agent(cluster, &["leave"]);
     assert_eq!(gone.status.code(), Some(4), "{}", shown(&gone));
     cluster.audit(&[]);
-    cluster.assert_quiet();
+    cluster.delete_units(&["web"]);
+    cluster.retire_agent("leaving-1", "leaving-1").await;
+    cluster.retire_agent("leaving-2", "leaving-2").await;
 }
 
 #[track_caller]
