@@ -1,7 +1,11 @@
-//! Commands of a real node, and what becomes of them when their agent is stopped, killed or replaced. What runs is counted from
-//! `/proc`, not asked of godel.
+//! Commands of real nodes, and what becomes of them when their agent is stopped, killed or replaced. What runs is counted from
+//! `/proc`, not asked of godel. The nodes are of one control plane, one after the other.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Result, ensure};
 use godel_integration_tests::{
@@ -15,6 +19,8 @@ use godel_integration_tests::{
     wait::{LIMIT, wait_for},
 };
 use godel_proto::v1;
+
+use crate::volumes;
 
 /// Rounds of each way to lose an agent: a share in `make test`, all in `make test-long`.
 const N_ROUNDS: usize = 2;
@@ -96,30 +102,58 @@ pub(crate) async fn wait_running(cluster: &Cluster, name: &str, n: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_processes_outlive_their_agent_and_run_once() {
-    let n_rounds = if settings::is_long() { N_ROUNDS_LONG } else { N_ROUNDS };
+async fn commands_outlive_their_agent_and_run_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (program, update) = (dir.path().join("godel"), dir.path().join("godel.new"));
+    let program = dir.path().join("godel");
     fs::copy(settings::godel_bin(), &program).unwrap();
-    let mut cluster = one_real_node(program.clone(), &[]).await;
+    let mut cluster = real_node_called("ten", program.clone(), &[]).await;
+    replace_agents_of_ten_processes(&mut cluster, "ten", &program).await;
+    cluster.retire_agent("ten", "ten").await;
+
+    add_node(&mut cluster, "ends", &[]).await;
+    end_commands_without_an_agent(&mut cluster, "ends").await;
+    cluster.retire_agent("ends", "ends").await;
+
+    add_node(&mut cluster, "polite", &["agent.units_at_stop=end".to_owned()]).await;
+    end_commands_with_their_agent(&mut cluster, "polite").await;
+    cluster.retire_agent("polite", "polite").await;
+
+    add_node(&mut cluster, NODE, &[]).await;
+    start_a_second_agent(&cluster);
+    volumes::keep_volumes(&mut cluster).await;
+    volumes::mount_a_volume(&cluster).await;
+    measure_a_cpu_hog(&cluster).await;
+    cluster.assert_quiet();
+}
+
+/// One more real node of the cluster.
+async fn add_node(cluster: &mut Cluster, node: &str, settings: &[String]) {
+    cluster.start_agent_of_this_machine(node, node, settings).await;
+    cluster.wait_ready().await;
+}
+
+/// Ten processes outlive their agent, whether it is killed, stopped or replaced by another binary, and run once.
+async fn replace_agents_of_ten_processes(cluster: &mut Cluster, node: &str, program: &Path) {
+    let n_rounds = if settings::is_long() { N_ROUNDS_LONG } else { N_ROUNDS };
+    let update = program.with_extension("new");
     let mark = mark("ten");
     cluster.api.submit(command("ten", N_RUNNING, "exec sleep 100000", &mark)).await.unwrap();
     let n = usize::try_from(N_RUNNING).unwrap();
-    wait_running(&cluster, "ten", N_RUNNING).await;
+    wait_running(cluster, "ten", N_RUNNING).await;
     let begun = wait_marked(&mark, n).await;
-    let keepers = kept::keepers(&cluster.state_dir(NODE));
+    let keepers = kept::keepers(&cluster.state_dir(node));
     assert_eq!(keepers.len(), n);
     for round in 0..3 * n_rounds {
         let is_killed = round % 3 == 0;
         cluster.note(&format!("round {round}"));
         match round % 3 {
-            0 => cluster.kill(NODE),
-            1 => cluster.stop(NODE).await,
+            0 => cluster.kill(node),
+            1 => cluster.stop(node).await,
             // The binary is replaced while the agent runs, as package managers do it.
             _ => {
                 fs::copy(settings::godel_bin(), &update).unwrap();
-                fs::rename(&update, &program).unwrap();
-                cluster.stop(NODE).await;
+                fs::rename(&update, program).unwrap();
+                cluster.stop(node).await;
             }
         }
         assert_eq!(
@@ -127,33 +161,31 @@ async fn ten_processes_outlive_their_agent_and_run_once() {
             begun,
             "they go on without their agent: killed {is_killed}"
         );
-        cluster.restart(NODE);
+        cluster.restart(node);
         wait_for("the next agent to take them over", LIMIT, async || {
-            let n_taken = cluster.log(NODE).matches("of an earlier agent are taken over").count();
+            let n_taken = cluster.log(node).matches("of an earlier agent are taken over").count();
             ensure!(n_taken == round + 1, "{n_taken} agents have");
             Ok(())
         })
         .await;
         cluster.wait_ready().await;
-        wait_running(&cluster, "ten", N_RUNNING).await;
+        wait_running(cluster, "ten", N_RUNNING).await;
         assert_eq!(kept::with_env("MARK", &mark), begun, "the same ones, each once: killed {is_killed}");
-        assert_eq!(kept::keepers(&cluster.state_dir(NODE)), keepers);
+        assert_eq!(kept::keepers(&cluster.state_dir(node)), keepers);
     }
     // The last agent knows them: it ends them all.
-    cancel(&cluster, "ten");
+    cluster.delete_units(&["ten"]);
     wait_marked(&mark, 0).await;
     wait_for("the end of all keepers", LIMIT, async || {
-        let left = kept::keepers(&cluster.state_dir(NODE)).len();
+        let left = kept::keepers(&cluster.state_dir(node)).len();
         ensure!(left == 0, "{left} are left");
         Ok(())
     })
     .await;
-    cluster.assert_quiet();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn ends_without_an_agent_are_reported_by_the_next() {
-    let mut cluster = one_real_node(settings::godel_bin(), &[]).await;
+/// Ends without an agent are reported by the next one.
+async fn end_commands_without_an_agent(cluster: &mut Cluster, node: &str) {
     let mark = mark("ends");
     let go = cluster.path("go");
     let script = format!("while ! test -e {}; do sleep 0.02; done; exit 7", go.display());
@@ -162,14 +194,14 @@ async fn ends_without_an_agent_are_reported_by_the_next() {
     spec.max_restarts = Some(0);
     cluster.api.submit(spec).await.unwrap();
     cluster.api.submit(command("gone", 2, "setsid sleep 100000 & exec sleep 100000", &mark)).await.unwrap();
-    wait_running(&cluster, "ends", 3).await;
-    wait_running(&cluster, "gone", 2).await;
-    cluster.kill(NODE);
+    wait_running(cluster, "ends", 3).await;
+    wait_running(cluster, "gone", 2).await;
+    cluster.kill(node);
     fs::write(go, "").unwrap();
-    cancel(&cluster, "gone");
+    cancel(cluster, "gone");
     // Three have ended meanwhile; what is cancelled waits for an agent.
     wait_marked(&mark, 4).await;
-    cluster.restart(NODE);
+    cluster.restart(node);
     wait_marked(&mark, 0).await;
     wait_for("the ends", LIMIT, async || {
         let running = cluster.api.get_unit("ends").await?.running_units;
@@ -188,20 +220,19 @@ async fn ends_without_an_agent_are_reported_by_the_next() {
         Ok(())
     })
     .await;
-    cluster.assert_quiet();
+    cluster.delete_units(&["ends", "gone"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_agent_may_end_what_it_runs() {
-    let mut cluster = one_real_node(settings::godel_bin(), &["agent.units_at_stop=end".to_owned()]).await;
+/// An agent may end what it runs when it is stopped.
+async fn end_commands_with_their_agent(cluster: &mut Cluster, node: &str) {
     let mark = mark("at-stop");
     let file = cluster.path("ended");
     // It takes its time, which it is given.
     let script =
         format!("trap 'sleep 0.3; echo >> {}; exit 0' TERM; while :; do sleep 0.02; done", file.display());
     cluster.api.submit(command("polite", 3, &script, &mark)).await.unwrap();
-    wait_running(&cluster, "polite", 3).await;
-    cluster.stop(NODE).await;
+    wait_running(cluster, "polite", 3).await;
+    cluster.stop(node).await;
     assert_eq!(kept::with_env("MARK", &mark).len(), 0, "nothing outlives the agent");
     assert_eq!(fs::read_to_string(file).unwrap(), "\n\n\n", "each was asked");
     wait_for("state to hear of it", LIMIT, async || {
@@ -211,50 +242,20 @@ async fn an_agent_may_end_what_it_runs() {
         Ok(())
     })
     .await;
-    cluster.assert_quiet();
+    // What is bound there once more ends where there is an agent.
+    cluster.restart(node);
+    cluster.wait_ready().await;
+    cluster.delete_units(&["polite"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_state_directory_is_for_one_agent() {
-    let cluster = one_real_node(settings::godel_bin(), &[]).await;
+/// One state directory is for one agent.
+fn start_a_second_agent(cluster: &Cluster) {
     let state_dir = format!("--state-dir={}", cluster.state_dir(NODE).display());
     let second = cluster.godel(&["agent", "--name=second", &state_dir]);
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(!second.status.success(), "{said}");
     assert!(said.contains("another agent uses the state directory"), "{said}");
     assert!(said.contains("agent.state_dir"), "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_gang_without_an_agent_ends_in_time() {
-    let layout = [("state.node_grace", "12s"), ("state.stop_after_disconnect", "3s")];
-    let settings: Vec<(String, String)> =
-        [("state.heartbeat_interval", "200ms"), ("state.node_lease_ttl", "2s")]
-            .iter()
-            .chain(&layout)
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect();
-    let layout =
-        Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, settings, ..Layout::default() };
-    let mut cluster = Cluster::start(layout).await;
-    cluster.announce(&["the topology of this machine", "control groups"]);
-    cluster.start_agent_of_this_machine(NODE, NODE, &[]).await;
-    cluster.wait_ready().await;
-    let (gang, web) = (mark("gang"), mark("web"));
-    let mut spec = command("gang", 2, "exec sleep 100000", &gang);
-    spec.workload_class = v1::WorkloadClass::Gang.into();
-    cluster.api.submit(spec).await.unwrap();
-    cluster.api.submit(command("web", 1, "exec sleep 100000", &web)).await.unwrap();
-    wait_running(&cluster, "gang", 2).await;
-    wait_running(&cluster, "web", 1).await;
-    let begun = wait_marked(&gang, 2).await;
-    // With contact it goes on for longer than that.
-    godel_integration_tests::wait::keep_up(std::time::Duration::from_secs(5)).await;
-    assert_eq!(kept::with_env("MARK", &gang), begun);
-    cluster.kill(NODE);
-    wait_marked(&gang, 0).await;
-    assert_eq!(kept::with_env("MARK", &web).len(), 1, "a service goes on");
-    cluster.assert_quiet();
 }
 
 /// Nanoseconds of CPU time of a process's control group, of either version.
@@ -274,19 +275,18 @@ fn cpu_ns(pid: u32) -> Option<u64> {
     usage_us.parse::<u64>().ok().map(|us| us * 1_000)
 }
 
-/// How much a machine gives to a process depends on what else runs there: only where nothing else does, within 10 %.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cpu_hog_is_held_to_its_limit() {
+/// A CPU hog is held to its limit. How much a machine gives to a process depends on what else runs there: only where nothing else
+/// does, within 10 %.
+async fn measure_a_cpu_hog(cluster: &Cluster) {
     if !settings::is_long() {
         return println!("SKIPPED: GODEL_TEST_LONG=1 runs it");
     }
-    let cluster = one_real_node(settings::godel_bin(), &[]).await;
     let mark = mark("hog");
     let mut spec = command("hog", 1, "while :; do :; done", &mark);
     let template = spec.task_groups[0].template.as_mut().unwrap();
     template.demand.as_mut().unwrap().requests = Some(resources(300, 64));
     cluster.api.submit(spec).await.unwrap();
-    wait_running(&cluster, "hog", 1).await;
+    wait_running(cluster, "hog", 1).await;
     let (pid, _) = *wait_marked(&mark, 1).await.first().unwrap();
     let Some(before) = cpu_ns(pid) else { return println!("SKIPPED: there are no control groups here") };
     let begun = std::time::Instant::now();

@@ -5,13 +5,12 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use anyhow::{Result, ensure};
 use godel_integration_tests::{
     cluster::{Cluster, shown},
-    settings,
     wait::{LIMIT, wait_for},
 };
 use godel_proto::v1;
 use godel_testkit::skip;
 
-use super::keepers::{NODE, command, one_real_node};
+use super::keepers::{NODE, command};
 
 fn volume(name: &str, path: &str) -> v1::Volume {
     v1::Volume { name: name.to_owned(), bytes: 1 << 20, path: path.to_owned() }
@@ -41,12 +40,11 @@ fn kept(cluster: &Cluster) -> BTreeSet<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn volumes_outlive_runs_and_go_with_their_unit() {
-    let mut cluster = one_real_node(settings::godel_bin(), &[]).await;
+/// Volumes outlive runs, and go with their unit.
+pub(crate) async fn keep_volumes(cluster: &mut Cluster) {
     cluster.api.submit(counting("db", 2, vec![volume("data", ""), volume("wal", "")])).await.unwrap();
-    wait_logs(&cluster, "db", "0 | start 1\n1 | start 1\n").await;
-    assert_eq!(kept(&cluster).len(), 2);
+    wait_logs(cluster, "db", "0 | start 1\n1 | start 1\n").await;
+    assert_eq!(kept(cluster).len(), 2);
     wait_for("the volumes that state knows of", LIMIT, async || -> Result<_> {
         let output = cluster.godel(&["node", "describe", NODE]);
         let text = String::from_utf8_lossy(&output.stdout);
@@ -67,7 +65,7 @@ async fn volumes_outlive_runs_and_go_with_their_unit() {
     };
     ok(&["unit", "suspend", "db"]);
     ok(&["unit", "resume", "db"]);
-    wait_logs(&cluster, "db", "0 | start 2\n1 | start 2\n").await;
+    wait_logs(cluster, "db", "0 | start 2\n1 | start 2\n").await;
 
     // Nothing but the end of the unit's record removes them, and then the next look does.
     ok(&["unit", "cancel", "db"]);
@@ -77,31 +75,30 @@ async fn volumes_outlive_runs_and_go_with_their_unit() {
         Ok(())
     })
     .await;
-    assert_eq!(kept(&cluster).len(), 2);
+    assert_eq!(kept(cluster).len(), 2);
     cluster.stop(NODE).await;
     cluster.restart(NODE);
     wait_for("the end of the volumes", LIMIT, async || -> Result<_> {
-        let kept = kept(&cluster);
+        let kept = kept(cluster);
         ensure!(kept.is_empty(), "{kept:?}");
         Ok(())
     })
     .await;
-    cluster.assert_quiet();
+    cluster.wait_ready().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_volume_is_seen_at_its_path_by_its_program_only() {
+/// A volume is seen at its path by its program only.
+pub(crate) async fn mount_a_volume(cluster: &Cluster) {
     if !rustix::process::geteuid().is_root() {
         return skip("mounts need root");
     }
-    let cluster = one_real_node(settings::godel_bin(), &[]).await;
     let (path, missing) = (cluster.path("data"), cluster.path("missing"));
     fs::create_dir(&path).unwrap();
     let unit = counting("db", 1, vec![volume("data", path.to_str().unwrap())]);
     cluster.api.submit(unit).await.unwrap();
-    wait_logs(&cluster, "db", "start 1\n").await;
+    wait_logs(cluster, "db", "start 1\n").await;
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "others see the directory below");
-    let starts = kept(&cluster).pop_first().unwrap().join("data/starts");
+    let starts = kept(cluster).pop_first().unwrap().join("data/starts");
     assert_eq!(fs::read_to_string(starts).unwrap(), "start\n");
 
     let mut lost = counting("lost", 1, vec![volume("data", missing.to_str().unwrap())]);
@@ -114,5 +111,5 @@ async fn a_volume_is_seen_at_its_path_by_its_program_only() {
         Ok(())
     })
     .await;
-    cluster.assert_quiet();
+    cluster.delete_units(&["db", "lost"]);
 }
