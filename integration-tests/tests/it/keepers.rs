@@ -279,7 +279,7 @@ fn cpu_ns(pid: u32) -> Option<u64> {
 /// does, within 10 %.
 async fn measure_a_cpu_hog(cluster: &Cluster) {
     if !settings::is_long() {
-        return println!("SKIPPED: GODEL_TEST_LONG=1 runs it");
+        return cluster.note("no CPU hog is measured: GODEL_TEST_LONG=1 has it");
     }
     let mark = mark("hog");
     let mut spec = command("hog", 1, "while :; do :; done", &mark);
@@ -288,7 +288,9 @@ async fn measure_a_cpu_hog(cluster: &Cluster) {
     cluster.api.submit(spec).await.unwrap();
     wait_running(cluster, "hog", 1).await;
     let (pid, _) = *wait_marked(&mark, 1).await.first().unwrap();
-    let Some(before) = cpu_ns(pid) else { return println!("SKIPPED: there are no control groups here") };
+    let Some(before) = cpu_ns(pid) else {
+        return cluster.note("no CPU hog is measured without control groups");
+    };
     let begun = std::time::Instant::now();
     godel_integration_tests::wait::keep_up(std::time::Duration::from_secs(10)).await;
     let used_ns = cpu_ns(pid).unwrap() - before;

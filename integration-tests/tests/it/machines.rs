@@ -34,6 +34,10 @@ async fn start() -> Cluster {
         n_schedulers: 1,
         n_binders: 1,
         is_proxied: true,
+        // Nobody who leads is lost here, however slow the machine is.
+        settings: ["dispatcher", "binder", "scheduler"]
+            .map(|part| (format!("{part}.lease.ttl"), "30s".to_owned()))
+            .into(),
         env: env.into_iter().map(|(key, value)| ("state", key, value.to_owned())).collect(),
         ..Layout::default()
     })
