@@ -6,7 +6,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process, prlimit, waitid};
 
 /// How a process is started, and started again.
 #[derive(Clone, Debug)]
@@ -116,9 +116,15 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
-    /// SIGSTOP.
+    /// SIGSTOP, and waits until no thread of it goes on: on a busy machine that takes a while.
+    ///
+    /// # Panics
+    /// When it does not run.
     pub fn freeze(&mut self) {
         self.signal(Signal::STOP);
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.pid()), stopped)
+            .unwrap_or_else(|error| panic!("{} does not stop: {error}", self.name));
         self.is_frozen = true;
     }
 
