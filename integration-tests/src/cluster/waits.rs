@@ -79,6 +79,21 @@ impl Cluster {
         .await;
     }
 
+    /// Waits until every scheduler has read what is committed now.
+    pub async fn wait_schedulers_have_read_all(&self) {
+        let revision = self.api.store_status().await.expect("state answers").revision;
+        wait_for("the schedulers to have read all", LIMIT, async || {
+            for name in self.processes.keys().filter(|name| name.starts_with("scheduler-")) {
+                let request = v1::GetSchedulerStatusRequest {};
+                let status =
+                    self.api.scheduler(name).await?.get_scheduler_status(request).await?.into_inner();
+                ensure!(status.revision >= revision, "{name} has read {} of {revision}", status.revision);
+            }
+            Ok(())
+        })
+        .await;
+    }
+
     /// Waits until another process than `old` holds `lease` under a higher epoch than `epoch`.
     pub async fn wait_other_leader(&self, lease: &str, epoch: u64) -> v1::Member {
         let what = format!("another holder of {lease}");

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 use godel_integration_tests::{
-    cluster::{Cluster, Layout},
+    cluster::{Cluster, Layout, shown},
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
 use godel_proto::v1;
 
-use crate::kills::AWAY;
-
 mod event_log;
+mod kills;
 mod loads;
 mod rooms;
 mod stays;
@@ -34,10 +33,10 @@ rescheduler:
       args: {use_max: 1.0, ends_within: 0s}
 ";
 
-/// A cluster with the policy `pack`, to which lines are added.
-async fn start(more: &str) -> Cluster {
+/// A cluster with the policy `pack`.
+async fn start() -> Cluster {
     let shape = format!("{N_NODES}x cpu=64,memory=256Gi,name=node");
-    let mut cluster = start_with(format!("{PACK}{more}"), &shape, N_NODES).await;
+    let mut cluster = start_with(PACK.to_owned(), &shape, N_NODES).await;
     cluster.add_service("rescheduler", NAME).await;
     wait_leading(&cluster).await;
     cluster
@@ -68,13 +67,62 @@ async fn start_with(config_file: String, shape: &str, n_nodes: usize) -> Cluster
     cluster
 }
 
-async fn wait_leading(cluster: &Cluster) {
-    wait_for("a rescheduler that leads", LIMIT, async || {
-        let request = v1::GetRescheduleStatusRequest {};
-        cluster.api.rescheduler().await?.get_reschedule_status(request).await?;
-        anyhow::Ok(())
+fn godel(cluster: &Cluster, args: &[&str]) -> String {
+    let output = cluster.godel(args);
+    assert!(output.status.success(), "{args:?}: {}", shown(&output));
+    shown(&output)
+}
+
+/// Runs a verb on a file with this text.
+fn with_file(cluster: &Cluster, verb: &[&str], text: &str) {
+    let path = cluster.path("objects.yaml");
+    std::fs::write(&path, text).unwrap();
+    godel(cluster, &[verb, &["-f", path.to_str().unwrap()]].concat());
+}
+
+/// Another configuration of the rescheduler, which it may be reading: never half of it.
+fn write_config(cluster: &Cluster, text: &str) {
+    let (new, path) = (cluster.path("godel.yaml.new"), cluster.path("godel.yaml"));
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, path).unwrap();
+}
+
+async fn status(cluster: &Cluster) -> Result<v1::GetRescheduleStatusResponse> {
+    let request = v1::GetRescheduleStatusRequest {};
+    Ok(cluster.api.rescheduler().await?.get_reschedule_status(request).await?.into_inner())
+}
+
+/// Writes another configuration, and waits until it is in force.
+async fn configure(cluster: &Cluster, text: &str) {
+    let before = status(cluster).await.unwrap().config_read_ms;
+    write_config(cluster, text);
+    wait_for("the configuration to be read", LIMIT, async || {
+        let status = status(cluster).await?;
+        ensure!(status.config_read_ms > before && status.config_faults.is_empty(), "{status:?}");
+        Ok(())
     })
     .await;
+}
+
+/// Deletes units, and waits until everybody has read that their nodes are empty: the next check finds the cluster as it was.
+async fn clear(cluster: &Cluster, units: &[&str]) {
+    godel(cluster, &[&["unit", "delete", "--cancel"], units].concat());
+    let is_unknown = |error: &anyhow::Error| {
+        error.downcast_ref::<tonic::Status>().is_some_and(|status| status.code() == tonic::Code::NotFound)
+    };
+    for name in units {
+        wait_for(&format!("the end of {name}"), LIMIT, async || {
+            let left = cluster.api.get_unit(name).await;
+            ensure!(left.as_ref().is_err_and(is_unknown), "{left:?}");
+            Ok(())
+        })
+        .await;
+    }
+    cluster.wait_schedulers_have_read_all().await;
+}
+
+async fn wait_leading(cluster: &Cluster) {
+    wait_for("a rescheduler that leads", LIMIT, async || status(cluster).await.map(drop)).await;
 }
 
 /// Submits a unit and waits until all of it runs.
@@ -142,141 +190,77 @@ fn moved(movement: &v1::Movement) -> usize {
     movement.moves.iter().filter(|one| one.phase() == v1::MovePhase::Moved).count()
 }
 
+/// Policies that nobody disturbs. Each check begins with the policy `pack` and four empty nodes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_moves_what_runs_and_says_why() {
-    let cluster = start("").await;
-    run_unit(&cluster, "web", N_REPLICAS).await;
-    assert_eq!(nodes_of(&cluster, "web").await.len(), N_NODES, "spread before");
+async fn policies_move_what_they_may_and_say_why() {
+    let mut cluster = start().await;
+    cluster.note("a policy moves what runs");
+    a_policy_moves_what_runs_and_says_why(&cluster).await;
+    cluster.note("an aborted movement");
+    an_aborted_movement_makes_no_further_move(&cluster).await;
+    cluster.note("http");
+    http_runs_a_policy_on_loopback(&cluster).await;
+    cluster.note("what may not be preempted");
+    stays::what_may_not_be_preempted_is_moved_once_its_unit_says_that_it_may(&cluster).await;
+    cluster.note("policies that would undo each other");
+    undone::policies_that_would_undo_each_other_do_not(&cluster).await;
+    cluster.note("policies without a check between them");
+    undone::policies_without_a_check_between_them_are_refused(&mut cluster).await;
+    cluster.note("nodes that are full of running units");
+    stays::a_node_that_is_full_of_running_units_receives_none(&mut cluster).await;
+    cluster.audit(&[]);
+    cluster.assert_quiet();
+}
+
+async fn a_policy_moves_what_runs_and_says_why(cluster: &Cluster) {
+    run_unit(cluster, "web", N_REPLICAS).await;
+    assert_eq!(nodes_of(cluster, "web").await.len(), N_NODES, "spread before");
     let mut client = cluster.api.rescheduler().await.unwrap();
     let plan = client.plan_policy(v1::PlanPolicyRequest { policy: "pack".to_owned() }).await.unwrap();
     let plan = plan.into_inner().plan.unwrap();
     assert!(plan.objective_after < plan.objective_before && !plan.moves.is_empty(), "{plan:?}");
     let reason = plan.moves[0].reason.clone().unwrap();
     assert!(!reason.why_unit.is_empty() && !reason.why_node.is_empty() && !reason.why_now.is_empty());
-    assert_eq!(nodes_of(&cluster, "web").await.len(), N_NODES, "a plan does nothing");
+    assert_eq!(nodes_of(cluster, "web").await.len(), N_NODES, "a plan does nothing");
 
-    let name = run_pack(&cluster).await.unwrap();
+    let name = run_pack(cluster).await.unwrap();
     assert_eq!(name, "pack-1");
-    let ended = wait_ended(&cluster).await;
+    let ended = wait_ended(cluster).await;
     assert_eq!(ended.phase(), v1::MovementPhase::Done, "{ended:?}");
     assert_eq!((moved(&ended), ended.moves.len()), (N_NODES - 1, N_NODES - 1), "{ended:?}");
-    let rows = rows(&cluster, "web").await.unwrap();
-    assert_eq!(nodes_of(&cluster, "web").await.len(), 1, "{rows:?}");
+    let rows = rows(cluster, "web").await.unwrap();
+    assert_eq!(nodes_of(cluster, "web").await.len(), 1, "{rows:?}");
     let by: BTreeSet<String> = rows.iter().filter_map(|row| Some(row.last_eviction.clone()?.by)).collect();
     assert_eq!(by, BTreeSet::from(["movement pack-1".to_owned()]));
     // It is packed now: nothing is left to move.
     let again = client.run_policy(v1::RunPolicyRequest { policy: "pack".to_owned() }).await.unwrap();
     let again = again.into_inner();
     assert!(again.movement.is_empty() && again.why_not.contains("nothing to move"), "{again:?}");
-    cluster.audit(&[]);
-    cluster.assert_quiet();
+    clear(cluster, &["web"]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_movement_outlives_kills_of_the_rescheduler() {
-    let mut cluster = start("").await;
-    cluster.announce(&["crash point"]);
-    let points = [
-        "rescheduler.before-commit",
-        "rescheduler.after-commit",
-        "rescheduler.before-move",
-        "rescheduler.after-move",
-        "rescheduler.after-commit:2",
-        "rescheduler.before-commit:3",
-    ];
-    for (round, point) in points.into_iter().enumerate() {
-        cluster.note(point);
-        let unit = format!("u{round}");
-        run_unit(&cluster, &unit, N_REPLICAS).await;
-        cluster.kill(NAME);
-        cluster.restart_with(NAME, &[("GODEL_RESCHEDULER__CRASH_POINTS".to_owned(), point.to_owned())]);
-        wait_leading(&cluster).await;
-        // It may die before it answers.
-        let _ = run_pack(&cluster).await;
-        cluster.wait_ended(NAME).await;
-        cluster.restart(NAME);
-        wait_leading(&cluster).await;
-        // What was not recorded is not known: it is asked for again.
-        wait_for("a movement or nothing to move", LIMIT, async || {
-            let last = newest(&cluster).await;
-            if last.as_ref().is_ok_and(|last| last.phase() == v1::MovementPhase::Running) {
-                anyhow::bail!("{last:?}");
-            }
-            if nodes_of(&cluster, &unit).await.len() > 1 {
-                run_pack(&cluster).await?;
-                anyhow::bail!("asked again");
-            }
-            Ok(())
-        })
-        .await;
-        let last = newest(&cluster).await.unwrap();
-        assert_eq!(last.phase(), v1::MovementPhase::Done, "{point}: {last:?}");
-        for row in rows(&cluster, &unit).await.unwrap() {
-            assert!(row.incarnation <= 1, "{point}: moved once at most: {row:?}");
-        }
-    }
-    cluster.audit(&[]);
-    cluster.assert_quiet();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_movement_outlives_kills_of_binder_and_schedulers() {
-    let mut cluster = start("").await;
-    cluster.announce(AWAY);
-    for (round, victims) in
-        [vec!["binder-1"], vec!["scheduler-1"], vec!["binder-1", "scheduler-2", NAME]].into_iter().enumerate()
-    {
-        cluster.note(&format!("{victims:?}"));
-        let unit = format!("u{round}");
-        run_unit(&cluster, &unit, N_REPLICAS).await;
-        run_pack(&cluster).await.unwrap();
-        victims.iter().for_each(|name| cluster.kill(name));
-        victims.iter().for_each(|name| cluster.restart(name));
-        wait_leading(&cluster).await;
-        let ended = wait_ended(&cluster).await;
-        assert!(
-            matches!(ended.phase(), v1::MovementPhase::Done | v1::MovementPhase::Stopped),
-            "{victims:?}: {ended:?}"
-        );
-        wait_for("all replicas to run", LIMIT, async || {
-            let rows = rows(&cluster, &unit).await?;
-            ensure!(rows.iter().all(|row| row.phase() == v1::RunPhase::Running), "{rows:?}");
-            Ok(())
-        })
-        .await;
-    }
-    cluster.audit(&[]);
-    cluster.assert_quiet();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_aborted_movement_makes_no_further_move() {
+async fn an_aborted_movement_makes_no_further_move(cluster: &Cluster) {
     // One replica may be missing at a time, and a successor takes a while: batches come one by one.
-    let cluster = start("").await;
-    run_unit(&cluster, "web", N_REPLICAS).await;
-    let file = cluster.path("budget.yaml");
-    std::fs::write(&file, "kind: disruption-budget\nname: web\nunit: web\nmax_unavailable: 1\n").unwrap();
-    let output = cluster.godel(&["apply", "-f", file.to_str().unwrap()]);
-    assert!(output.status.success(), "{output:?}");
-    let name = wait_for("a movement in batches", LIMIT, async || run_pack(&cluster).await).await;
+    run_unit(cluster, "web", N_REPLICAS).await;
+    with_file(cluster, &["apply"], "kind: disruption-budget\nname: web\nunit: web\nmax_unavailable: 1\n");
+    let name = wait_for("a movement in batches", LIMIT, async || run_pack(cluster).await).await;
     let request = v1::AbortMovementRequest { name: name.clone(), reason: "not now".to_owned() };
     let mut client = cluster.api.rescheduler().await.unwrap();
     let answer = client.abort_movement(request.clone()).await.unwrap().into_inner().movement.unwrap();
     assert!(answer.moves.iter().any(|one| one.phase() == v1::MovePhase::Aborted), "{answer:?}");
-    let ended = wait_ended(&cluster).await;
+    let ended = wait_ended(cluster).await;
     assert_eq!((ended.phase(), ended.message.as_str()), (v1::MovementPhase::Aborted, "not now"), "{ended:?}");
     assert!(moved(&ended) < ended.moves.len(), "{ended:?}");
     client.abort_movement(request).await.unwrap();
     let unknown = v1::AbortMovementRequest { name: "pack-99".to_owned(), reason: String::new() };
     assert_eq!(client.abort_movement(unknown).await.unwrap_err().code(), tonic::Code::NotFound);
-    cluster.audit(&[]);
-    cluster.assert_quiet();
+    godel(cluster, &["budget", "delete", "web"]);
+    clear(cluster, &["web"]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn http_runs_a_policy_on_loopback() {
-    let cluster = start("      dry_run: true\n").await;
-    run_unit(&cluster, "web", N_REPLICAS).await;
+async fn http_runs_a_policy_on_loopback(cluster: &Cluster) {
+    configure(cluster, &format!("{PACK}      dry_run: true\n")).await;
+    run_unit(cluster, "web", N_REPLICAS).await;
     let address = cluster.metrics_address(NAME).unwrap();
     let post = async |path: &str, header: &str| {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -300,6 +284,7 @@ async fn http_runs_a_policy_on_loopback() {
         Ok(())
     })
     .await;
-    assert_eq!(nodes_of(&cluster, "web").await.len(), N_NODES, "nothing moved");
-    cluster.assert_quiet();
+    assert_eq!(nodes_of(cluster, "web").await.len(), N_NODES, "nothing moved");
+    clear(cluster, &["web"]).await;
+    configure(cluster, PACK).await;
 }

@@ -1,4 +1,4 @@
-//! What the store has committed since its first revision, and what that says of moves.
+//! What the store has committed, and what that says of moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use prost::Message as _;
 pub(super) struct EventLog(Vec<(u64, Op)>);
 
 impl EventLog {
-    /// Reads it up to now.
-    pub(super) async fn read(cluster: &Cluster) -> Result<Self> {
+    /// Reads it after a revision and up to now.
+    pub(super) async fn read(cluster: &Cluster, after: u64) -> Result<Self> {
         let last = cluster.api.store_status().await?.revision;
         let mut ops = Vec::new();
         let accept = |commit: &godel_proto::raw::Commit| {
@@ -20,7 +20,7 @@ impl EventLog {
             ops.extend(decoded.map(|op| (commit.revision, op)));
             commit.revision >= last
         };
-        cluster.api.watch_until(1, &[], accept).await?;
+        cluster.api.watch_until(after + 1, &[], accept).await?;
         Ok(Self(ops))
     }
 

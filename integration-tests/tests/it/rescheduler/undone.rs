@@ -75,37 +75,40 @@ async fn wait_settled(cluster: &Cluster) -> Vec<v1::Movement> {
     .await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn policies_that_would_undo_each_other_do_not() {
-    let mut cluster = start_with(both("part"), "1x cpu=64,memory=256Gi,name=first", 1).await;
-    run_unit(&cluster, "deep", N_DEEP).await;
-    cluster.add_service("rescheduler", NAME).await;
-    wait_leading(&cluster).await;
-    cluster.start_agent("agent-2", &["3x cpu=64,memory=256Gi,name=later".to_owned()], &[], 3).await;
+pub(super) async fn policies_that_would_undo_each_other_do_not(cluster: &Cluster) {
+    let others = ["node-0001", "node-0002", "node-0003"];
+    godel(cluster, &[&["node", "cordon"], &others[..]].concat());
+    run_unit(cluster, "deep", N_DEEP).await;
+    let before = movements(cluster).await.unwrap().iter().map(|movement| movement.number).max();
+    configure(cluster, &both("part")).await;
+    godel(cluster, &[&["node", "uncordon"], &others[..]].concat());
     // The spread opens another node, which bin packing alone would empty.
     wait_for("a spread over two nodes", LIMIT, async || {
-        let count = per_node(&cluster, "deep").await?;
+        let count = per_node(cluster, "deep").await?;
         ensure!(count.len() == 2 && count.values().all(|n| *n == 2), "{count:?}");
         Ok(())
     })
     .await;
-    wait_settled(&cluster).await;
+    wait_settled(cluster).await;
     // Bin packing does what it may: what comes to a node of its own does not stay there.
-    run_unit(&cluster, "lone", 1).await;
+    run_unit(cluster, "lone", 1).await;
     wait_for("a node that is emptied", LIMIT, async || {
-        let movements = movements(&cluster).await?;
-        ensure!(movements.iter().any(|movement| movement.policy == "pack"), "{movements:?}");
+        let movements = movements(cluster).await?;
+        ensure!(
+            movements.iter().any(|one| one.policy == "pack" && Some(one.number) > before),
+            "{movements:?}"
+        );
         Ok(())
     })
     .await;
-    let movements = wait_settled(&cluster).await;
+    let movements = wait_settled(cluster).await;
     assert!(movements.iter().any(|movement| movement.policy == "part"), "{movements:?}");
-    let deep = per_node(&cluster, "deep").await.unwrap();
+    let deep = per_node(cluster, "deep").await.unwrap();
     assert!(deep.len() == 2 && deep.values().all(|n| *n == 2), "the bound of the spread holds: {deep:?}");
-    let lone = per_node(&cluster, "lone").await.unwrap();
+    let lone = per_node(cluster, "lone").await.unwrap();
     assert!(lone.keys().all(|node| deep.contains_key(node)), "two nodes have work: {lone:?} {deep:?}");
 
-    let log = EventLog::read(&cluster).await.unwrap();
+    let log = EventLog::read(cluster, 0).await.unwrap();
     for unit in ["deep", "lone"] {
         let unit_id = cluster.api.get_unit(unit).await.unwrap().unit.unwrap().unit_id;
         for (ordinal, nodes) in log.nodes_of(unit_id) {
@@ -120,36 +123,32 @@ async fn policies_that_would_undo_each_other_do_not() {
     assert!(plan.moves.is_empty(), "{plan:?}");
     let refused = plan.refusals.iter().find(|one| one.reason.contains("a check of policy kind `spread`"));
     assert!(refused.is_some_and(|one| one.n > 0), "{:?}", plan.refusals);
-    cluster.audit(&[]);
-    cluster.assert_quiet();
+    configure(cluster, PACK).await;
+    clear(cluster, &["deep", "lone"]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn policies_without_a_check_between_them_are_refused() {
+pub(super) async fn policies_without_a_check_between_them_are_refused(cluster: &mut Cluster) {
     let unrelated = "policies `pack` and `part` are enabled and neither is checked by the other";
-    let mut cluster = start_with(both("part"), "1x cpu=64,memory=256Gi,name=first", 1).await;
-    let file = cluster.path("godel.yaml");
-    std::fs::write(&file, both("")).unwrap();
+    cluster.stop(NAME).await;
+    write_config(cluster, &both(""));
     cluster.announce(&["neither is checked by the other"]);
-    cluster.add_service("rescheduler", NAME).await;
+    cluster.restart(NAME);
     cluster.wait_ended(NAME).await;
     assert!(cluster.log(NAME).contains(unrelated), "{}", cluster.log(NAME));
 
     // While it runs, what was in force stays.
-    std::fs::write(&file, both("part")).unwrap();
+    write_config(cluster, &both("part"));
     cluster.restart(NAME);
-    wait_leading(&cluster).await;
-    std::fs::write(&file, both("")).unwrap();
+    wait_leading(cluster).await;
+    write_config(cluster, &both(""));
     wait_for("the fault of the configuration", LIMIT, async || {
-        let request = v1::GetRescheduleStatusRequest {};
-        let mut client = cluster.api.rescheduler().await?;
-        let status = client.get_reschedule_status(request).await?.into_inner();
+        let status = status(cluster).await?;
         ensure!(status.config_faults.iter().any(|fault| fault.contains(unrelated)), "{status:?}");
         ensure!(status.enabled_policies == 2, "{status:?}");
         Ok(())
     })
     .await;
-    let policies = policies(&cluster).await.unwrap();
+    let policies = policies(cluster).await.unwrap();
     assert_eq!(policies["pack"].checked_by, ["part"]);
-    cluster.assert_quiet();
+    configure(cluster, PACK).await;
 }
