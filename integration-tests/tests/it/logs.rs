@@ -40,8 +40,17 @@ fn batch(name: &str, replicas: u32, script: &str) -> v1::UnitSpec {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_of_running_restarted_and_ended_replicas() {
-    let mut cluster = one_real_node(settings::godel_bin(), &[]).await;
+async fn logs_are_read_through_the_control_plane() {
+    let settings = ["agent.log_max_bytes=1048576", "agent.log_files=4", "agent.advertise=10.1.2.3"];
+    let mut cluster = one_real_node(settings::godel_bin(), &settings.map(str::to_owned)).await;
+    logs_of_running_restarted_and_ended_replicas(&mut cluster).await;
+    a_large_log_keeps_what_its_limit_keeps(&cluster).await;
+    commands_are_told_where_their_peers_are(&cluster).await;
+    cluster.assert_quiet();
+    logs_that_cannot_be_read_say_why(&mut cluster).await;
+}
+
+async fn logs_of_running_restarted_and_ended_replicas(cluster: &mut Cluster) {
     let (first, second) = (cluster.path("first"), cluster.path("second"));
     // Of a job that is followed nothing is missing, the last words included.
     let script = format!(
@@ -49,7 +58,7 @@ async fn logs_of_running_restarted_and_ended_replicas() {
         first.display()
     );
     cluster.api.submit(batch("job", 1, &script)).await.unwrap();
-    wait_log(&cluster, &["job"], |text| text == "begin\n").await;
+    wait_log(cluster, &["job"], |text| text == "begin\n").await;
     fs::write(&first, "").unwrap();
     let followed = cluster.godel(&["unit", "logs", "job/0", "-f"]);
     assert_eq!(
@@ -59,7 +68,7 @@ async fn logs_of_running_restarted_and_ended_replicas() {
         shown(&followed)
     );
     // It has ended.
-    let ended = wait_log(&cluster, &["job", "--tail=1"], |_| true).await;
+    let ended = wait_log(cluster, &["job", "--tail=1"], |_| true).await;
     assert_eq!(ended, "the last words");
 
     // Starts in place are one log; the next incarnation has another one.
@@ -67,11 +76,11 @@ async fn logs_of_running_restarted_and_ended_replicas() {
     let mut spec = command("web", 2, &script, "web");
     spec.restart_policy = v1::RestartPolicy::OnFailure.into();
     cluster.api.submit(spec).await.unwrap();
-    wait_log(&cluster, &["web/1"], |text| text.matches("start\n").count() >= 2).await;
+    wait_log(cluster, &["web/1"], |text| text.matches("start\n").count() >= 2).await;
     fs::write(&second, "").unwrap();
-    let both = wait_log(&cluster, &["web", "--tail", "1"], |_| true).await;
+    let both = wait_log(cluster, &["web", "--tail", "1"], |_| true).await;
     assert_eq!(both, "0 | start\n1 | start\n");
-    assert_refused(&cluster, &["web/1", "--previous"], 4, "first incarnation");
+    assert_refused(cluster, &["web/1", "--previous"], 4, "first incarnation");
     let is_now = async |phase, incarnation| {
         wait_for("the replicas", LIMIT, async || {
             let running = cluster.api.get_unit("web").await?.running_units;
@@ -82,7 +91,7 @@ async fn logs_of_running_restarted_and_ended_replicas() {
         .await;
     };
     is_now(v1::RunPhase::Running, 0).await;
-    let before = wait_log(&cluster, &["web/1"], |_| true).await;
+    let before = wait_log(cluster, &["web/1"], |_| true).await;
     for (verb, phase, incarnation) in
         [("suspend", v1::RunPhase::Stopped, 0), ("resume", v1::RunPhase::Running, 1)]
     {
@@ -90,8 +99,8 @@ async fn logs_of_running_restarted_and_ended_replicas() {
         assert!(output.status.success(), "{}", shown(&output));
         is_now(phase, incarnation).await;
     }
-    wait_log(&cluster, &["web/1"], |text| text == "start\n").await;
-    let previous = wait_log(&cluster, &["web/1", "--previous"], |_| true).await;
+    wait_log(cluster, &["web/1"], |text| text == "start\n").await;
+    let previous = wait_log(cluster, &["web/1", "--previous"], |_| true).await;
     assert!(previous.starts_with(&before), "{previous} {before}");
 
     // An agent that starts asks which units are gone, and removes their logs.
@@ -100,7 +109,7 @@ async fn logs_of_running_restarted_and_ended_replicas() {
     assert_eq!(n_logs, 5, "one of the job, two of each replica of the service");
     let output = cluster.godel(&["unit", "delete", "job"]);
     assert!(output.status.success(), "{}", shown(&output));
-    assert_refused(&cluster, &["job"], 4, "job");
+    assert_refused(cluster, &["job"], 4, "job");
     cluster.stop(NODE).await;
     cluster.restart(NODE);
     wait_for("the log of the job to go", LIMIT, async || {
@@ -109,20 +118,16 @@ async fn logs_of_running_restarted_and_ended_replicas() {
         Ok(())
     })
     .await;
-    assert_refused(&cluster, &["web/9"], 4, "no replica 9");
-    let mut large = command("large", 1, "true", "large");
-    let template = large.task_groups[0].template.as_mut().unwrap();
+    assert_refused(cluster, &["web/9"], 4, "no replica 9");
+    let mut waits = command("waits", 1, "true", "waits");
+    let template = waits.task_groups[0].template.as_mut().unwrap();
     template.demand.as_mut().unwrap().requests = Some(resources(1_000_000, 1));
-    cluster.api.submit(large).await.unwrap();
-    assert_refused(&cluster, &["large"], 1, "waits for a node");
-    cluster.assert_quiet();
+    cluster.api.submit(waits).await.unwrap();
+    assert_refused(cluster, &["waits"], 1, "waits for a node");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_large_log_keeps_what_its_limit_keeps() {
+async fn a_large_log_keeps_what_its_limit_keeps(cluster: &Cluster) {
     const LAST: u64 = 12_500_000;
-    let settings = ["agent.log_max_bytes=1048576", "agent.log_files=4"].map(str::to_owned);
-    let cluster = one_real_node(settings::godel_bin(), &settings).await;
     cluster.api.submit(batch("large", 1, &format!("seq 1 {LAST}"))).await.unwrap();
     wait_for("the end", LIMIT, async || {
         let running = cluster.api.get_unit("large").await?.running_units;
@@ -130,45 +135,40 @@ async fn a_large_log_keeps_what_its_limit_keeps() {
         Ok(())
     })
     .await;
-    let text = wait_log(&cluster, &["large"], |_| true).await;
+    let text = wait_log(cluster, &["large"], |_| true).await;
     assert!(text.ends_with(&format!("\n{LAST}\n")), "nothing is missing at the end");
     assert!(text.len() >= 3 << 20, "{} bytes", text.len());
     // The first line may be the rest of one.
     let numbers: Vec<u64> = text.lines().skip(1).map(|line| line.parse().unwrap()).collect();
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "nothing is missing in between");
-    cluster.assert_quiet();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn logs_that_cannot_be_read_say_why() {
-    let mut cluster = one_real_node(settings::godel_bin(), &[]).await;
-    cluster.api.submit(command("web", 1, "echo here; exec sleep 100000", "web")).await.unwrap();
-    wait_running(&cluster, "web", 1).await;
-    wait_log(&cluster, &["web"], |text| text == "here\n").await;
-    assert_refused(&cluster, &["nobody"], 4, "no unit");
-    assert_refused(&cluster, &["web", "-o", "json"], 2, "as they were written");
+async fn logs_that_cannot_be_read_say_why(cluster: &mut Cluster) {
+    cluster.api.submit(command("here", 1, "echo here; exec sleep 100000", "here")).await.unwrap();
+    wait_running(cluster, "here", 1).await;
+    wait_log(cluster, &["here"], |text| text == "here\n").await;
+    assert_refused(cluster, &["nobody"], 4, "no unit");
+    assert_refused(cluster, &["here", "-o", "json"], 2, "as they were written");
     cluster.kill(NODE);
-    assert_refused(&cluster, &["web"], 3, "the agent of node real");
+    assert_refused(cluster, &["here"], 3, "the agent of node real");
     cluster.restart(NODE);
-    wait_log(&cluster, &["web"], |text| text == "here\n").await;
+    wait_log(cluster, &["here"], |text| text == "here\n").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn commands_are_told_where_their_peers_are() {
-    let cluster = one_real_node(settings::godel_bin(), &["agent.advertise=10.1.2.3".to_owned()]).await;
+async fn commands_are_told_where_their_peers_are(cluster: &Cluster) {
     let script = "echo $GODEL_PEERS; exec sleep 100000";
     let mut gang = command("gang", 2, script, "gang");
     gang.workload_class = v1::WorkloadClass::Gang.into();
     gang.min_member = Some(2);
     cluster.api.submit(gang).await.unwrap();
-    wait_log(&cluster, &["gang"], |text| text == "0 | 0=10.1.2.3,1=10.1.2.3\n1 | 0=10.1.2.3,1=10.1.2.3\n")
+    wait_log(cluster, &["gang"], |text| text == "0 | 0=10.1.2.3,1=10.1.2.3\n1 | 0=10.1.2.3,1=10.1.2.3\n")
         .await;
-    let mut web = command("web", 1, script, "web");
-    let demand = web.task_groups[0].template.as_mut().unwrap().demand.as_mut().unwrap();
+    let mut serves = command("serves", 1, script, "serves");
+    let demand = serves.task_groups[0].template.as_mut().unwrap().demand.as_mut().unwrap();
     demand.host_ports = [8080, 9090].map(|port| v1::HostPort { port, ..v1::HostPort::default() }).to_vec();
-    cluster.api.submit(web).await.unwrap();
-    wait_log(&cluster, &["web"], |text| text == "0=10.1.2.3:8080+9090\n").await;
+    cluster.api.submit(serves).await.unwrap();
+    wait_log(cluster, &["serves"], |text| text == "0=10.1.2.3:8080+9090\n").await;
     // What needs no others is told of none.
     cluster.api.submit(command("alone", 1, script, "alone")).await.unwrap();
-    wait_log(&cluster, &["alone"], |text| text == "\n").await;
+    wait_log(cluster, &["alone"], |text| text == "\n").await;
 }

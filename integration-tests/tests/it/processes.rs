@@ -1,4 +1,4 @@
-//! `godel audit` of what really runs: agents look at their machine when they are asked, whatever they remember.
+//! What really runs, as it is measured, and as `godel audit` finds it: agents look at their machine when they are asked, whatever they remember.
 
 use std::{
     fs,
@@ -16,6 +16,7 @@ use godel_proto::v1;
 use super::{
     containers,
     keepers::{NODE, command, one_real_node, real_node_called, wait_running},
+    usage,
 };
 
 /// A process that ends with its test.
@@ -58,6 +59,23 @@ fn kill(pid: u32) {
     assert!(killed.success());
 }
 
+/// Cancels units, and waits until nothing of them runs.
+pub(crate) async fn end(cluster: &Cluster, units: &[&str]) {
+    let output = cluster.godel(&[&["unit", "cancel"], units].concat());
+    assert!(output.status.success(), "{}", shown(&output));
+    for name in units {
+        wait_for(&format!("the end of {name}"), LIMIT, async || {
+            let running = cluster.api.get_unit(name).await?.running_units;
+            let is_live = |run: &v1::RunningUnit| {
+                matches!(run.phase(), v1::RunPhase::Bound | v1::RunPhase::Starting | v1::RunPhase::Running)
+            };
+            ensure!(!running.iter().any(is_live), "{running:?}");
+            Ok(())
+        })
+        .await;
+    }
+}
+
 /// Waits until the only replica of a unit runs with so many restarts.
 async fn wait_restarted(cluster: &Cluster, name: &str, restarts: u32) {
     wait_for(&format!("{name} to run again"), LIMIT, async || -> Result<()> {
@@ -70,19 +88,26 @@ async fn wait_restarted(cluster: &Cluster, name: &str, restarts: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_agent_has_forgotten_is_ended_by_the_next_one() {
+async fn what_really_runs_is_measured_and_audited() {
     let mut cluster = one_real_node(settings::godel_bin(), &[]).await;
+    usage::best_effort_work_gives_way_without_memory(&mut cluster).await;
+    usage::use_of_nodes_and_running_units_is_measured(&cluster).await;
+    what_an_agent_has_forgotten_is_ended_by_the_next_one(&mut cluster).await;
+    an_audit_finds_who_took_another_ones_place(&cluster).await;
+}
+
+async fn what_an_agent_has_forgotten_is_ended_by_the_next_one(cluster: &mut Cluster) {
     let mark = format!("forgotten-{}", std::process::id());
     cluster.api.submit(command("web", 1, "exec sleep 100000", &mark)).await.unwrap();
     cluster.api.submit(command("db", 2, "sleep 100000 & exec sleep 100000", "db")).await.unwrap();
-    wait_running(&cluster, "web", 1).await;
-    wait_running(&cluster, "db", 2).await;
-    holds(&cluster, 3);
+    wait_running(cluster, "web", 1).await;
+    wait_running(cluster, "db", 2).await;
+    holds(cluster, 3);
     // A process that is killed behind the back of its agent is started again, which is no finding.
     let first = *kept::with_env("MARK", &mark).first().unwrap();
     kill(first.0);
-    wait_restarted(&cluster, "web", 1).await;
-    holds(&cluster, 3);
+    wait_restarted(cluster, "web", 1).await;
+    holds(cluster, 3);
     // The agent and the keeper are killed, and all that was written down is gone: the next agent finds
     // the process by its environment, ends it, and starts another one.
     let orphan = *kept::with_env("MARK", &mark).first().unwrap();
@@ -107,17 +132,16 @@ async fn what_an_agent_has_forgotten_is_ended_by_the_next_one() {
     .await;
     let running = cluster.api.get_unit("web").await.unwrap().running_units;
     assert_eq!(running[0].phase(), v1::RunPhase::Running);
-    holds(&cluster, 3);
+    holds(cluster, 3);
     cluster.announce(&["processes of this node were found that no run of its state directory owns"]);
     cluster.assert_quiet();
+    end(cluster, &["web", "db"]).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_audit_finds_who_took_another_ones_place() {
-    let cluster = one_real_node(settings::godel_bin(), &[]).await;
+async fn an_audit_finds_who_took_another_ones_place(cluster: &Cluster) {
     let mark = format!("place-{}", std::process::id());
-    let spec = cluster.api.submit(command("web", 1, "exec sleep 100000", &mark)).await.unwrap();
-    wait_running(&cluster, "web", 1).await;
+    let spec = cluster.api.submit(command("place", 1, "exec sleep 100000", &mark)).await.unwrap();
+    wait_running(cluster, "place", 1).await;
     let (pid, _) = *kept::with_env("MARK", &mark).first().unwrap();
     // It says that it is of a unit of this node, and none of its keepers has started it.
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
@@ -126,9 +150,9 @@ async fn an_audit_finds_who_took_another_ones_place() {
     assert!(words.iter().any(|word| word.starts_with("GODEL_NODE_UID=")), "{spec:?}: {words:?}");
     let env = words.iter().filter_map(|word| word.split_once('='));
     let stranger = Ends(Command::new("sleep").arg("100000").envs(env).spawn().unwrap());
-    finds(&cluster, 1, &format!("process {} (sleep) on {NODE} is of web/0 incarnation 0", stranger.0.id()));
+    finds(cluster, 1, &format!("process {} (sleep) on {NODE} is of place/0 incarnation 0", stranger.0.id()));
     drop(stranger);
-    holds(&cluster, 1);
+    holds(cluster, 1);
     // One that says nothing, and is in the control group of a unit.
     let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let group =
@@ -140,7 +164,7 @@ async fn an_audit_finds_who_took_another_ones_place() {
     let stranger = Ends(Command::new("sleep").arg("100000").env_clear().spawn().unwrap());
     let procs = format!("/sys/fs/cgroup/{controllers}{path}/cgroup.procs");
     fs::write(&procs, stranger.0.id().to_string()).unwrap_or_else(|error| panic!("{procs}: {error}"));
-    finds(&cluster, 1, &format!("process {} (sleep) on {NODE} is of web/0 incarnation 0", stranger.0.id()));
+    finds(cluster, 1, &format!("process {} (sleep) on {NODE} is of place/0 incarnation 0", stranger.0.id()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
