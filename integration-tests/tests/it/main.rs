@@ -4,7 +4,6 @@
 mod addresses;
 mod agents;
 mod bad_input;
-mod budgets;
 mod containers;
 mod contended;
 mod coverage;
