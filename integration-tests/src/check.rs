@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use godel_proto::{raw, v1};
-use prost::Message as _;
+use godel_proto::v1;
 
 use crate::{api::Records, submit::Acknowledged};
 
@@ -48,84 +47,6 @@ fn placed_ordinals(rows: Option<&v1::UnitRows>) -> BTreeSet<u32> {
         .filter(|(_, phase)| **phase != i32::from(v1::RunPhase::Unspecified))
         .map(|(ordinal, _)| *ordinal)
         .collect()
-}
-
-/// Maxima of queues held against every binding of a history, commit by commit, as `queue: resource used of max`.
-#[derive(Debug, Default)]
-pub struct Maxima {
-    queues: BTreeMap<String, v1::Queue>,
-    /// Queue and demand by task group, by unit_id.
-    units: BTreeMap<u64, (String, Vec<v1::Demand>)>,
-    /// Task group by unit_id and ordinal.
-    live: BTreeMap<(u64, u32), u32>,
-    /// Bindings of queues that had a maximum then.
-    pub n_held: usize,
-    /// What is wrong.
-    pub problems: Vec<String>,
-}
-
-impl Maxima {
-    /// The next commit.
-    pub fn apply(&mut self, commit: &raw::Commit) {
-        for op in &commit.ops {
-            let Ok(v1::Op { op: Some(op) }) = v1::Op::decode(op.clone()) else { continue };
-            match op {
-                v1::op::Op::PutQueue(queue) => {
-                    let name = queue.meta.as_ref().map_or("", |meta| meta.name.as_str()).to_owned();
-                    self.queues.insert(name, queue);
-                }
-                v1::op::Op::PutUnit(record) => {
-                    let spec = record.spec.unwrap_or_default();
-                    let groups = spec.task_groups.into_iter();
-                    let demands =
-                        groups.map(|group| group.template.unwrap_or_default().demand.unwrap_or_default());
-                    self.units.insert(record.unit_id, (spec.queue, demands.collect()));
-                }
-                v1::op::Op::Bind(bind) => {
-                    let each =
-                        bind.ordinals.iter().map(|ordinal| ((bind.unit_id, *ordinal), bind.task_group));
-                    self.live.extend(each);
-                    self.judge(bind.unit_id, commit.revision);
-                }
-                v1::op::Op::RunStatus(statuses) => {
-                    for (ordinal, phase) in statuses.ordinals.iter().zip(&statuses.phases) {
-                        if !is_live(*phase) {
-                            self.live.remove(&(statuses.unit_id, *ordinal));
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn judge(&mut self, unit_id: u64, revision: u64) {
-        let Some((bound_to, _)) = self.units.get(&unit_id) else { return };
-        for (name, queue) in self.queues.iter().filter(|(name, _)| is_below(bound_to, name)) {
-            let maxima = queue.max.iter().flat_map(|max| &max.amounts);
-            let below = || self.live.iter().filter(|((unit, _), _)| is_below(&self.units[unit].0, name));
-            for (resource, max) in maxima {
-                self.n_held += 1;
-                let amount = |unit: &u64, group: &u32| {
-                    let demand = &self.units[unit].1[*group as usize];
-                    demand.requests.iter().filter_map(|requests| requests.amounts.get(resource)).sum::<i64>()
-                };
-                let used: i64 = below().map(|((unit, _), group)| amount(unit, group)).sum();
-                if used > *max {
-                    self.problems.push(format!("revision {revision}: {name}: {resource} {used} of {max}"));
-                }
-            }
-            let (n, n_max) = (below().count(), queue.max_running_units() as usize);
-            if n_max > 0 && n > n_max {
-                self.problems.push(format!("revision {revision}: {name}: running units {n} of {n_max}"));
-            }
-        }
-    }
-}
-
-/// `a.b` is below `a`, and below itself.
-fn is_below(path: &str, above: &str) -> bool {
-    path == above || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Phases in which a running unit holds its room.

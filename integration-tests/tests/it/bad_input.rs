@@ -2,7 +2,7 @@
 //! changed or brought down by it.
 
 use godel_integration_tests::{
-    cluster::{Cluster, Layout},
+    cluster::Cluster,
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
@@ -75,24 +75,23 @@ impl Cases {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_refused_clearly_and_harms_nothing() {
-    let mut cluster = Cluster::start(Layout { n_nodes: 10, n_schedulers: 1, ..Layout::default() }).await;
+pub(crate) async fn bad_input_is_refused_clearly_and_harms_nothing(cluster: &mut Cluster) {
+    let n_units_before = cluster.api.records().await.unwrap().units.len();
     let web = unit("web", UID, 3, resources(100, 16), None, 0);
-    cluster.api.submit(web).await.unwrap();
-    let before = cluster.wait_all_bound(1).await;
+    let web = cluster.api.submit(web).await.unwrap().unit_id;
+    let before = cluster.wait_all_bound(n_units_before + 1).await;
 
     let mut cases = Cases::default();
-    nodes::check(&cluster, &mut cases).await;
-    state::check(&cluster, &mut cases).await;
-    units::check(&cluster, &mut cases).await;
-    leaders::check(&mut cluster, &mut cases).await;
+    nodes::check(cluster, &mut cases).await;
+    state::check(cluster, &mut cases).await;
+    units::check(cluster, &mut cases).await;
+    leaders::check(cluster, &mut cases).await;
     assert_eq!(cases.mismatches, Vec::<String>::new(), "of {} cases", cases.n_cases);
 
     let after = cluster.api.records().await.unwrap();
     assert_eq!(after.nodes, before.nodes, "the nodes are as before");
-    assert_eq!(after.units[&1], before.units[&1], "the unit is as before");
-    assert_eq!(after.rows[&1].blocks[0].node_ids, before.rows[&1].blocks[0].node_ids);
+    assert_eq!(after.units[&web], before.units[&web], "the unit is as before");
+    assert_eq!(after.rows[&web].blocks[0].node_ids, before.rows[&web].blocks[0].node_ids);
     for name in cluster.names() {
         assert!(cluster.is_running(&name), "{name} has ended");
     }
@@ -100,7 +99,7 @@ async fn bad_input_is_refused_clearly_and_harms_nothing() {
         cluster.api.submit(unit("later", "", 1, resources(100, 16), None, 0)).await
     })
     .await;
-    cluster.wait_all_bound(2).await;
+    cluster.wait_all_bound(n_units_before + 2).await;
     cluster.audit(&[]);
     // Whoever sends nonsense is not ours to look after: no ERROR, but a WARN is in order.
     cluster.announce(&["WARN"]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use godel_integration_tests::{
     api::channel,
-    cluster::{Cluster, Layout, shown},
+    cluster::{Cluster, shown},
     reflect::{Protocol, ReflectionClient},
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
@@ -55,14 +55,14 @@ async fn watch_bound(cluster: &Cluster, name: &str, n_bound: u32) -> Result<u64>
     anyhow::bail!("the watch ended")
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn clients_need_the_address_of_state_alone() {
-    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
-    let door = door(&cluster);
+pub(crate) async fn clients_need_the_address_of_state_alone(cluster: &Cluster) {
+    let door = door(cluster);
+    let n_submitted = cluster.api.dispatcher_status().await.unwrap().submitted;
     // Calls, a stream of answers, and a stream in both directions.
-    let mut units = units(&cluster);
+    let mut units = units(cluster);
+    let n_units = units.list_units(v1::ListUnitsRequest::default()).await.unwrap().into_inner().total;
     units.submit_unit(v1::SubmitUnitRequest { unit: Some(web("one", 3)) }).await.unwrap();
-    tokio::time::timeout(LIMIT, watch_bound(&cluster, "one", 3)).await.expect("bound replicas").unwrap();
+    tokio::time::timeout(LIMIT, watch_bound(cluster, "one", 3)).await.expect("bound replicas").unwrap();
     let bulk =
         (0..50).map(|index| v1::SubmitUnitsRequest { index, unit: Some(web(&format!("bulk-{index}"), 1)) });
     let mut answers = units.submit_units(tokio_stream::iter(bulk)).await.unwrap().into_inner();
@@ -73,13 +73,13 @@ async fn clients_need_the_address_of_state_alone() {
         durable_below = durable_below.max(answer.durable_below);
     }
     let listed = units.list_units(v1::ListUnitsRequest::default()).await.unwrap().into_inner();
-    assert_eq!(listed.total, 51);
+    assert_eq!(listed.total, n_units + 51);
     // Who answers is who is asked for.
     QueueServiceClient::new(door.clone()).list_queues(v1::ListQueuesRequest::default()).await.unwrap();
     let mut dispatch = DispatchServiceClient::new(door.clone());
     let status =
         dispatch.get_dispatcher_status(v1::GetDispatcherStatusRequest {}).await.unwrap().into_inner();
-    assert_eq!(status.submitted, 51);
+    assert_eq!(status.submitted, n_submitted + 51);
     let mut binder = BindServiceClient::new(door.clone());
     let status = binder.get_binder_status(v1::GetBinderStatusRequest {}).await.unwrap().into_inner();
     assert!(status.bound >= 3, "{status:?}");
@@ -108,16 +108,13 @@ async fn clients_need_the_address_of_state_alone() {
     for service in ["UnitService", "QueueService", "BindService", "SchedulerService", "StateService"] {
         assert!(all.contains(&format!("godel.v1.{service}")), "{service} in {all:?}");
     }
-    cluster.assert_quiet();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_speaks_to_state_alone() {
-    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+pub(crate) async fn the_command_line_speaks_to_state_alone(cluster: &Cluster) {
     for args in [
-        &["unit", "submit", "--name=web", "--class=service", "--replicas=2", "--cpu=100m", "--memory=1Mi"][..],
-        &["unit", "wait", "web", "--for=phase=running", "--timeout=60s"],
-        &["unit", "scale", "web", "--replicas=4"],
+        &["unit", "submit", "--name=said", "--class=service", "--replicas=2", "--cpu=100m", "--memory=1Mi"][..],
+        &["unit", "wait", "said", "--for=phase=running", "--timeout=60s"],
+        &["unit", "scale", "said", "--replicas=4"],
         &["queue", "list"],
         &["scheduler", "list"],
         &["status"],
@@ -142,10 +139,8 @@ async fn the_command_line_speaks_to_state_alone() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_dies_is_followed_through_state() {
-    let mut cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
-    let mut units = units(&cluster);
+pub(crate) async fn a_leader_that_dies_is_followed_through_state(cluster: &mut Cluster) {
+    let mut units = units(cluster);
     units.submit_unit(v1::SubmitUnitRequest { unit: Some(web("before", 2)) }).await.unwrap();
     let request = v1::WatchUnitsRequest { name: "before".to_owned(), ..v1::WatchUnitsRequest::default() };
     let mut changes = units.watch_units(request).await.unwrap().into_inner();
@@ -175,13 +170,19 @@ async fn a_leader_that_dies_is_followed_through_state() {
         }
     })
     .await;
-    tokio::time::timeout(LIMIT, watch_bound(&cluster, "after", 2)).await.expect("bound replicas").unwrap();
+    tokio::time::timeout(LIMIT, watch_bound(cluster, "after", 2)).await.expect("bound replicas").unwrap();
     let scaled = cluster.godel(&["unit", "scale", "after", "--replicas=3"]);
     assert!(scaled.status.success(), "{}", shown(&scaled));
-    tokio::time::timeout(LIMIT, watch_bound(&cluster, "after", 3)).await.expect("bound replicas").unwrap();
+    tokio::time::timeout(LIMIT, watch_bound(cluster, "after", 3)).await.expect("bound replicas").unwrap();
 
-    let leader = cluster.leader("dispatcher").await;
-    cluster.kill(&leader);
+    let last = cluster.leader("dispatcher").await;
+    let address = cluster.address(&last);
+    cluster.kill(&last);
+    let output = cluster.godel(&["unit", "list"]);
+    let text = shown(&output);
+    let is_named = text.contains(&format!("dispatcher at http://{address} does not answer"))
+        || text.contains("no dispatcher leads");
+    assert!(output.status.code() == Some(3) && is_named, "{text}");
     wait_for("nobody leads", LIMIT, async || {
         let failed = units.clone().list_units(v1::ListUnitsRequest::default()).await.err();
         let failed = failed.context("somebody answers")?;
@@ -195,14 +196,20 @@ async fn a_leader_that_dies_is_followed_through_state() {
     .await;
     let output = cluster.godel(&["unit", "list"]);
     let text = shown(&output);
-    assert!(!output.status.success() && text.contains("no dispatcher leads; state at"), "{text}");
+    assert!(output.status.code() == Some(3) && text.contains("no dispatcher leads; state at"), "{text}");
+    let output = cluster.godel(&["node", "list"]);
+    assert!(output.status.success(), "state answers: {}", shown(&output));
+    for name in [leader, last] {
+        cluster.restart(&name);
+    }
+    cluster.wait_ready().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn forwarded_calls_end_at_their_limits() {
-    let settings = vec![("state.forwarded_max".to_owned(), "2".to_owned())];
-    let mut cluster = Cluster::start(Layout { n_nodes: 10, settings, ..Layout::default() }).await;
-    let mut units = units(&cluster);
+pub(crate) async fn forwarded_calls_end_at_their_limits(cluster: &mut Cluster) {
+    cluster.kill("state");
+    cluster.restart_with("state", &[("GODEL_STATE__FORWARDED_MAX".to_owned(), "2".to_owned())]);
+    cluster.wait_ready().await;
+    let mut units = units(cluster);
     let watch = |units: &UnitServiceClient<Channel>| {
         let mut units = units.clone();
         async move { units.watch_units(v1::WatchUnitsRequest::default()).await }
@@ -211,7 +218,7 @@ async fn forwarded_calls_end_at_their_limits() {
     let first = watch(&units).await.unwrap();
     let refused = watch(&units).await.unwrap_err();
     assert_eq!((refused.code(), reason(&refused, "").0.as_str()), (Code::ResourceExhausted, "OVERLOADED"));
-    let other = UnitServiceClient::new(door(&cluster));
+    let other = UnitServiceClient::new(door(cluster));
     let second = watch(&other).await.unwrap();
     units.list_units(v1::ListUnitsRequest::default()).await.expect("calls have places of their own");
     drop((first, second));
@@ -225,11 +232,12 @@ async fn forwarded_calls_end_at_their_limits() {
     let late = tokio::time::timeout(LIMIT, units.list_units(request)).await.expect("an answer").unwrap_err();
     assert!(matches!(late.code(), Code::DeadlineExceeded | Code::Cancelled), "{late}");
     cluster.thaw(&leader);
+    cluster.kill("state");
+    cluster.restart("state");
+    cluster.wait_ready().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn services_say_whether_they_can_work() {
-    let mut cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+pub(crate) async fn services_say_whether_they_can_work(cluster: &mut Cluster) {
     let health = |cluster: &Cluster, name: &str| {
         let address = cluster.metrics_address(name).unwrap().to_string();
         let output = cluster.godel(&["health", &address]);
@@ -239,18 +247,18 @@ async fn services_say_whether_they_can_work() {
     for name in members.into_iter().chain(["state"]) {
         // A standby is as well as a leader.
         wait_for(name, LIMIT, async || {
-            let (is_well, said) = health(&cluster, name);
+            let (is_well, said) = health(cluster, name);
             ensure!(is_well, "{said}");
             Ok(())
         })
         .await;
     }
     cluster.kill("state");
-    let (is_well, said) = health(&cluster, "state");
+    let (is_well, said) = health(cluster, "state");
     assert!(!is_well && said.contains("nothing answers /healthz"), "{said}");
     for name in members {
         wait_for(name, LIMIT, async || {
-            let (is_well, said) = health(&cluster, name);
+            let (is_well, said) = health(cluster, name);
             let is_so =
                 !is_well && (said.contains("state has not answered") || said.contains("not registered"));
             ensure!(is_so, "{said}");
@@ -261,20 +269,20 @@ async fn services_say_whether_they_can_work() {
     cluster.restart("state");
     for name in members {
         wait_for(name, LIMIT, async || {
-            let (is_well, said) = health(&cluster, name);
+            let (is_well, said) = health(cluster, name);
             ensure!(is_well, "{said}");
             Ok(())
         })
         .await;
     }
+    cluster.wait_ready().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn those_who_do_not_read_hold_up_nobody() {
+pub(crate) async fn those_who_do_not_read_hold_up_nobody(cluster: &Cluster) {
     const N_UNITS: u64 = 200;
     const N_WATCHES: usize = 100;
-    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
-    let mut units = units(&cluster);
+    let mut units = units(cluster);
+    let n_units = units.list_units(v1::ListUnitsRequest::default()).await.unwrap().into_inner().total;
     // A first message of a watch that is more than the window of a stream.
     let long = |index| {
         let mut spec = web(&format!("long-{index}"), 1);
@@ -292,12 +300,12 @@ async fn those_who_do_not_read_hold_up_nobody() {
         unread.push(units.watch_units(v1::WatchUnitsRequest::default()).await.unwrap());
     }
     // All of them and this one come over one connection from the dispatcher.
-    let mut other = UnitServiceClient::new(door(&cluster));
+    let mut other = UnitServiceClient::new(door(cluster));
     for _ in 0..20 {
         let page =
             other.list_units(v1::ListUnitsRequest { page_size: 100, ..v1::ListUnitsRequest::default() });
         let listed = tokio::time::timeout(LIMIT, page).await.expect("an answer").unwrap().into_inner();
-        assert_eq!(u64::from(listed.total), N_UNITS);
+        assert_eq!(u64::from(listed.total), u64::from(n_units) + N_UNITS);
     }
     drop(unread);
 }

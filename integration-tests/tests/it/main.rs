@@ -17,6 +17,7 @@ mod kills;
 mod logs;
 mod machines;
 mod overload;
+mod plain;
 mod processes;
 mod queues;
 mod readme;

@@ -8,7 +8,7 @@ use std::sync::{
 use anyhow::{Result, ensure};
 use godel_integration_tests::{
     api,
-    cluster::{Cluster, Layout},
+    cluster::Cluster,
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
@@ -21,6 +21,8 @@ use tonic_types::StatusExt as _;
 const IN_HAND_MAX: usize = 8;
 /// Clients, each with one unit: ten times as many.
 const N_CLIENTS: usize = 10 * IN_HAND_MAX;
+const DISPATCHERS: [&str; 2] = ["dispatcher-1", "dispatcher-2"];
+const BINDERS: [&str; 3] = ["binder-1", "binder-2", "binder-3"];
 
 /// A refusal that says when to come back.
 fn is_for_now(refusal: &Status) -> bool {
@@ -53,47 +55,55 @@ async fn submit(dispatcher: String, number: usize, refused: Arc<AtomicUsize>) ->
     Ok(answer.revision)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn calls_beyond_the_limit_are_refused_and_none_is_lost() {
-    let layout = Layout {
-        n_nodes: 20,
-        n_dispatchers: 1,
-        n_schedulers: 1,
-        n_binders: 1,
-        settings: vec![("dispatcher.calls_in_hand_max".into(), IN_HAND_MAX.to_string())],
-        ..Layout::default()
-    };
-    let mut cluster = Cluster::start(layout).await;
+pub(crate) async fn calls_beyond_the_limit_are_refused_and_none_is_lost(cluster: &mut Cluster) {
+    // Both of them: whoever leads has the limit.
+    for name in DISPATCHERS {
+        cluster.kill(name);
+        let limit = ("GODEL_DISPATCHER__CALLS_IN_HAND_MAX".to_owned(), IN_HAND_MAX.to_string());
+        cluster.restart_with(name, &[limit]);
+    }
+    cluster.wait_ready().await;
+    let before = cluster.wait_all_bound(0).await.units.len();
     // Whatever is admitted stays in hand.
-    cluster.freeze("binder-1");
+    for name in BINDERS {
+        cluster.freeze(name);
+    }
     let leader = cluster.api.holder("dispatcher").await.unwrap().address;
     let refused = Arc::new(AtomicUsize::new(0));
     let clients = LocalSet::new();
     let calls: Vec<_> = (0..N_CLIENTS)
         .map(|number| clients.spawn_local(submit(leader.clone(), number, Arc::clone(&refused))))
         .collect();
-    clients.run_until(all_but_those_in_hand_are_refused(&cluster, &refused)).await;
-    cluster.thaw("binder-1");
+    clients.run_until(all_but_those_in_hand_are_refused(cluster, before, &refused)).await;
+    for name in BINDERS {
+        cluster.thaw(name);
+    }
     clients.await;
     for call in calls {
         assert!(call.await.unwrap().unwrap() > 0, "admitted at a revision");
     }
-    let records = cluster.wait_all_bound(N_CLIENTS).await;
-    assert_eq!(records.units.len(), N_CLIENTS);
+    let records = cluster.wait_all_bound(before + N_CLIENTS).await;
+    assert_eq!(records.units.len(), before + N_CLIENTS);
     let status = cluster.api.dispatcher_status().await.unwrap();
     assert_eq!((status.queued_units, status.repairs), (0, 0));
     cluster.audit(&[]);
+    for name in DISPATCHERS {
+        cluster.kill(name);
+        cluster.restart(name);
+    }
+    cluster.wait_ready().await;
 }
 
 /// A call is in hand before its unit is admitted, so the last ones may be admitted after the others were refused.
-async fn all_but_those_in_hand_are_refused(cluster: &Cluster, refused: &AtomicUsize) {
+async fn all_but_those_in_hand_are_refused(cluster: &Cluster, n_before: usize, refused: &AtomicUsize) {
     let n_units = wait_for("all the others to be refused", LIMIT, async || {
         let n_refused = refused.load(SeqCst);
         ensure!(n_refused >= N_CLIENTS - IN_HAND_MAX, "refused: {n_refused}");
         let status = cluster.api.dispatcher_status().await?;
-        ensure!(status.units >= IN_HAND_MAX as u64, "{status:?}");
-        anyhow::Ok(status.units)
+        let n_units = usize::try_from(status.units)?.saturating_sub(n_before);
+        ensure!(n_units >= IN_HAND_MAX, "{status:?}");
+        anyhow::Ok(n_units)
     })
     .await;
-    assert_eq!(n_units, IN_HAND_MAX as u64, "no more are admitted than are taken in hand");
+    assert_eq!(n_units, IN_HAND_MAX, "no more are admitted than are taken in hand");
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use godel_integration_tests::{
     api::channel,
-    cluster::{Cluster, Layout},
+    cluster::Cluster,
     reflect::{Protocol, ReflectionClient, to_json},
     wait::LIMIT,
 };
@@ -11,17 +11,14 @@ use godel_integration_tests::{
 const UNITS: &str = "godel.v1.UnitService";
 const MEMBERS: &str = "godel.v1.MemberService";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_with_reflection_alone_submits_and_watches_a_unit() {
-    let cluster = Cluster::start(Layout { n_nodes: 10, ..Layout::default() }).await;
+pub(crate) async fn a_client_with_reflection_alone_submits_and_watches_a_unit(cluster: &Cluster) {
     for (protocol, name) in [(Protocol::V1, "by-v1"), (Protocol::V1Alpha, "by-v1alpha")] {
-        tokio::time::timeout(LIMIT, tour(&cluster, protocol, name))
+        tokio::time::timeout(LIMIT, tour(cluster, protocol, name))
             .await
             .expect("an end of the tour")
             .unwrap();
     }
-    every_service_lists_itself(&cluster).await.unwrap();
-    cluster.assert_quiet();
+    every_service_lists_itself(cluster).await.unwrap();
 }
 
 async fn tour(cluster: &Cluster, protocol: Protocol, name: &str) -> Result<()> {

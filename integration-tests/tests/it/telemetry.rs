@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context as _, ensure};
 use godel_integration_tests::{
-    cluster::{Cluster, Layout},
+    cluster::Cluster,
     strict,
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
 
-/// By reason, and shown once something has happened for a reason: nothing has here.
+/// By reason, and shown once something has happened for a reason.
 const LATER: [&str; 4] = [
     "godel_binder_evicted_total",
     "godel_binder_gang_turns_ended_total",
@@ -36,6 +36,9 @@ const SOMEBODYS: [&str; 4] = [
     "godel_dispatcher_units_by_queue",
     "godel_agent_sessions",
 ];
+
+/// Whose logs are JSON.
+const JSON_LOGS: [&str; 5] = ["state", "dispatcher-1", "binder-1", "scheduler-1", "agent"];
 
 /// Names as the documents and queries write them: those of counters end in `_total`.
 fn names(metrics: &str) -> BTreeSet<String> {
@@ -69,54 +72,44 @@ fn quoted() -> Vec<(String, String)> {
     found
 }
 
-fn layout() -> Layout {
+/// Environment of those whose logs are read here: lines as JSON, and more of them.
+pub(crate) fn json_logs() -> Vec<(&'static str, &'static str, String)> {
     let json = |process| (process, "GODEL_TELEMETRY__FORMAT", "json".to_owned());
     let debug = |process| (process, "GODEL_TELEMETRY__FILTER", "info,godel_kit=debug".to_owned());
-    let processes = ["state", "dispatcher-1", "binder-1", "scheduler-1", "agent"];
-    Layout {
-        n_nodes: 5,
-        n_dispatchers: 1,
-        n_schedulers: 1,
-        n_binders: 1,
-        env: processes.iter().flat_map(|process| [json(*process), debug(*process)]).collect(),
-        ..Layout::default()
-    }
+    JSON_LOGS.iter().flat_map(|process| [json(*process), debug(*process)]).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn metrics_and_json_logs_have_their_documented_names() {
-    let mut cluster = Cluster::start(layout()).await;
+/// Much has happened to the cluster by then: everybody has had something to say.
+pub(crate) async fn metrics_and_json_logs_have_their_documented_names(cluster: &mut Cluster) {
     let shapes = ["1x cpu=8,memory=16Gi,name=edge".to_owned()];
     let metrics = "agent.metrics_listen=127.0.0.1:0".to_owned();
     cluster.start_agent("agent-2", &shapes, &[metrics], 1).await;
     cluster.wait_ready().await;
+    let n_units = cluster.api.records().await.unwrap().units.len();
     for number in 0..3 {
         let uid = uuid::Uuid::now_v7().to_string();
-        let unit = unit(&format!("u{number}"), &uid, 1, resources(100, 16), None, 0);
+        let unit = unit(&format!("counted-{number}"), &uid, 1, resources(100, 16), None, 0);
         cluster.api.submit(unit).await.unwrap();
     }
-    cluster.wait_all_bound(3).await;
-    // Streams break, leases are renewed late: everybody has something to say.
-    cluster.kill("state");
-    cluster.restart("state");
-    cluster.wait_ready().await;
+    cluster.wait_all_bound(n_units + 3).await;
+    let (dispatcher, binder) = (cluster.leader("dispatcher").await, cluster.leader("binder").await);
 
     // The dispatcher counts its units once a second.
     wait_for("units by queue", LIMIT, async || {
-        let shown = names(&cluster.metrics("dispatcher-1").await?);
+        let shown = names(&cluster.metrics(&dispatcher).await?);
         ensure!(shown.contains("godel_dispatcher_units_by_queue"), "{shown:?}");
         Ok(())
     })
     .await;
     let mut known = BTreeSet::new();
-    for process in ["state", "dispatcher-1", "binder-1", "scheduler-1"] {
+    for process in ["state", &dispatcher, &binder, "scheduler-1"] {
         let shown = names(&cluster.metrics(process).await.unwrap());
         for name in COMMON {
             assert!(shown.contains(name), "{process} shows no {name}");
         }
         known.extend(shown);
     }
-    known.extend(names(&agent_metrics(&cluster).await.unwrap()));
+    known.extend(names(&agent_metrics(cluster).await.unwrap()));
     for name in SOMEBODYS {
         assert!(known.contains(name), "nobody shows {name}");
     }
@@ -142,7 +135,7 @@ async fn metrics_and_json_logs_have_their_documented_names() {
     }
 
     let mut n_lines = 0;
-    for process in ["state", "dispatcher-1", "binder-1", "scheduler-1", "agent"] {
+    for process in JSON_LOGS {
         for line in cluster.log(process).lines().filter(|line| line.starts_with('{')) {
             strict::check(line).unwrap_or_else(|error| panic!("{process}: {error}: {line}"));
             assert!(!line.contains("Some(") && !line.contains("\"None\""), "{process}: {line}");

@@ -2,12 +2,11 @@
 
 use anyhow::{Result, ensure};
 use godel_integration_tests::{
-    cluster::{Cluster, Layout, shown},
+    cluster::{Cluster, shown},
     process::Process,
     trace::{resources, unit},
     wait::{LIMIT, wait_for},
 };
-use godel_proto::v1;
 
 /// Changes that a watch has printed, as JSON.
 fn printed(watch: &Process) -> Vec<serde_json::Value> {
@@ -24,22 +23,11 @@ async fn sees(watch: &Process, replicas: u64) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watch_and_a_wait_outlive_the_leader_they_began_with() {
-    let layout = Layout {
-        n_nodes: 2,
-        n_dispatchers: 2,
-        n_schedulers: 1,
-        n_binders: 1,
-        settings: vec![("dispatcher.lease.ttl".to_owned(), "1500ms".to_owned())],
-        ..Layout::default()
-    };
-    let mut cluster = Cluster::start(layout).await;
-    cluster.announce(&["lease"]);
-    cluster.api.submit(unit("web", "", 1, resources(100, 16), None, 0)).await.unwrap();
-    let watch = cluster.start_godel("watch", &["unit", "watch", "web", "-o", "json"]);
+pub(crate) async fn a_watch_and_a_wait_outlive_the_leader_they_began_with(cluster: &mut Cluster) {
+    cluster.api.submit(unit("watched", "", 1, resources(100, 16), None, 0)).await.unwrap();
+    let watch = cluster.start_godel("watch", &["unit", "watch", "watched", "-o", "json"]);
     let mut wait =
-        cluster.start_godel("wait", &["unit", "wait", "web", "--for", "deleted", "--timeout", "60s"]);
+        cluster.start_godel("wait", &["unit", "wait", "watched", "--for", "deleted", "--timeout", "60s"]);
     sees(&watch, 1).await;
     // A wait that nobody has answered yet gives up with its server.
     let leader = cluster.leader("dispatcher").await;
@@ -55,14 +43,14 @@ async fn a_watch_and_a_wait_outlive_the_leader_they_began_with() {
         cluster.kill(&leader);
         cluster.wait_other_leader("dispatcher", epoch).await;
         cluster.restart(&leader);
-        let scaled = cluster.godel(&["unit", "scale", "web", "--replicas", &replicas.to_string()]);
+        let scaled = cluster.godel(&["unit", "scale", "watched", "--replicas", &replicas.to_string()]);
         assert!(scaled.status.success(), "{}", shown(&scaled));
         sees(&watch, replicas.into()).await;
     }
     // Nothing was printed twice: it went on from where it was.
     let revisions: Vec<u64> = printed(&watch).iter().map(|unit| unit["revision"].as_u64().unwrap()).collect();
     assert!(revisions.is_sorted(), "{revisions:?}");
-    let deleted = cluster.godel(&["unit", "delete", "--cancel", "web"]);
+    let deleted = cluster.godel(&["unit", "delete", "--cancel", "watched"]);
     assert!(deleted.status.success(), "{}", shown(&deleted));
     wait_for("the end of the wait", LIMIT, async || {
         let ended = wait.ended();
@@ -70,25 +58,4 @@ async fn a_watch_and_a_wait_outlive_the_leader_they_began_with() {
         Ok(())
     })
     .await;
-    cluster.audit(&[]);
-    cluster.assert_quiet();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn errors_name_the_service_that_does_not_answer() {
-    let layout = Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, ..Layout::default() };
-    let mut cluster = Cluster::start(layout).await;
-    cluster.announce(&["lease", "dispatcher"]);
-    let address = cluster.address("dispatcher-1");
-    let members = cluster.api.list_members("dispatcher").await.unwrap();
-    assert!(members.iter().any(|member: &v1::Member| member.address.ends_with(&address.to_string())));
-    cluster.kill("dispatcher-1");
-    let output = cluster.godel(&["unit", "list"]);
-    let said = shown(&output);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    let named = said.contains(&format!("dispatcher at http://{address} does not answer"))
-        || said.contains("no dispatcher leads");
-    assert!(named && !said.contains("state at http://127.0.0.1:7700 does not"), "{said}");
-    let output = cluster.godel(&["node", "list"]);
-    assert!(output.status.success(), "state answers: {}", shown(&output));
 }
