@@ -138,7 +138,7 @@ impl InFile for v1::Template {
             "host_ports",
             &mut demand.host_ports,
             |text| text.parse().map(to_proto::host_port),
-            |port| ops::host_port(port).map_or_else(|| Yaml::plain(port.port), |port| Yaml::plain(port)),
+            |port| ops::host_port(port).map_or_else(|| Yaml::plain(port.port), Yaml::plain),
         );
         node_selector::visit(selector, node_affinity, file);
         file.messages("tolerations", tolerations, &v1::Toleration::default());
