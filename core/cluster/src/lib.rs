@@ -32,6 +32,7 @@
 //! - `devices`: the devices of a node, and which of them are free.
 //! - `domains`: running units by rack, zone or node, for terms that keep units together or apart.
 //! - `fit`: whether a node has room for one more running unit.
+//! - `followed`: records that change nothing but the cluster, as every decider follows them.
 //! - `free`: what is free on every node.
 //! - `gathering`: holds that gather room for a gang as it becomes free.
 //! - `generations`: when each node changed last, and which have gained room.
@@ -86,6 +87,7 @@ pub use self::{
         SegmentRule, SpreadRule, StandingTerms, TakersIdx, TopologyKeys, TopologyLevel, UnitRules,
         names_classes,
     },
+    followed::follow_record,
     group_deltas::GroupDeltas,
     loads::{LoadLimits, LoadShares, NodeShares},
     reserve::{RESERVES, ReserveEntry},
@@ -108,6 +110,7 @@ mod daemons;
 pub mod devices;
 mod domains;
 mod fit;
+mod followed;
 mod free;
 mod gathering;
 mod generations;
