@@ -143,9 +143,9 @@ const KEEPS_ALL: [RecordKind; 5] =
 
 /// The units that are not placed while a record cannot be read.
 fn concerned_by(key: &RecordKey) -> Concerned {
-    match key {
-        RecordKey::Unit(unit) => Concerned::Unit(*unit),
-        _ if key.kind().is_none_or(|kind| KEEPS_ALL.contains(&kind)) => Concerned::All,
-        _ => Concerned::None,
+    if let RecordKey::Unit(unit) = key {
+        return Concerned::Unit(*unit);
     }
+    let keeps_all = key.kind().is_none_or(|kind| KEEPS_ALL.contains(&kind));
+    if keeps_all { Concerned::All } else { Concerned::None }
 }

@@ -149,9 +149,8 @@ impl UnitJoin {
 fn begins(change: &Change) -> bool {
     match change {
         Change::Put(Record::Unit(record)) => record.status.own_groups > 0,
-        Change::Put(record) => record.kind() == RecordKind::TaskGroup,
         Change::Unreadable(unreadable) => unreadable.key.kind() == Some(RecordKind::TaskGroup),
-        _ => false,
+        _ => matches!(change, Change::Put(_)) && change.kind() == Some(RecordKind::TaskGroup),
     }
 }
 
