@@ -49,6 +49,8 @@ pub struct KindInfo {
     pub kind: Kind,
     /// The name of its field in `Record`, as `node_spec`.
     pub name: &'static str,
+    /// The name of the field in `Op` that puts such a record, as `put_node_spec`.
+    pub put: &'static str,
     /// The name of its message.
     pub message: &'static str,
     /// The form of its key.
@@ -59,6 +61,15 @@ pub struct KindInfo {
     pub owner: Owner,
     /// Its records are about one node, have the node's id as key, and go when the node is deleted.
     pub of_node: bool,
+}
+
+/// An operation, by whether it puts a whole record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PutOrOther {
+    /// It puts this one.
+    Put(Record),
+    /// It deletes a record, or changes rows.
+    Other(Op),
 }
 
 /// The key of a record within its kind: ids before names.
@@ -116,6 +127,7 @@ macro_rules! kinds {
             $(KindInfo {
                 kind: Kind::$kind,
                 name: $name,
+                put: concat!("put_", $name),
                 message: stringify!($message),
                 key: KeyForm::$form,
                 key_field: $field,
@@ -131,11 +143,19 @@ macro_rules! kinds {
             }
         }
 
-        /// Returns the record that an operation puts; `None` if it puts none.
-        pub fn put_record(op: Op) -> Option<Record> {
+        /// Tells operations that put a whole record from others.
+        pub fn put_or_other(op: Op) -> PutOrOther {
             match op {
-                $($(Op::$put(record) => Some(Record::$kind(record)),)?)*
-                _ => None,
+                $($(Op::$put(record) => PutOrOther::Put(Record::$kind(record)),)?)*
+                other => PutOrOther::Other(other),
+            }
+        }
+
+        /// Returns the operation that puts a record; `None` for rows, which are written in parts.
+        pub fn put_op(record: Record) -> Option<Op> {
+            match record {
+                $($(Record::$kind(record) => Some(Op::$put(record)),)?)*
+                Record::Rows(_) => None,
             }
         }
 
@@ -224,6 +244,19 @@ pub const WHOLE: [Kind; N_WHOLE] = {
     }
     whole
 };
+
+/// Whether a field of `Op` puts a whole record.
+pub fn puts_whole(field: u32) -> bool {
+    const FIELDS: u64 = {
+        let (mut fields, mut idx) = (0, 0);
+        while idx < N_WHOLE {
+            fields |= 1 << WHOLE[idx] as u32;
+            idx += 1;
+        }
+        fields
+    };
+    field < u64::BITS && FIELDS & (1 << field) != 0
+}
 
 /// Whether records of a kind are about one node and go with it.
 pub fn is_of_node(kind: Kind) -> bool {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use prost::Message as _;
 
-use crate::v1;
+use crate::{kinds::KINDS, v1};
 
 /// `godel.v1.TxnRequest` with encoded operations.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -225,34 +225,14 @@ pub fn op_field(op: &[u8]) -> Option<u32> {
 /// The field of `Op` with a number.
 pub fn op_name(field: u32) -> Option<&'static str> {
     Some(match field {
-        1 => "put_node_spec",
-        2 => "put_node_report",
-        3 => "put_node_allocatable",
-        4 => "put_unit",
-        5 => "put_lease",
-        6 => "put_partition",
-        7 => "put_queue",
-        8 => "put_priority_class",
-        9 => "put_hold",
-        10 => "put_pause",
-        12 => "put_node_usage",
-        13 => "put_disruption_budget",
-        14 => "put_reservation",
-        15 => "put_partition_block",
         16 => "delete",
-        17 => "put_unit_history",
-        18 => "put_task_group",
-        19 => "put_yarn_keys",
         20 => "bind",
         21 => "evict",
         22 => "run_status",
         23 => "requeue",
         26 => "change_terms",
-        27 => "put_yarn_application",
         28 => "compact",
-        29 => "put_movement",
-        30 => "put_move_rate",
-        _ => return None,
+        _ => KINDS.iter().find(|info| info.is_whole() && info.kind as u32 == field)?.put,
     })
 }
 

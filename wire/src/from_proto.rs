@@ -14,17 +14,17 @@ use godel_domain::{
     demand::{Demand, DeviceRequest, N_DEVICE_REQUESTS_MAX, N_DEVICES_MAX},
     hold::{GangTurn, Hold, MovementTarget, Slot},
     host_port::{HostPort, N_HOST_PORTS_MAX},
-    pause::{Pause, Scope},
-    records::{ForeignKey, Record, RecordKey, RecordKind, StoredKey},
+    pause::Scope,
+    records::StoredKey,
     yarn_keys::{YARN_SECRET_LEN, YarnKey, YarnKeys},
 };
 use godel_proto::{
-    kinds::{self, Key, KeyForm, KindInfo},
+    kinds::{self, Key, KeyForm, KindInfo, PutOrOther},
     raw, v1,
 };
 use prost::Message as _;
 
-use super::{BadField, ops, to_proto, zones};
+use super::{BadField, ops, records, zones};
 
 /// Keys of one name: the one before the current one, the current one, and the next one.
 const N_YARN_KEYS_MAX: usize = 3;
@@ -32,7 +32,7 @@ const N_YARN_KEYS_MAX: usize = 3;
 const N_MOVE_TIMES_MAX: usize = 1_024;
 
 mod budget;
-mod check;
+pub(crate) mod check;
 mod decision;
 mod history;
 mod moves;
@@ -103,7 +103,11 @@ pub fn op(encoded: &Bytes) -> Result<Change> {
 /// A field is wrong.
 pub fn change(op: v1::op::Op) -> Result<Change> {
     use v1::op::Op;
-    let rows = match op {
+    let other = match kinds::put_or_other(op) {
+        PutOrOther::Put(record) => return records::read(record).map(Change::Put),
+        PutOrOther::Other(other) => other,
+    };
+    let rows = match other {
         Op::Delete(pb) => return delete(pb),
         Op::Bind(pb) => bind(pb.into()),
         Op::Evict(pb) => evict(pb),
@@ -111,10 +115,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
         Op::Requeue(pb) => requeue(pb),
         Op::ChangeTerms(pb) => terms(pb),
         Op::Compact(pb) => compaction(pb),
-        put => {
-            let record = kinds::put_record(put).ok_or_else(|| BadField::new("op", "puts no record"))?;
-            return record_of(record).map(Change::Put);
-        }
+        _ => return Err(BadField::new("op", "puts no record")),
     };
     rows.map(|(unit, change)| Change::Rows(unit, change))
 }
@@ -126,7 +127,7 @@ pub fn change(op: v1::op::Op) -> Result<Change> {
 pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
     let change = match pb.record.ok_or_else(|| BadField::new("record", "missing"))? {
         v1::record::Record::Rows(pb) => unit_rows(pb).map(|(unit, rows)| Change::RowsLoaded(unit, rows)),
-        record => record_of(record).map(Change::Put),
+        record => records::read(record).map(Change::Put),
     }
     .map_err(|bad| bad.under("record"))?;
     Ok(LoadedRecord {
@@ -135,37 +136,6 @@ pub fn record(pb: v1::Record) -> Result<LoadedRecord> {
         create_time_ms: pb.create_time_ms,
         change,
     })
-}
-
-/// A record that is written whole.
-fn record_of(pb: v1::record::Record) -> Result<Record> {
-    use v1::record::Record as Pb;
-    let foreign = |kind, key| Record::Foreign(ForeignKey { kind, key });
-    match pb {
-        Pb::NodeSpec(pb) => node_spec(pb).map(Record::NodeSpec),
-        Pb::NodeReport(pb) => node_report(pb).map(Record::NodeReport),
-        Pb::NodeAllocatable(pb) => node_allocatable(pb).map(Record::NodeAllocatable),
-        Pb::NodeUsage(pb) => node_usage(pb).map(Record::NodeUsage),
-        Pb::Unit(pb) => unit_record(pb).map(|record| Record::Unit(Arc::new(record))),
-        Pb::TaskGroup(pb) => task_group_record(pb).map(|record| Record::TaskGroup(Arc::new(record))),
-        Pb::Lease(pb) => lease(pb).map(Record::Lease),
-        Pb::Partition(pb) => partition(pb).map(Record::Partition),
-        Pb::PartitionBlock(pb) => partition_block(pb).map(Record::PartitionBlock),
-        Pb::Queue(pb) => queue(pb).map(|spec| Record::Queue(Arc::new(spec))),
-        Pb::PriorityClass(pb) => priority_class(pb).map(Record::PriorityClass),
-        Pb::DisruptionBudget(pb) => budget(pb).map(|spec| Record::Budget(Arc::new(spec))),
-        Pb::Reservation(pb) => reservation(pb).map(|spec| Record::Reservation(Arc::new(spec))),
-        Pb::UnitHistory(pb) => unit_history(pb).map(|kept| Record::UnitHistory(Arc::new(kept))),
-        Pb::YarnKeys(pb) => yarn_keys(pb).map(Record::YarnKeys),
-        Pb::YarnApplication(pb) => {
-            yarn_application(pb).map(|id| foreign(RecordKind::YarnApplication, StoredKey::Name(id)))
-        }
-        Pb::Movement(pb) => movement(&pb).map(|name| foreign(RecordKind::Movement, StoredKey::Name(name))),
-        Pb::MoveRate(pb) => move_rate(&pb).map(|unit| foreign(RecordKind::MoveRate, StoredKey::Id(unit.0))),
-        Pb::Pause(pb) => pause(pb).map(Record::Pause),
-        Pb::Hold(pb) => hold(pb).map(|hold| Record::Hold(Arc::new(hold))),
-        Pb::Rows(_) => Err(BadField::new("record", "running units are written in parts")),
-    }
 }
 
 fn delete(pb: v1::Delete) -> Result<Change> {
@@ -189,16 +159,7 @@ fn delete(pb: v1::Delete) -> Result<Change> {
     }
     let gone = read::key_of(kind, key)
         .ok_or_else(|| BadField::new(field, format!("not the key of a {}", info.name)))?;
-    // Without a record nobody holds a lease, nothing is split, and no key signs.
-    Ok(match gone {
-        RecordKey::Lease(name) => Change::Put(Record::Lease(Lease { name, ..Lease::default() })),
-        RecordKey::Partition => Change::Put(Record::Partition(Partition::default())),
-        RecordKey::PartitionBlock(number) => {
-            Change::Put(Record::PartitionBlock(Block { number: number.0, slots: Vec::new() }))
-        }
-        RecordKey::YarnKeys(name) => Change::Put(Record::YarnKeys(YarnKeys { name, keys: Vec::new() })),
-        gone => Change::Gone(gone),
-    })
+    Ok(gone.gone())
 }
 
 /// Amounts by name.
@@ -349,15 +310,6 @@ fn slot(pb: v1::ReservationSlot) -> Slot {
     Slot { reservation: Arc::from(reservation), occupant: occupant.map(running_unit_id) }
 }
 
-/// What an administrator has paused.
-///
-/// # Errors
-/// The scope is none of ours.
-pub fn pause(pb: v1::Pause) -> Result<Pause> {
-    let v1::Pause { scope, since_ms, reason, sub_cluster_key } = pb;
-    Ok(Pause { scope: pause_scope(&scope)?, since_ms, reason, sub_cluster_key })
-}
-
 /// Keys of the tokens of YARN.
 ///
 /// # Errors
@@ -390,18 +342,18 @@ pub fn yarn_keys(pb: v1::YarnKeys) -> Result<YarnKeys> {
 ///
 /// # Errors
 /// It is not said which one.
-pub fn yarn_application(pb: v1::YarnApplication) -> Result<String> {
+pub(crate) fn yarn_application(pb: &v1::YarnApplication) -> Result<StoredKey> {
     if pb.application.is_empty() {
         return Err(BadField::new("application", "missing"));
     }
-    Ok(pb.application)
+    Ok(StoredKey::Name(pb.application.clone()))
 }
 
 /// A movement of the rescheduler: its name. What else its record says is read by the rescheduler alone.
 ///
 /// # Errors
 /// It has no name or no phase, or a number in it is none.
-pub fn movement(pb: &v1::Movement) -> Result<String> {
+pub(crate) fn movement(pb: &v1::Movement) -> Result<StoredKey> {
     if pb.name.is_empty() {
         return Err(BadField::new("name", "missing"));
     }
@@ -423,21 +375,21 @@ pub fn movement(pb: &v1::Movement) -> Result<String> {
             return Err(under(unknown("phase", one.phase)));
         }
     }
-    Ok(pb.name.clone())
+    Ok(StoredKey::Name(pb.name.clone()))
 }
 
 /// When replicas of a unit were moved: the unit.
 ///
 /// # Errors
 /// It is not said which one, or there are too many times, or they are in no order.
-pub fn move_rate(pb: &v1::MoveRate) -> Result<UnitId> {
+pub(crate) fn move_rate(pb: &v1::MoveRate) -> Result<StoredKey> {
     if pb.times_ms.len() > N_MOVE_TIMES_MAX {
         return Err(BadField::new("times_ms", format!("there must be at most {N_MOVE_TIMES_MAX}")));
     }
     if !pb.times_ms.is_sorted() {
         return Err(BadField::new("times_ms", "not ascending"));
     }
-    unit_id(pb.unit_id, "unit_id")
+    unit_id(pb.unit_id, "unit_id").map(|unit| StoredKey::Id(unit.0))
 }
 
 /// What a pause is about.

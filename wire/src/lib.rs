@@ -7,6 +7,7 @@
 //!
 //! - `from_proto`: messages to domain types; errors name the path of the invalid field.
 //! - `ops`: encoded operations and the columns of running units.
+//! - `records`: how the records of each kind are read, written and checked.
 //! - `to_proto`: domain types to messages.
 //! - `zones`: zones of nodes, what is asked of them and what is given of them, and what is known of devices besides.
 
@@ -15,6 +16,7 @@ use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 
 pub mod from_proto;
 pub mod ops;
+mod records;
 pub mod to_proto;
 mod zones;
 

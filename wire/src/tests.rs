@@ -30,7 +30,7 @@ use godel_domain::{
     unit::UnitRecord,
 };
 use godel_proto::{
-    kinds::{KINDS, KeyForm},
+    kinds::{self, KINDS, KeyForm},
     raw, v1,
 };
 use godel_rules::admission::grow::{group_bytes, grow};
@@ -46,11 +46,10 @@ proptest! {
         prop_assert_eq!(from_proto::node_spec(to_proto::node_spec(&spec)), Ok(spec));
         let (id, amounts) = (report.id, report.capacity.clone());
         prop_assert_eq!(from_proto::node_report(to_proto::node_report(&report)), Ok(report));
-        let grant = from_proto::op(&to_proto::put_node_allocatable(id, &amounts));
-        prop_assert_eq!(grant, Ok(Change::Put(Record::NodeAllocatable(NodeAllocatable { id, amounts: amounts.clone() }))));
+        comes_back(Record::NodeAllocatable(NodeAllocatable { id, amounts: amounts.clone() }));
         let zone_loads = [1, 63].map(|zone| ZoneLoad { zone, load: of_zone }).to_vec();
         let usage = NodeUsage { id, reserved: amounts, as_of_ms: i64::from(id.0) - 7, load, zone_loads };
-        prop_assert_eq!(from_proto::op(&to_proto::put_node_usage(&usage)), Ok(Change::Put(Record::NodeUsage(usage))));
+        comes_back(Record::NodeUsage(usage));
     }
 
     #[test]
@@ -84,13 +83,11 @@ proptest! {
     #[test]
     fn queues_and_priority_classes_come_back(spec in queue(), class in priority_class()) {
         prop_assert_eq!(from_proto::given_queue(to_proto::queue(&spec)), (spec.clone(), vec![]));
-        let op = to_proto::put_queue(&spec);
-        prop_assert_eq!(from_proto::op(&op), Ok(Change::Put(Record::Queue(Arc::new(spec.clone())))));
+        comes_back(Record::Queue(Arc::new(spec.clone())));
         let record = Some(v1::record::Record::Queue(to_proto::queue(&spec)));
         let loaded = from_proto::record(v1::Record { revision: 3, record, ..v1::Record::default() }).unwrap();
         prop_assert_eq!(loaded.change, Change::Put(Record::Queue(Arc::new(spec))));
-        let op = to_proto::put_priority_class(&class);
-        prop_assert_eq!(from_proto::op(&op), Ok(Change::Put(Record::PriorityClass(class))));
+        comes_back(Record::PriorityClass(class));
     }
 
     #[test]
@@ -194,17 +191,14 @@ fn holds_come_back() {
     };
     let movement = Some(MovementTarget { movement: Arc::from("binpack-7"), from: victim(7) });
     let target = Hold { movement, turn: None, ..hold.clone() };
-    assert_eq!(
-        from_proto::op(&to_proto::put_hold(&target)),
-        Ok(Change::Put(Record::Hold(Arc::new(target.clone()))))
-    );
+    comes_back(Record::Hold(Arc::new(target.clone())));
     let mut nobody = to_proto::hold(&target);
     nobody.movement = Some(v1::MovementTarget::default());
     assert_eq!(from_proto::hold(nobody).unwrap_err().path, "movement.from");
     let slot = Some(Slot { reservation: Arc::from("kept"), occupant: Some(victim(5)) });
     let slot = Hold { unit: UnitId(0), slot, ..hold.clone() };
-    assert_eq!(from_proto::op(&to_proto::put_hold(&slot)), Ok(Change::Put(Record::Hold(Arc::new(slot)))));
-    assert_eq!(from_proto::op(&to_proto::put_hold(&hold)), Ok(Change::Put(Record::Hold(Arc::new(hold)))));
+    comes_back(Record::Hold(Arc::new(slot)));
+    comes_back(Record::Hold(Arc::new(hold)));
     let gone = to_proto::delete(v1::Kind::Hold, 5);
     assert_eq!(from_proto::op(&gone), Ok(Change::Gone(RecordKey::Hold(HoldId(5)))));
     let short = v1::Hold { hold_id: 1, node_id: 1, unit_id: 1, incarnations: vec![1], ..v1::Hold::default() };
@@ -223,8 +217,7 @@ fn reservations_come_back() {
         expires_ms: Some(9),
         description: "spare".to_owned(),
     };
-    let put = to_proto::put_reservation(&spec);
-    assert_eq!(from_proto::op(&put), Ok(Change::Put(Record::Reservation(Arc::new(spec)))));
+    comes_back(Record::Reservation(Arc::new(spec)));
     let devices = v1::DeviceRequest { count: 65, ..v1::DeviceRequest::default() };
     let demand =
         Some(v1::Demand { requests: None, devices: vec![devices], host_ports: Vec::new(), zones: None });
@@ -330,14 +323,13 @@ fn leases_partitions_and_deletions_come_back() {
             reason: "why".to_owned(),
             changed_ms: 5,
         };
-        let change = from_proto::op(&to_proto::put_partition(&partition));
-        assert_eq!(change, Ok(Change::Put(Record::Partition(partition))));
+        comes_back(Record::Partition(partition));
     }
     let named = [Scope::Queue("prod.search".to_owned()), Scope::SubCluster("gpu".to_owned())];
     for scope in [Scope::All, Scope::Preemption].into_iter().chain(named) {
         let (reason, sub_cluster_key) = ("why".to_owned(), "part".to_owned());
         let pause = Pause { scope: scope.clone(), since_ms: 5, reason, sub_cluster_key };
-        assert_eq!(from_proto::op(&to_proto::put_pause(&pause)), Ok(Change::Put(Record::Pause(pause))));
+        comes_back(Record::Pause(pause));
         let gone = from_proto::op(&to_proto::delete_named(v1::Kind::Pause, &scope.to_string()));
         assert_eq!(gone, Ok(Change::Gone(RecordKey::Pause(scope.to_string()))));
     }
@@ -474,6 +466,14 @@ fn wrong_fields_are_named() {
     assert_eq!(from_proto::op(&Bytes::new()).unwrap_err(), BadField::new("op", "missing"));
 }
 
+fn put(record: Record) -> Bytes {
+    to_proto::op(&Change::Put(record)).unwrap()
+}
+
+fn comes_back(record: Record) {
+    assert_eq!(from_proto::op(&put(record.clone())), Ok(Change::Put(record)));
+}
+
 fn a_unit() -> UnitRecord {
     godel_testkit::unit("web")
 }
@@ -483,6 +483,7 @@ fn both_tables_of_records_agree() {
     assert_eq!(RecordKind::ALL.len(), KINDS.len());
     for info in &KINDS {
         let kind = RecordKind::of_number(info.kind as i32).unwrap();
+        assert_eq!((kind.is_of_node(), kinds::puts_whole(info.kind as u32)), (info.of_node, info.is_whole()));
         let stored = match info.key {
             KeyForm::Node | KeyForm::Id => StoredKey::Id(7),
             KeyForm::Name if kind == RecordKind::TaskGroup => StoredKey::Name("7/3".to_owned()),

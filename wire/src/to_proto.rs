@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use godel_base::{
-    ids::{NodeId, Revision, RunningUnitId, UnitId},
+    ids::{Revision, RunningUnitId, UnitId},
     resources::Resources,
 };
 use godel_domain::{
     change::{Block, Lease, Partition, PartitionMode},
-    node::{NodeUsage, Taint, TaintEffect},
+    node::{NodeAllocatable, NodeUsage, Taint, TaintEffect},
     node_load::{LoadAmounts, NodeLoad, ZoneLoad},
-    pause::Pause,
     running_units::{Bind, RunChange},
     unit::{OnBelowMin, OnEviction, OnFailure, RestartPolicy, UnitEnd, WorkloadClass},
     yarn_keys::{YarnKey, YarnKeys},
@@ -33,15 +32,16 @@ mod reservation;
 mod txn;
 mod unit;
 
-pub use budget::{budget, budget_limit, put_budget};
+pub use crate::records::pause::write as pause;
+pub use budget::{budget, budget_limit};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use history::unit_history;
-pub use hold::{hold, put_hold};
+pub use hold::hold;
 pub use moves::{move_refusal, requested_move};
 pub use node::{device, node_quarantine, node_report, node_runtime, node_spec};
-pub use queue::{priority_class, put_priority_class, put_queue, queue, queue_policy};
+pub use queue::{priority_class, queue, queue_policy};
 pub use reports::{compaction, evict, requeue, statuses, terms};
-pub use reservation::{put_reservation, reservation};
+pub use reservation::reservation;
 pub use txn::{op, requirement};
 pub use unit::{
     demand, encoded_unit, host_port, label_expression, label_operator, put_unit, run_spec, task_group_record,
@@ -63,37 +63,6 @@ pub fn row_op(unit: UnitId, change: &RunChange) -> Bytes {
         RunChange::Terms(change) => v1::op::Op::ChangeTerms(terms(unit, change)),
         RunChange::Compact(change) => v1::op::Op::Compact(compaction(unit, change)),
     })
-}
-
-/// An operation that puts a node's allocatable, encoded for a transaction.
-pub fn put_node_allocatable(node: NodeId, allocatable: &Resources) -> Bytes {
-    raw::encode_op(v1::op::Op::PutNodeAllocatable(node_allocatable(node, allocatable)))
-}
-
-/// An operation that puts what a node's use leaves to best-effort, encoded for a transaction.
-pub fn put_node_usage(usage: &NodeUsage) -> Bytes {
-    raw::encode_op(v1::op::Op::PutNodeUsage(node_usage(usage)))
-}
-
-/// An operation that puts the split of nodes, encoded for a transaction.
-pub fn put_partition(split: &Partition) -> Bytes {
-    raw::encode_op(v1::op::Op::PutPartition(partition(split)))
-}
-
-/// An operation that puts a pause, encoded for a transaction.
-pub fn put_pause(one: &Pause) -> Bytes {
-    raw::encode_op(v1::op::Op::PutPause(pause(one)))
-}
-
-/// What an administrator has paused.
-pub fn pause(pause: &Pause) -> v1::Pause {
-    let Pause { scope, since_ms, reason, sub_cluster_key } = pause;
-    v1::Pause {
-        scope: scope.to_string(),
-        since_ms: *since_ms,
-        reason: reason.clone(),
-        sub_cluster_key: sub_cluster_key.clone(),
-    }
 }
 
 /// Keys of the tokens of YARN.
@@ -131,8 +100,8 @@ pub fn precondition_named(kind: v1::Kind, name: &str, revision: Revision) -> v1:
 }
 
 /// Allocatable in force on a node.
-pub fn node_allocatable(node: NodeId, allocatable: &Resources) -> v1::NodeAllocatable {
-    v1::NodeAllocatable { node_id: node.0, allocatable: Some(resources(allocatable)) }
+pub fn node_allocatable(NodeAllocatable { id, amounts }: &NodeAllocatable) -> v1::NodeAllocatable {
+    v1::NodeAllocatable { node_id: id.0, allocatable: Some(resources(amounts)) }
 }
 
 /// What the use of a node's guaranteed running units leaves to best-effort ones.

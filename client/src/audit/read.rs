@@ -137,7 +137,7 @@ pub async fn list(client: &Client) -> Result<World, Failure> {
 async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World, Failure> {
     let mut world = World::default();
     let mut request = v1::ListRecordsRequest {
-        kinds: KINDS.iter().map(|kind| i32::from(*kind)).collect(),
+        kinds: godel_audit::follows().map(|kind| kind as i32).collect(),
         page_size: 10_000,
         page_token: String::new(),
     };
@@ -156,29 +156,6 @@ async fn readable(client: &Client, unreadable: &mut Unreadables) -> Result<World
         }
     }
 }
-
-const KINDS: [v1::Kind; 20] = [
-    v1::Kind::NodeSpec,
-    v1::Kind::NodeReport,
-    v1::Kind::NodeAllocatable,
-    v1::Kind::NodeUsage,
-    v1::Kind::TaskGroup,
-    v1::Kind::Unit,
-    v1::Kind::Lease,
-    v1::Kind::Partition,
-    v1::Kind::PartitionBlock,
-    v1::Kind::Queue,
-    v1::Kind::PriorityClass,
-    v1::Kind::DisruptionBudget,
-    v1::Kind::Reservation,
-    v1::Kind::Hold,
-    v1::Kind::Pause,
-    v1::Kind::YarnKeys,
-    v1::Kind::YarnApplication,
-    v1::Kind::Movement,
-    v1::Kind::MoveRate,
-    v1::Kind::Rows,
-];
 
 /// The watch to the revision of `status`, from where `history` begins or ends. One that is cut off goes on where it
 /// was.

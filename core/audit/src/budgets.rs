@@ -124,12 +124,7 @@ impl BudgetLedger {
                         selected.names.remove(name);
                     });
                 }
-                Change::Put(Record::Unit(record)) => {
-                    touched.insert(record.id);
-                }
-                Change::Put(Record::TaskGroup(group)) => {
-                    touched.insert(group.unit);
-                }
+                Change::Put(record) => touched.extend(record.unit()),
                 _ => {}
             }
         }

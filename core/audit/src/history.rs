@@ -7,11 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     change::Change,
-    node::NodeAllocatable,
     node::NodeReport,
     records::{Record, RecordKey},
     running_units::{EvictionReason, Phase, RunChange},
-    task_group_record::TaskGroupKey,
 };
 use rustc_hash::FxHashMap;
 
@@ -344,46 +342,29 @@ fn note_records(
     touched: &mut BTreeMap<NodeId, Bound<'_>>,
 ) {
     for change in &commit.changes {
-        match change {
-            Change::Put(Record::NodeReport(report)) => {
-                touched.entry(report.id).or_default();
-            }
-            Change::Put(Record::Hold(hold)) => {
-                touched.entry(hold.node).or_default();
-            }
-            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, .. }))
-            | Change::Gone(RecordKey::NodeSpec(node)) => {
-                touched.entry(*node).or_default();
-            }
-            Change::Gone(RecordKey::Unit(unit)) => {
-                replay.touched_units.insert(*unit);
-                replay.preemptions.forget(world, *unit);
-                replay.budgets.forget(*unit);
-                let Some(gone) = world.units.get(unit) else { continue };
-                for (ordinal, row) in gone.rows.iter().filter(|(_, row)| row.is_live()) {
-                    tenants.move_row(&world.nodes, *unit, gone, row, &WorldRow::default());
-                    replay.placements.add(|| {
-                        format!(
-                            "{}/{ordinal} ran when its unit was deleted at revision {}",
-                            gone.name(),
-                            commit.revision
-                        )
-                    });
-                }
-            }
-            Change::Put(Record::Unit(record)) => {
-                replay.touched_units.insert(record.id);
-            }
-            Change::Put(Record::TaskGroup(group)) => {
-                replay.touched_units.insert(group.unit);
-            }
-            Change::Gone(RecordKey::TaskGroup(TaskGroupKey { unit, idx: _ })) => {
-                replay.touched_units.insert(*unit);
-            }
-            Change::Rows(unit, _) => {
-                replay.touched_units.insert(*unit);
-            }
-            _ => {}
+        replay.touched_units.extend(change.unit());
+        let node = match change {
+            Change::Put(Record::Hold(hold)) => Some(hold.node),
+            // What it is called, and what is used of it, leaves it as large as it was.
+            Change::Put(Record::NodeSpec(_) | Record::NodeUsage(_)) => None,
+            _ => change.node(),
+        };
+        if let Some(node) = node {
+            touched.entry(node).or_default();
+        }
+        let Change::Gone(RecordKey::Unit(unit)) = change else { continue };
+        replay.preemptions.forget(world, *unit);
+        replay.budgets.forget(*unit);
+        let Some(gone) = world.units.get(unit) else { continue };
+        for (ordinal, row) in gone.rows.iter().filter(|(_, row)| row.is_live()) {
+            tenants.move_row(&world.nodes, *unit, gone, row, &WorldRow::default());
+            replay.placements.add(|| {
+                format!(
+                    "{}/{ordinal} ran when its unit was deleted at revision {}",
+                    gone.name(),
+                    commit.revision
+                )
+            });
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
     change::Change,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
 };
 
 use super::{Acknowledged, Evidence, History, Start, verdict::Findings};
@@ -57,7 +57,7 @@ fn check_ledger(
     let has_unreadable = evidence
         .unreadable
         .iter()
-        .any(|one| matches!(one.key, RecordKey::Unit(_) | RecordKey::Rows(_) | RecordKey::Unknown));
+        .any(|one| matches!(one.key.kind(), None | Some(RecordKind::Unit | RecordKind::Rows)));
     let floor = evidence.history.floor;
     let (mut n_retired, mut n_before, mut n_unread) = (0, 0, 0);
     for entry in ledger {

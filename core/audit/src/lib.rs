@@ -73,7 +73,7 @@ pub use self::{
     room::NodeSums,
     unreadable::UnreadableRecord,
     verdict::{InvariantReport, InvariantVerdict},
-    world::{Commit, World},
+    world::{Commit, World, follows},
 };
 
 /// An invariant of the architecture.

@@ -22,9 +22,8 @@ use godel_domain::{
     change::Change,
     demand::Pool,
     hold::Hold,
-    node::NodeAllocatable,
     queue_spec::Band,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     running_units::{Bind, RunChange},
     unit::{Template, UnitRecord},
 };
@@ -181,10 +180,11 @@ fn has_several(history: &History) -> bool {
         Start::Empty | Start::Unknown(_) => None,
     };
     of_start.into_iter().flatten().any(|record| is_other(&record.value))
-        || history.commits.iter().flat_map(|commit| &commit.changes).any(|change| match change {
-            Change::Put(Record::Unit(record)) => is_other(record),
-            _ => false,
-        })
+        || history
+            .commits
+            .iter()
+            .flat_map(|commit| &commit.changes)
+            .any(|change| matches!(change, Change::Put(Record::Unit(record)) if is_other(record)))
 }
 
 impl Probe {
@@ -265,24 +265,19 @@ impl Probe {
         let now_ms = commit.time_ms;
         for change in &commit.changes {
             match change {
-                Change::Put(Record::Unit(record)) => {
-                    self.touched.insert(record.id);
-                }
-                Change::Put(Record::TaskGroup(group)) => {
-                    self.touched.insert(group.unit);
-                }
                 Change::Put(Record::Hold(hold)) => {
                     self.preemptors.insert(hold.unit);
                     self.count_hold(world, hold, 1);
                 }
-                Change::Put(Record::Queue(_)) | Change::Gone(RecordKey::Queue(_)) => {
-                    self.levels.follow_records(world)
+                Change::Put(record) => self.touched.extend(record.unit()),
+                _ => {}
+            }
+            match change.kind() {
+                Some(RecordKind::NodeSpec | RecordKind::NodeReport | RecordKind::NodeAllocatable) => {
+                    change.node().into_iter().for_each(|node| self.on_node(world, node, now_ms));
                 }
-                Change::Put(Record::NodeSpec(spec)) => self.on_node(world, spec.id, now_ms),
-                Change::Put(Record::NodeReport(report)) => self.on_node(world, report.id, now_ms),
-                Change::Put(Record::NodeAllocatable(NodeAllocatable { id, .. }))
-                | Change::Gone(RecordKey::NodeSpec(id)) => self.on_node(world, *id, now_ms),
-                Change::Put(Record::Lease(_)) => {
+                Some(RecordKind::Queue) => self.levels.follow_records(world),
+                Some(RecordKind::Lease) => {
                     let n = world.leases.keys().filter(|name| name.starts_with("scheduler/")).count();
                     self.n_schedulers = i64::try_from(n).unwrap_or(i64::MAX).max(1);
                 }

@@ -140,9 +140,9 @@ fn ever_limited(history: &History) -> BTreeSet<String> {
         Start::Empty | Start::Unknown(_) => Vec::new(),
     };
     let changes = history.commits.iter().flat_map(|commit| &commit.changes);
-    let later = changes.filter_map(|change| match change {
-        Change::Put(Record::Queue(spec)) => Some(&**spec),
-        _ => None,
+    let later = changes.filter_map(|change| {
+        let Change::Put(Record::Queue(spec)) = change else { return None };
+        Some(&**spec)
     });
     let limited = at_start.into_iter().chain(later).filter(|spec| is_limited(spec));
     limited.map(|spec| spec.name.clone()).collect()
@@ -181,11 +181,9 @@ fn replay(history: &History, limited: BTreeSet<String>, findings: &mut Findings)
 /// Units of which a commit may change what they take.
 fn touched(world: &World, commit: &Commit) -> BTreeSet<UnitId> {
     let unit = |change: &Change| match change {
-        Change::Put(Record::Unit(record)) => Some(record.id),
-        Change::Gone(RecordKey::Unit(id)) | Change::Rows(id, _) => Some(*id),
         Change::Put(Record::Hold(hold)) => Some(hold.unit),
         Change::Gone(RecordKey::Hold(id)) => world.holds.get(id).map(|hold| hold.value.unit),
-        _ => None,
+        _ => change.unit(),
     };
     commit.changes.iter().filter_map(unit).collect()
 }

@@ -14,7 +14,7 @@ use godel_domain::{
     hold::Hold,
     priority_classes::PriorityClasses,
     queue_spec::PriorityClass,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     running_units::{EvictionReason, RunChange},
 };
 
@@ -154,11 +154,7 @@ impl Preemptions {
         turns: &[RunTurn<'_>],
         dropped: &BTreeMap<u64, Dropped>,
     ) {
-        if commit
-            .changes
-            .iter()
-            .any(|change| matches!(change, Change::Put(Record::Queue(_)) | Change::Gone(RecordKey::Queue(_))))
-        {
+        if commit.changes.iter().any(|change| change.kind() == Some(RecordKind::Queue)) {
             (self.guaranteed_at, self.guarantees) = (commit.revision, guarantees(world));
         }
         self.back.push_back(Back { revision: commit.revision, ..Back::default() });

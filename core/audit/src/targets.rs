@@ -14,8 +14,7 @@ use godel_domain::{
     demand::Pool,
     hold::Hold,
     label_expression::LabelExpression,
-    node::NodeAllocatable,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     running_units::{Bind, EvictionReason, Phase, RunChange},
     unit::{Template, UnitSpec},
     unit_affinity::{NODE, UnitTerm},
@@ -114,14 +113,8 @@ impl Targets {
                         leave(hold.unit, hold.node);
                     }
                 }
-                Change::Put(Record::NodeSpec(spec)) => {
-                    self.changed_ms.insert(spec.id, at_ms);
-                }
-                Change::Put(Record::NodeReport(report)) => {
-                    self.changed_ms.insert(report.id, at_ms);
-                }
-                Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, .. })) => {
-                    self.changed_ms.insert(*node, at_ms);
+                Change::Put(record) if record.kind() != RecordKind::NodeUsage => {
+                    self.changed_ms.extend(record.node().map(|node| (node, at_ms)));
                 }
                 Change::Gone(RecordKey::NodeSpec(node)) => {
                     self.changed_ms.remove(node);

@@ -1,5 +1,6 @@
 mod budgets;
 mod clauses;
+mod follows;
 mod late;
 mod order;
 mod pending;

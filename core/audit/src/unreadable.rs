@@ -11,9 +11,7 @@ use godel_base::ids::{HoldId, NodeId, Revision, UnitId};
 use godel_domain::{
     change::Change,
     hold::Hold,
-    node::NodeAllocatable,
-    records::{Record, RecordKey},
-    task_group_record::TaskGroupKey,
+    records::{Record, RecordKey, RecordKind},
 };
 
 use super::{
@@ -28,22 +26,23 @@ const N_NAMED_MAX: usize = 3;
 /// Returns the invariants that cannot be judged whole without a record. What lists and watches show is compared in any case.
 fn concerned(key: &RecordKey) -> &'static [Invariant] {
     use Invariant::{I1, I3, I4, I5, I6, I7, I8, I9, I10};
-    match key {
-        RecordKey::NodeSpec(_)
-        | RecordKey::NodeReport(_)
-        | RecordKey::NodeAllocatable(_)
-        | RecordKey::NodeUsage(_) => &[I1, I6, I7, I8, I9, I10],
-        RecordKey::Unit(_) | RecordKey::TaskGroup(_) | RecordKey::Unknown => &Invariant::ALL,
-        RecordKey::Rows(_) => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
-        RecordKey::UnitHistory(_) => &[I7],
+    use RecordKind as Kind;
+    let Some(kind) = key.kind() else { return &Invariant::ALL };
+    match kind {
+        Kind::NodeSpec | Kind::NodeReport | Kind::NodeAllocatable | Kind::NodeUsage => {
+            &[I1, I6, I7, I8, I9, I10]
+        }
+        Kind::Unit | Kind::TaskGroup => &Invariant::ALL,
+        Kind::Rows => &[I1, I3, I4, I5, I6, I7, I8, I9, I10],
+        Kind::UnitHistory => &[I7],
         // Nothing is placed by them.
-        RecordKey::YarnKeys(_) | RecordKey::Foreign(_) => &[],
-        RecordKey::Lease(_) | RecordKey::Partition | RecordKey::PartitionBlock(_) => &[I7, I9],
-        RecordKey::Queue(_) => &[I5, I6, I7, I8, I9, I10],
-        RecordKey::PriorityClass(_) => &[I6, I7, I9, I10],
-        RecordKey::Budget(_) => &[I6, I7, I9],
-        RecordKey::Reservation(_) | RecordKey::Pause(_) => &[I7, I8, I9, I10],
-        RecordKey::Hold(_) => &[I1, I4, I5, I6, I7, I8, I9, I10],
+        Kind::YarnKeys | Kind::YarnApplication | Kind::Movement | Kind::MoveRate => &[],
+        Kind::Lease | Kind::Partition | Kind::PartitionBlock => &[I7, I9],
+        Kind::Queue => &[I5, I6, I7, I8, I9, I10],
+        Kind::PriorityClass => &[I6, I7, I9, I10],
+        Kind::Budget => &[I6, I7, I9],
+        Kind::Reservation | Kind::Pause => &[I7, I8, I9, I10],
+        Kind::Hold => &[I1, I4, I5, I6, I7, I8, I9, I10],
     }
 }
 
@@ -80,18 +79,9 @@ pub(super) struct LeftOut<'a> {
 
 /// Takes out of the evidence what depends on something unreadable.
 pub(super) fn left_out(evidence: &Evidence) -> LeftOut<'_> {
-    let (mut nodes, mut units) = (BTreeSet::new(), BTreeSet::new());
-    for one in &evidence.unreadable {
-        match one.key {
-            RecordKey::NodeSpec(node)
-            | RecordKey::NodeReport(node)
-            | RecordKey::NodeAllocatable(node)
-            | RecordKey::NodeUsage(node) => nodes.extend([node]),
-            RecordKey::Unit(unit) | RecordKey::Rows(unit) => units.extend([unit]),
-            RecordKey::TaskGroup(TaskGroupKey { unit, .. }) => units.extend([unit]),
-            _ => {}
-        }
-    }
+    let keys = || evidence.unreadable.iter().map(|one| &one.key);
+    let nodes = keys().filter_map(RecordKey::node).collect();
+    let units = keys().filter_map(RecordKey::unit).collect();
     let mut left = LeftOut { evidence: Cow::Borrowed(evidence), nodes, units };
     if !left.nodes.is_empty() || !left.units.is_empty() {
         let mut evidence = evidence.clone();
@@ -122,23 +112,17 @@ impl LeftOut<'_> {
     }
 
     fn filter_commit(&self, commit: &mut Commit, holds: &mut BTreeSet<HoldId>) {
+        let is_left_out = |change: &Change| {
+            change.node().is_some_and(|node| self.nodes.contains(&node))
+                || change.unit().is_some_and(|unit| self.units.contains(&unit))
+        };
         commit.changes.retain(|change| match change {
-            Change::Put(Record::NodeSpec(spec)) => !self.nodes.contains(&spec.id),
-            Change::Put(Record::NodeReport(report)) => !self.nodes.contains(&report.id),
-            Change::Put(Record::NodeUsage(usage)) => !self.nodes.contains(&usage.id),
-            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, .. }))
-            | Change::Gone(RecordKey::NodeSpec(node)) => !self.nodes.contains(node),
-            Change::Put(Record::Unit(record)) => !self.units.contains(&record.id),
-            Change::Put(Record::TaskGroup(group)) => !self.units.contains(&group.unit),
-            Change::Gone(RecordKey::Unit(unit)) | Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
-                !self.units.contains(unit)
-            }
             Change::Put(Record::Hold(hold)) if self.has(hold) => {
                 holds.insert(hold.id);
                 false
             }
             Change::Gone(RecordKey::Hold(id)) => !holds.contains(id),
-            _ => true,
+            _ => !is_left_out(change),
         });
     }
 

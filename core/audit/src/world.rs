@@ -18,11 +18,10 @@ use godel_domain::{
     change::{Block, Change, Lease, Partition},
     demand::{Demand, Pool},
     hold::Hold,
-    node::NodeAllocatable,
     node::{Device, NodeReport, NodeSpec, NodeUsage, TaintEffect},
     pause::Pause,
     queue_spec::{PriorityClass, QueueSpec},
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     reservation_spec::ReservationSpec,
     running_units::{EvictionReason, N_PREEMPTORS_MAX, Phase, PreemptionTerms, RunChange, RunningUnits},
     task_group_record::TaskGroupKey,
@@ -34,6 +33,12 @@ use rustc_hash::FxHashSet;
 use super::compaction;
 
 pub use godel_domain::change::Commit;
+
+/// Kinds of records that an audit reads: all but what is kept of deleted units, which nothing is judged by. Of some of them it only asks whether
+/// they can be read.
+pub fn follows() -> impl Iterator<Item = RecordKind> {
+    RecordKind::ALL.iter().copied().filter(|kind| *kind != RecordKind::UnitHistory)
+}
 
 /// A record with its revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,129 +268,116 @@ impl World {
 
     fn put(&mut self, created: Revision, revision: Revision, change: &Change) {
         match change {
-            Change::Put(Record::NodeSpec(spec)) => {
+            Change::Put(record) if record.node().is_some() => self.put_node(created, revision, record),
+            Change::Put(record) => self.put_record(created, revision, record),
+            Change::Gone(key) => self.remove(key),
+            // What cannot be read is the auditor's business: see `Evidence`.
+            Change::Rows(..) | Change::RowsLoaded(..) | Change::Unreadable(_) => {}
+        }
+    }
+
+    fn put_node(&mut self, created: Revision, revision: Revision, record: &Record) {
+        let Some(id) = record.node() else { return };
+        let node = self.nodes.entry(id).or_default();
+        match record {
+            Record::NodeSpec(spec) => {
                 if spec.drain.is_some() {
-                    self.drained.insert(spec.id);
+                    self.drained.insert(id);
                 }
                 if spec.taints.iter().any(|taint| taint.effect == TaintEffect::NoExecute) {
-                    self.tainted.insert(spec.id);
+                    self.tainted.insert(id);
                 }
-                set(&mut self.nodes.entry(spec.id).or_default().spec, created, revision, spec);
+                set(&mut node.spec, created, revision, spec);
             }
-            Change::Put(Record::NodeReport(report)) => {
-                let old = self.nodes.get(&report.id).and_then(|node| node.report.as_ref());
-                if old.is_some_and(|old| is_less(report, &old.value)) {
-                    self.shrunk.insert(report.id);
+            Record::NodeReport(report) => {
+                if node.report.as_ref().is_some_and(|old| is_less(report, &old.value)) {
+                    self.shrunk.insert(id);
                 }
-                set(&mut self.nodes.entry(report.id).or_default().report, created, revision, report);
+                set(&mut node.report, created, revision, report);
             }
-            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
-                set(&mut self.nodes.entry(*node).or_default().allocatable, created, revision, allocatable);
+            Record::NodeAllocatable(record) => {
+                set(&mut node.allocatable, created, revision, &record.amounts);
             }
-            Change::Put(Record::NodeUsage(usage)) => {
-                set(&mut self.nodes.entry(usage.id).or_default().usage, created, revision, usage);
-            }
-            Change::Put(Record::Unit(_) | Record::TaskGroup(_))
-            | Change::Gone(RecordKey::TaskGroup(_) | RecordKey::Unit(_)) => {
-                self.put_unit(created, revision, change);
-            }
-            Change::Put(Record::Lease(lease)) => {
-                set_named(&mut self.leases, &lease.name, created, revision, lease);
-            }
-            Change::Put(Record::Partition(partition)) => {
-                set(&mut self.partition, created, revision, partition)
-            }
-            Change::Put(Record::PartitionBlock(block)) if block.slots.is_empty() => {
+            Record::NodeUsage(usage) => set(&mut node.usage, created, revision, usage),
+            _ => {}
+        }
+    }
+
+    /// A record that is of no node. Nothing is decided by what is kept of deleted units, by keys of tokens, and by
+    /// what the adapter and the rescheduler remember.
+    fn put_record(&mut self, created: Revision, revision: Revision, record: &Record) {
+        match record {
+            _ if record.unit().is_some() => self.put_unit(created, revision, record),
+            Record::Lease(lease) => set_keyed(&mut self.leases, &lease.name, created, revision, lease),
+            Record::Partition(partition) => set(&mut self.partition, created, revision, partition),
+            Record::PartitionBlock(block) if record.is_gone() => {
                 self.partition_blocks.remove(&block.number);
             }
-            Change::Put(Record::PartitionBlock(block)) => {
-                let mut slot = self.partition_blocks.remove(&block.number);
-                set(&mut slot, created, revision, block);
-                self.partition_blocks.extend(slot.map(|record| (block.number, record)));
+            Record::PartitionBlock(block) => {
+                set_keyed(&mut self.partition_blocks, &block.number, created, revision, block);
             }
-            Change::Gone(RecordKey::NodeSpec(node)) => {
+            Record::Queue(queue) => set_keyed(&mut self.queues, &queue.name, created, revision, queue),
+            Record::PriorityClass(class) => {
+                set_keyed(&mut self.priority_classes, &class.name, created, revision, class);
+            }
+            Record::Budget(budget) => set_keyed(&mut self.budgets, &budget.name, created, revision, budget),
+            Record::Reservation(spec) => {
+                set_keyed(&mut self.reservations, &spec.name, created, revision, spec);
+            }
+            Record::Hold(hold) => set_keyed(&mut self.holds, &hold.id, created, revision, hold),
+            Record::Pause(pause) => {
+                set_keyed(&mut self.pauses, &pause.scope.to_string(), created, revision, pause);
+            }
+            _ => {}
+        }
+    }
+
+    fn remove(&mut self, key: &RecordKey) {
+        match key {
+            RecordKey::NodeSpec(node) => {
                 self.nodes.remove(node);
                 self.shrunk.remove(node);
             }
-            Change::Put(Record::Queue(queue)) => {
-                set_named(&mut self.queues, &queue.name, created, revision, queue)
+            RecordKey::Unit(unit) => {
+                self.units.remove(unit);
+                self.suspended.remove(unit);
+                self.restarted.remove(unit);
             }
-            Change::Put(Record::PriorityClass(class)) => {
-                set_named(&mut self.priority_classes, &class.name, created, revision, class);
+            RecordKey::TaskGroup(TaskGroupKey { unit, idx }) => {
+                let unit = self.units.entry(*unit).or_default();
+                unit.added_groups.remove(idx);
+                unit.join_groups();
             }
-            Change::Put(Record::Budget(budget)) => {
-                set_named(&mut self.budgets, &budget.name, created, revision, budget);
-            }
-            Change::Gone(RecordKey::Budget(name)) => {
-                self.budgets.remove(name);
-            }
-            Change::Put(Record::Reservation(spec)) => {
-                set_named(&mut self.reservations, &spec.name, created, revision, spec);
-            }
-            Change::Gone(RecordKey::Reservation(name)) => {
-                self.reservations.remove(name);
-            }
-            Change::Put(Record::Hold(hold)) => {
-                let mut slot = self.holds.remove(&hold.id);
-                set(&mut slot, created, revision, hold);
-                self.holds.extend(slot.map(|record| (hold.id, record)));
-            }
-            Change::Gone(RecordKey::Hold(id)) => {
-                self.holds.remove(id);
-            }
-            Change::Gone(RecordKey::Queue(path)) => {
-                self.queues.remove(path);
-            }
-            Change::Gone(RecordKey::PriorityClass(name)) => {
-                self.priority_classes.remove(name);
-            }
-            Change::Put(Record::Pause(pause)) => {
-                set_named(&mut self.pauses, &pause.scope.to_string(), created, revision, pause);
-            }
-            Change::Gone(RecordKey::Pause(scope)) => {
-                self.pauses.remove(scope);
-            }
-            // Nothing is decided by what is kept of deleted units, by keys of tokens, and by what the rescheduler remembers.
-            Change::Put(Record::UnitHistory(_) | Record::YarnKeys(_) | Record::Foreign(_))
-            | Change::Gone(RecordKey::UnitHistory(_) | RecordKey::Foreign(_)) => {}
-            // What cannot be read is the auditor's business: see `Evidence`.
+            RecordKey::Queue(path) => drop(self.queues.remove(path)),
+            RecordKey::PriorityClass(name) => drop(self.priority_classes.remove(name)),
+            RecordKey::Budget(name) => drop(self.budgets.remove(name)),
+            RecordKey::Reservation(name) => drop(self.reservations.remove(name)),
+            RecordKey::Hold(id) => drop(self.holds.remove(id)),
+            RecordKey::Pause(scope) => drop(self.pauses.remove(scope)),
             _ => {}
         }
     }
 
     /// A unit, or a task group that was added to one.
-    fn put_unit(&mut self, created: Revision, revision: Revision, change: &Change) {
-        match change {
-            Change::Put(Record::Unit(record)) => {
+    fn put_unit(&mut self, created: Revision, revision: Revision, record: &Record) {
+        let Some(id) = record.unit() else { return };
+        let unit = self.units.entry(id).or_default();
+        match record {
+            Record::Unit(record) => {
                 if record.status.suspended {
-                    self.suspended.insert(record.id);
+                    self.suspended.insert(id);
                 }
                 if record.status.restarting {
-                    self.restarted.insert(record.id);
+                    self.restarted.insert(id);
                 }
-                let unit = self.units.entry(record.id).or_default();
                 set(&mut unit.record, created, revision, record);
-                unit.join_groups();
             }
-            Change::Put(Record::TaskGroup(group)) => {
-                let unit = self.units.entry(group.unit).or_default();
-                let mut slot = unit.added_groups.remove(&group.idx);
-                set(&mut slot, created, revision, group);
-                unit.added_groups.extend(slot.map(|record| (group.idx, record)));
-                unit.join_groups();
-            }
-            Change::Gone(RecordKey::TaskGroup(TaskGroupKey { unit, idx })) => {
-                let unit = self.units.entry(*unit).or_default();
-                unit.added_groups.remove(idx);
-                unit.join_groups();
-            }
-            Change::Gone(RecordKey::Unit(unit)) => {
-                self.units.remove(unit);
-                self.suspended.remove(unit);
-                self.restarted.remove(unit);
+            Record::TaskGroup(group) => {
+                set_keyed(&mut unit.added_groups, &group.idx, created, revision, group);
             }
             _ => {}
         }
+        unit.join_groups();
     }
 
     fn apply_rows<'a>(
@@ -548,18 +540,16 @@ fn set<T: Clone>(slot: &mut Option<Versioned<T>>, created: Revision, revision: R
     }
 }
 
-fn set_named<T: Clone>(
-    records: &mut BTreeMap<String, Versioned<T>>,
-    name: &str,
+fn set_keyed<K: Ord + Clone, T: Clone>(
+    records: &mut BTreeMap<K, Versioned<T>>,
+    key: &K,
     created: Revision,
     revision: Revision,
     value: &T,
 ) {
-    let mut slot = records.remove(name);
+    let mut slot = records.remove(key);
     set(&mut slot, created, revision, value);
-    if let Some(record) = slot {
-        records.insert(name.to_owned(), record);
-    }
+    records.extend(slot.map(|record| (key.clone(), record)));
 }
 
 /// Listed rows add to what is there: a large unit comes in parts.

@@ -2,15 +2,30 @@
 //! transactions. Each event reaches the parts that it concerns, in turn.
 
 use godel_base::ids::{Revision, RunningUnitId, UnitId};
+use godel_cluster::follow_record;
 use godel_domain::{
     change::{Change, Commit},
-    node::NodeAllocatable,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     running_units::{RunChange, RunningUnits},
     unit::UnitRecord,
 };
 
 use super::{Binder, Ticket, maxima::settle_reliefs, squeeze::Cause, under_way::Open};
+
+/// Records that the binder follows.
+pub const FOLLOWS: &[RecordKind] = &[
+    RecordKind::NodeSpec,
+    RecordKind::NodeReport,
+    RecordKind::NodeAllocatable,
+    RecordKind::NodeUsage,
+    RecordKind::Unit,
+    RecordKind::Queue,
+    RecordKind::PriorityClass,
+    RecordKind::Budget,
+    RecordKind::Reservation,
+    RecordKind::Hold,
+    RecordKind::Rows,
+];
 
 impl Binder {
     /// A list follows: forgets the records, keeps what is under way.
@@ -47,29 +62,12 @@ impl Binder {
         }
         let picture = &mut self.picture;
         match change {
-            Change::Put(Record::NodeSpec(spec)) => picture.cluster.nodes_mut().put_spec(spec, revision),
-            Change::Put(Record::NodeReport(report)) => {
-                let node = report.id;
-                picture.cluster.nodes_mut().put_report(report, revision);
-                self.squeezes.look_at(node, Cause::Node, picture);
-            }
-            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
-                picture.cluster.nodes_mut().put_allocatable(node, allocatable, revision);
-                self.squeezes.look_at(node, Cause::Node, picture);
-            }
-            Change::Put(Record::NodeUsage(usage)) => {
-                let node = usage.id;
-                picture.cluster.nodes_mut().put_usage(usage, revision);
-                self.squeezes.look_at(node, Cause::Usage, picture);
-            }
-            Change::Gone(RecordKey::NodeSpec(node)) => picture.cluster.nodes_mut().remove(node),
             Change::Put(Record::Unit(record)) => self.on_unit(&record, revision),
             Change::Put(Record::Queue(spec)) => picture.quotas.put(spec, revision),
             Change::Gone(RecordKey::Queue(path)) => picture.quotas.remove(&path, revision),
             Change::Put(Record::PriorityClass(class)) => picture.classes.put(class),
             Change::Gone(RecordKey::PriorityClass(name)) => picture.classes.remove(&name),
             Change::Put(Record::Budget(spec)) => picture.put_budget(spec, revision),
-            Change::Gone(RecordKey::Budget(name)) => picture.cluster.taken_mut().remove_budget(&name),
             Change::Put(Record::Reservation(spec)) => {
                 self.reservations.put(spec, revision, &mut picture.cluster)
             }
@@ -86,7 +84,7 @@ impl Binder {
             }
             Change::Gone(RecordKey::Hold(id)) => self.holds.on_deleted(id, picture),
             Change::Unreadable(unreadable) => self.freeze(&unreadable.key),
-            _ => {}
+            other => self.on_cluster(&other, revision),
         }
     }
 
@@ -176,6 +174,20 @@ impl Binder {
         }
         self.holds.on_change(change, &self.picture.cluster);
         true
+    }
+
+    /// A change that concerns nothing but the cluster, and what is squeezed on its nodes.
+    fn on_cluster(&mut self, change: &Change, revision: Revision) {
+        follow_record(&mut self.picture.cluster, change, revision);
+        let Change::Put(record) = change else { return };
+        let cause = match record.kind() {
+            RecordKind::NodeReport | RecordKind::NodeAllocatable => Cause::Node,
+            RecordKind::NodeUsage => Cause::Usage,
+            _ => return,
+        };
+        if let Some(node) = record.node() {
+            self.squeezes.look_at(node, cause, &self.picture);
+        }
     }
 
     fn on_unit(&mut self, record: &UnitRecord, revision: Revision) {

@@ -18,7 +18,7 @@ use godel_domain::{
     change::Change,
     demand::Pool,
     hold::{GangTurn, Hold},
-    records::{Record, RecordKey},
+    records::RecordKind,
     sub_cluster::overlap,
 };
 use godel_queueing::{Need, PayerIdx, QueueIdx, Reliefs};
@@ -327,12 +327,8 @@ impl BinderHolds {
         if self.by_id.is_empty() {
             return;
         }
-        if let Change::Rows(unit, _) | Change::RowsLoaded(unit, _) | Change::Gone(RecordKey::Unit(unit)) =
-            change
-        {
-            self.reliefs.look_at(*unit);
-        } else if let Change::Put(Record::Unit(record)) = change {
-            self.reliefs.look_at(record.id);
+        if let Some(unit) = change.unit() {
+            self.reliefs.look_at(unit);
         }
         let may_matter = match change {
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
@@ -341,11 +337,13 @@ impl BinderHolds {
                     || self.reliefs.is_backed_by(*unit)
                     || cluster.held().is_in_slots(*unit)
             }
-            Change::Put(Record::Unit(record)) => self.replicas.contains_key(&record.id),
-            Change::Put(Record::NodeSpec(_) | Record::NodeReport(_) | Record::NodeAllocatable(_))
-            | Change::Gone(RecordKey::NodeSpec(_) | RecordKey::Unit(_))
-            | Change::Unreadable(_) => true,
-            _ => false,
+            Change::Put(record) => match record.kind() {
+                RecordKind::NodeSpec | RecordKind::NodeReport | RecordKind::NodeAllocatable => true,
+                RecordKind::Unit => record.unit().is_some_and(|unit| self.replicas.contains_key(&unit)),
+                _ => false,
+            },
+            Change::Gone(key) => matches!(key.kind(), Some(RecordKind::NodeSpec | RecordKind::Unit)),
+            Change::Unreadable(_) => true,
         };
         self.is_stale |= may_matter;
     }

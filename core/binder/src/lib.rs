@@ -73,6 +73,7 @@ use self::{
 };
 
 pub use self::{
+    events::FOLLOWS,
     gangs::Gathering,
     holds::HoldWork,
     moves::{AcceptedMove, MoveTerms, MoveVerdict},

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod budgets;
+mod follows;
 mod frozen;
 mod gangs;
 mod holds;

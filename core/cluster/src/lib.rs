@@ -33,6 +33,7 @@
 //! - `devices`: the devices of a node, and which of them are free.
 //! - `domains`: running units by rack, zone or node, for terms that keep units together or apart.
 //! - `fit`: whether a node has room for one more running unit.
+//! - `followed`: records that change nothing but the cluster, as every decider follows them.
 //! - `free`: what is free on every node.
 //! - `free_view`: nodes and what is free on them, as deciders see them.
 //! - `gathering`: holds that gather room for a gang as it becomes free.
@@ -78,6 +79,7 @@ pub use self::{
         names_classes,
     },
     free_view::FreeView,
+    followed::follow_record,
     group_deltas::GroupDeltas,
     held_room::HeldRoom,
     loads::{LoadLimits, LoadShares, NodeShares},
@@ -103,6 +105,7 @@ mod daemons;
 pub mod devices;
 mod domains;
 mod fit;
+mod followed;
 mod free;
 mod free_view;
 mod gathering;

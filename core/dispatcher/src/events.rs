@@ -13,7 +13,7 @@ use godel_domain::{
     node::{NodeReport, NodeSpec},
     pause::{Pause, Scope},
     queue_spec::{PriorityClass, QueueSpec},
-    records::{BlockNumber, Record, RecordKey},
+    records::{BlockNumber, Record, RecordKey, RecordKind},
     reservation_spec::ReservationSpec,
     running_units::{EvictionReason, RunChange, RunningUnits},
     txn::Receipt,
@@ -27,8 +27,26 @@ use super::{
     following::ListedRecords,
     gates::{self, Concerned},
     holds, limits,
-    queues::{note, unlisted},
+    queues::note,
 };
+
+/// Records that the dispatcher follows.
+pub const FOLLOWS: &[RecordKind] = &[
+    RecordKind::NodeSpec,
+    RecordKind::NodeReport,
+    RecordKind::Lease,
+    RecordKind::Partition,
+    RecordKind::PartitionBlock,
+    RecordKind::Queue,
+    RecordKind::PriorityClass,
+    RecordKind::Budget,
+    RecordKind::Reservation,
+    RecordKind::Unit,
+    RecordKind::UnitHistory,
+    RecordKind::Hold,
+    RecordKind::Pause,
+    RecordKind::Rows,
+];
 
 impl Dispatcher {
     /// A list follows: what is not in it is gone. Units, queues and what schedulers hold stay until then.
@@ -44,7 +62,7 @@ impl Dispatcher {
         self.following.advance(revision);
         if let Some(listed) = self.following.listed.take() {
             self.forget_unlisted(&listed, revision, now);
-            self.histories.retain(&listed.histories);
+            self.histories.retain(|unit| listed.has(&RecordKey::UnitHistory(unit)));
             self.daemons.on_listed(now);
         }
         if self.assignments.settling.is_loading() {
@@ -66,34 +84,24 @@ impl Dispatcher {
     fn forget_unlisted(&mut self, listed: &ListedRecords, revision: Revision, now: Millis) {
         let units = &self.assignments.units;
         let old = |unit: &UnitId| units.get(*unit).is_some_and(|entry| entry.revision <= revision);
-        let gone: Vec<UnitId> = units.ids.difference(&listed.units).copied().filter(old).collect();
+        let is_gone = |unit: &UnitId| !listed.has(&RecordKey::Unit(*unit));
+        let gone: Vec<UnitId> = units.ids.iter().copied().filter(is_gone).filter(old).collect();
         for unit in gone {
             self.on_unit_deleted(unit, now);
         }
-        for path in unlisted(&self.assignments.queueing.records.queues, &listed.queues) {
-            self.on_queue_deleted(&path);
-        }
-        for name in unlisted(&self.assignments.queueing.records.classes, &listed.classes) {
-            self.on_priority_class_deleted(&name);
-        }
-        for name in unlisted(&self.assignments.queueing.records.budgets, &listed.budgets) {
-            self.on_budget_deleted(&name);
-        }
-        for name in unlisted(&self.assignments.queueing.records.reservations, &listed.reservations) {
-            self.on_reservation_deleted(&name);
-        }
-        self.node_evictions.retain_nodes(&listed.nodes);
-        let gone: Vec<HoldId> = self.holds.keys().filter(|id| !listed.holds.contains(*id)).copied().collect();
+        let records = &self.assignments.queueing.records;
+        let gone: Vec<RecordKey> = records.keys().filter(|key| !listed.has(key)).collect();
+        let holds = self.holds.keys().map(|id| RecordKey::Hold(*id));
+        let pauses = self.assignments.gates.pauses.iter();
+        let pauses = pauses.map(|pause| RecordKey::Pause(pause.scope.to_string()));
+        let others: Vec<RecordKey> = holds.chain(pauses).filter(|key| !listed.has(key)).collect();
+        self.node_evictions.retain_nodes(&|node| listed.has_report(node));
         let created = Receipt { revision, time_ms: 0 };
-        for id in gone {
-            self.on_change(&Change::Gone(RecordKey::Hold(id)), revision, created, now);
+        for key in gone.into_iter().chain(others) {
+            self.on_change(&Change::Gone(key), revision, created, now);
         }
-        let pauses = self.assignments.gates.pauses.iter().map(|pause| &pause.scope);
-        let gone: Vec<Scope> = pauses.filter(|scope| !listed.pauses.contains(*scope)).cloned().collect();
-        for scope in gone {
-            self.on_pause_deleted(&scope, now);
-        }
-        self.partition.records.retain_blocks(&listed.partition_blocks, revision);
+        let is_listed = |number: u32| listed.has(&RecordKey::PartitionBlock(BlockNumber(number)));
+        self.partition.records.retain_blocks(is_listed, revision);
         if self.assignments.gates.frozen.retain(&listed.unreadable) {
             self.assignments.refresh_all(now);
         }
@@ -118,6 +126,9 @@ impl Dispatcher {
         if !self.note_unreadable(change, revision, now) {
             return None;
         }
+        if let (Some(listed), Change::Put(record)) = (&mut self.following.listed, change) {
+            listed.note(record.key());
+        }
         self.surges.note(change, revision, &mut self.assignments, now);
         match change {
             Change::Put(Record::Unit(record)) => {
@@ -134,20 +145,12 @@ impl Dispatcher {
             }
             Change::Put(Record::Hold(hold)) => return Some(self.on_hold(Arc::clone(hold), now)),
             Change::Gone(RecordKey::Hold(id)) => return self.on_hold_deleted(*id, now),
-            Change::Unreadable(unreadable) => match unreadable.key {
-                RecordKey::Unit(unit) | RecordKey::Rows(unit) => return Some(unit),
-                _ => {}
-            },
+            Change::Unreadable(unreadable) => return unreadable.key.unit(),
             Change::Put(Record::NodeSpec(spec)) => self.on_node_spec(spec, now),
             Change::Put(Record::NodeReport(report)) => self.on_node_report(report, now),
             Change::Gone(RecordKey::NodeSpec(node)) => self.on_node_deleted(*node, now),
             Change::Gone(RecordKey::Unit(unit)) => self.on_unit_deleted(*unit, now),
-            Change::Put(Record::UnitHistory(kept)) => {
-                if let Some(listed) = &mut self.following.listed {
-                    listed.histories.insert(kept.id);
-                }
-                self.histories.put(Arc::clone(kept));
-            }
+            Change::Put(Record::UnitHistory(kept)) => self.histories.put(Arc::clone(kept)),
             Change::Gone(RecordKey::UnitHistory(unit)) => self.histories.remove(*unit),
             Change::Put(Record::Lease(lease)) => self.on_lease(lease, now),
             Change::Put(Record::Partition(partition)) => self.on_partition(partition.clone(), revision),
@@ -212,8 +215,8 @@ impl Dispatcher {
             // As without a record: everybody sees all nodes.
             RecordKey::Partition => self.on_partition(Partition::default(), revision),
             // The same: its nodes are nobody's until they are split anew.
-            RecordKey::PartitionBlock(BlockNumber(number)) => {
-                self.on_partition_block(Block { number: *number, slots: Vec::new() }, revision);
+            RecordKey::PartitionBlock(number) => {
+                self.on_partition_block(Block { number: number.0, slots: Vec::new() }, revision);
             }
             _ => {}
         }
@@ -225,7 +228,7 @@ impl Dispatcher {
         let unit = record.id;
         let mut was_over = false;
         if let Some(listed) = &mut self.following.listed {
-            listed.units.insert(unit);
+            listed.note(RecordKey::Unit(unit));
         }
         if let Some(entry) = self.assignments.units.get_mut(unit) {
             if revision <= entry.revision {
@@ -357,9 +360,6 @@ impl Dispatcher {
         if self.partition.on_node_report(report) {
             self.partition.touch_if_split(now);
         }
-        if let Some(listed) = &mut self.following.listed {
-            listed.nodes.insert(report.id);
-        }
         if self.nodes.on_node_report(report)
             && !self.assignments.settling.is_loading()
             && !self.following.is_listing()
@@ -386,9 +386,6 @@ impl Dispatcher {
     /// A queue's record as committed at `revision`, from the watch in its order. `created` is the transaction that
     /// created it, used when it is new.
     pub fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: Receipt) {
-        if let Some(listed) = &mut self.following.listed {
-            listed.queues.insert(spec.name.clone());
-        }
         self.assignments.queueing.on_queue(spec, revision, created);
     }
 
@@ -399,9 +396,6 @@ impl Dispatcher {
 
     /// A priority class's record, as [`Self::on_queue`]. Units that name it and have no priority of their own follow.
     pub fn on_priority_class(&mut self, class: PriorityClass, revision: Revision, created: Receipt) {
-        if let Some(listed) = &mut self.following.listed {
-            listed.classes.insert(class.name.clone());
-        }
         self.assignments.queueing.on_class(class, revision, created, &mut self.assignments.units);
     }
 
@@ -412,9 +406,6 @@ impl Dispatcher {
 
     /// A budget's record, as [`Self::on_queue`].
     pub fn on_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision, created: Receipt) {
-        if let Some(listed) = &mut self.following.listed {
-            listed.budgets.insert(spec.name.clone());
-        }
         note(&mut self.assignments.queueing.records.budgets, &spec.name, revision, created);
         if self.budgets.put(spec, revision) {
             budgets::offer_all(&mut self.budgets, &self.assignments.units);
@@ -429,9 +420,6 @@ impl Dispatcher {
 
     /// A reservation's record, as [`Self::on_queue`].
     pub fn on_reservation(&mut self, spec: Arc<ReservationSpec>, revision: Revision, created: Receipt) {
-        if let Some(listed) = &mut self.following.listed {
-            listed.reservations.insert(spec.name.clone());
-        }
         note(&mut self.assignments.queueing.records.reservations, &spec.name, revision, created);
         self.reservations.specs.insert(spec.name.clone(), spec);
     }
@@ -446,9 +434,6 @@ impl Dispatcher {
     /// replica. Returns its unit.
     pub fn on_hold(&mut self, hold: Arc<Hold>, now: Millis) -> UnitId {
         let (id, unit) = (hold.id, hold.unit);
-        if let Some(listed) = &mut self.following.listed {
-            listed.holds.insert(id);
-        }
         self.holds.insert(id, Arc::clone(&hold));
         self.reservations.on_slot(&hold);
         self.gangs.on_gathering(&hold, now);
@@ -481,8 +466,9 @@ impl Dispatcher {
 
     /// A pause's record: what is with schedulers of its scope comes back, and waits.
     pub fn on_pause(&mut self, pause: Pause, now: Millis) {
+        // It may come from the answer to its transaction while a list is read.
         if let Some(listed) = &mut self.following.listed {
-            listed.pauses.insert(pause.scope.clone());
+            listed.note(RecordKey::Pause(pause.scope.to_string()));
         }
         if self.assignments.gates.pauses.put(pause) {
             self.assignments.refresh_all(now);
@@ -503,9 +489,6 @@ impl Dispatcher {
 
     /// How nodes of a block are split, as committed.
     pub fn on_partition_block(&mut self, block: Block, revision: Revision) {
-        if let Some(listed) = &mut self.following.listed {
-            listed.partition_blocks.insert(block.number);
-        }
         self.partition.on_block(block, revision);
     }
 

@@ -1,6 +1,6 @@
 //! Who had running units leave, in words: for people who ask why a replica was evicted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use godel_base::ids::{NodeId, ReplicaId};
 use godel_domain::{
@@ -34,8 +34,8 @@ impl Grounds {
     }
 
     /// After a list: all other nodes are gone.
-    pub(super) fn retain(&mut self, listed: &BTreeSet<NodeId>) {
-        self.notices.retain(|node, _| listed.contains(node));
+    pub(super) fn retain(&mut self, is_listed: impl Fn(NodeId) -> bool) {
+        self.notices.retain(|node, _| is_listed(*node));
     }
 
     /// Who has these leave because of the nodes that they are on. `taints` are those that evict.

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use godel_base::{
-    ids::{HoldId, NodeId, Revision, UnitId},
+    ids::{NodeId, Revision, UnitId},
     time::Millis,
 };
-use godel_domain::{pause, records::RecordKey};
+use godel_domain::records::RecordKey;
 
 /// How far the records have been read.
 #[derive(Debug, Default)]
@@ -33,35 +33,31 @@ impl Following {
 /// What a list has shown so far.
 #[derive(Debug, Default)]
 pub(super) struct ListedRecords {
-    pub(super) nodes: BTreeSet<NodeId>,
-    pub(super) units: BTreeSet<UnitId>,
-    pub(super) histories: BTreeSet<UnitId>,
-    pub(super) queues: BTreeSet<String>,
-    pub(super) classes: BTreeSet<String>,
-    pub(super) budgets: BTreeSet<String>,
-    pub(super) reservations: BTreeSet<String>,
-    pub(super) holds: BTreeSet<HoldId>,
-    pub(super) pauses: BTreeSet<pause::Scope>,
-    pub(super) partition_blocks: BTreeSet<u32>,
+    /// Those that are there, whether they can be read or not.
+    records: BTreeSet<RecordKey>,
     pub(super) unreadable: BTreeSet<RecordKey>,
 }
 
 impl ListedRecords {
+    /// A record is there.
+    pub(super) fn note(&mut self, key: RecordKey) {
+        self.records.insert(key);
+    }
+
     /// A record that cannot be read is there, whatever it says.
-    pub(super) fn note_unreadable(&mut self, subject: &RecordKey) {
-        self.unreadable.insert(subject.clone());
-        match subject {
-            RecordKey::NodeReport(node) => drop(self.nodes.insert(*node)),
-            RecordKey::Unit(unit) => drop(self.units.insert(*unit)),
-            RecordKey::UnitHistory(unit) => drop(self.histories.insert(*unit)),
-            RecordKey::Queue(path) => drop(self.queues.insert(path.clone())),
-            RecordKey::PriorityClass(name) => drop(self.classes.insert(name.clone())),
-            RecordKey::Budget(name) => drop(self.budgets.insert(name.clone())),
-            RecordKey::Reservation(name) => drop(self.reservations.insert(name.clone())),
-            RecordKey::Hold(id) => drop(self.holds.insert(*id)),
-            RecordKey::Pause(scope) => self.pauses.extend(pause::Scope::parse(scope)),
-            _ => {}
-        }
+    pub(super) fn note_unreadable(&mut self, key: &RecordKey) {
+        self.unreadable.insert(key.clone());
+        self.records.insert(key.clone());
+    }
+
+    /// Whether a record is there.
+    pub(super) fn has(&self, key: &RecordKey) -> bool {
+        self.records.contains(key)
+    }
+
+    /// Whether an agent has reported a node.
+    pub(super) fn has_report(&self, node: NodeId) -> bool {
+        self.has(&RecordKey::NodeReport(node))
     }
 }
 

@@ -12,7 +12,7 @@ use godel_domain::{
     frozen::Frozen,
     pause::{Pauses, Scope},
     queue_spec::parent,
-    records::{Record, RecordKey},
+    records::{RecordKey, RecordKind},
     refusals::{RefusalCount, Refusals, WaitReason},
     sub_cluster,
     unit::UnitSpec,
@@ -127,24 +127,25 @@ pub(super) fn concerned(change: &Change) -> Concerned {
     match change {
         Change::Unreadable(unreadable) => concerned_by(&unreadable.key),
         // Whoever may be placed that might not before.
-        Change::RowsLoaded(..) | Change::Gone(RecordKey::Unit(_)) => Concerned::All,
+        Change::RowsLoaded(..) => Concerned::All,
+        Change::Rows(..) => Concerned::None,
         // The unit itself, if anybody: what follows from its record follows next.
-        Change::Put(Record::Unit(_)) | Change::Rows(..) => Concerned::None,
+        Change::Put(record) if record.kind() == RecordKind::Unit => Concerned::None,
         Change::Put(record) => concerned_by(&record.key()),
+        Change::Gone(key) if key.kind() == Some(RecordKind::Unit) => Concerned::All,
         Change::Gone(key) => concerned_by(key),
     }
 }
 
+/// Kinds of records without which nobody can tell which units may be placed.
+const KEEPS_ALL: [RecordKind; 5] =
+    [RecordKind::Rows, RecordKind::Queue, RecordKind::PriorityClass, RecordKind::Pause, RecordKind::Hold];
+
 /// The units that are not placed while a record cannot be read.
 fn concerned_by(key: &RecordKey) -> Concerned {
-    match key {
-        RecordKey::Unit(unit) => Concerned::Unit(*unit),
-        RecordKey::Rows(_)
-        | RecordKey::Queue(_)
-        | RecordKey::PriorityClass(_)
-        | RecordKey::Pause(_)
-        | RecordKey::Hold(_)
-        | RecordKey::Unknown => Concerned::All,
-        _ => Concerned::None,
+    if let RecordKey::Unit(unit) = key {
+        return Concerned::Unit(*unit);
     }
+    let keeps_all = key.kind().is_none_or(|kind| KEEPS_ALL.contains(&kind));
+    if keeps_all { Concerned::All } else { Concerned::None }
 }

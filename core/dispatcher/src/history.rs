@@ -97,8 +97,8 @@ impl UnitHistories {
     }
 
     /// A list is complete: what it did not show is gone.
-    pub(super) fn retain(&mut self, listed: &BTreeSet<UnitId>) {
-        let gone: Vec<UnitId> = self.kept.keys().filter(|unit| !listed.contains(unit)).copied().collect();
+    pub(super) fn retain(&mut self, is_listed: impl Fn(UnitId) -> bool) {
+        let gone: Vec<UnitId> = self.kept.keys().copied().filter(|unit| !is_listed(*unit)).collect();
         gone.into_iter().for_each(|unit| self.remove(unit));
     }
 
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(histories.take_old(1_025), [UnitId(3)], "too old");
         histories.on_delete_failed();
         assert_eq!(histories.take_old(9_999), [UnitId(3), UnitId(1)]);
-        histories.retain(&BTreeSet::from([UnitId(1)]));
+        histories.retain(|unit| unit == UnitId(1));
         assert_eq!(histories.kept.keys().collect::<Vec<_>>(), [&UnitId(1)]);
     }
 

@@ -105,6 +105,7 @@ pub use attach::{Attach, AttachRefusal};
 pub use config::Config;
 pub use directory::NameClaim;
 pub use ends::{DeleteRefusal, EndedView};
+pub use events::FOLLOWS;
 pub use gangs::TurnView;
 pub use named::Unresolved;
 pub use node_evictions::DrainView;

@@ -204,11 +204,11 @@ impl NodeEvictions {
     }
 
     /// After a list: all other nodes are gone.
-    pub(super) fn retain_nodes(&mut self, listed: &BTreeSet<NodeId>) {
-        self.losses.retain(listed);
-        self.drains.retain(|node, _| listed.contains(node));
-        self.taints.retain(|node, _| listed.contains(node));
-        self.grounds.retain(listed);
+    pub(super) fn retain_nodes(&mut self, is_listed: &impl Fn(NodeId) -> bool) {
+        self.losses.retain(is_listed);
+        self.drains.retain(|node, _| is_listed(*node));
+        self.taints.retain(|node, _| is_listed(*node));
+        self.grounds.retain(is_listed);
     }
 
     /// Nodes known.

@@ -13,6 +13,7 @@ use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::{PriorityClass, QueueSpec},
     record_change::{N_USERS_NAMED, Users},
+    records::RecordKey,
     txn::Receipt,
     unit::{UnitRecord, UnitSpec},
 };
@@ -87,6 +88,15 @@ impl QueueRecords {
         }
     }
 
+    /// Returns the keys of the records that are known.
+    pub(super) fn keys(&self) -> impl Iterator<Item = RecordKey> {
+        let queues = self.queues.keys().cloned().map(RecordKey::Queue);
+        let classes = self.classes.keys().cloned().map(RecordKey::PriorityClass);
+        let budgets = self.budgets.keys().cloned().map(RecordKey::Budget);
+        let reservations = self.reservations.keys().cloned().map(RecordKey::Reservation);
+        queues.chain(classes).chain(budgets).chain(reservations)
+    }
+
     pub(super) fn forget_unit(&mut self, record: &UnitRecord, queue: QueueIdx, is_wanting: bool) {
         if let Some(units) = self.by_queue.get_mut(&queue) {
             units.remove(&record.id);
@@ -115,11 +125,6 @@ impl QueueRecords {
 pub(super) fn note(known: &mut BTreeMap<String, Versions>, name: &str, revision: Revision, created: Receipt) {
     let fresh = Versions { create_revision: created.revision, revision, create_time_ms: created.time_ms };
     known.entry(name.to_owned()).and_modify(|versions| versions.revision = revision).or_insert(fresh);
-}
-
-/// After a list: names of records that it did not show.
-pub(super) fn unlisted(known: &BTreeMap<String, Versions>, listed: &BTreeSet<String>) -> Vec<String> {
-    known.keys().filter(|name| !listed.contains(*name)).cloned().collect()
 }
 
 /// Queues with the units that wait in them, priority classes, and who names them.

@@ -85,12 +85,14 @@ impl Surges {
                 moved.insert(record.id);
                 self.due.insert(record.id, now);
             }
-            Change::Put(Record::Unit(record)) => self.look_again(record.id, now),
-            Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => self.look_again(*unit, now),
             Change::Gone(RecordKey::Unit(unit)) => {
                 self.due.remove(unit);
             }
-            _ => {}
+            _ => {
+                if let Some(unit) = change.unit() {
+                    self.look_again(unit, now);
+                }
+            }
         }
     }
 

@@ -29,6 +29,7 @@ use super::{
 mod apply;
 mod compactions;
 mod daemons;
+mod follows;
 mod frozen;
 mod gangs;
 mod limits;

@@ -1,7 +1,7 @@
 //! One committed change, as followers see it.
 
 use crate::{
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     running_units::{RunChange, RunningUnits},
     unreadable::Unreadable,
 };
@@ -31,6 +31,37 @@ pub enum Change {
     RowsLoaded(UnitId, RunningUnits),
     /// A record was written, or rows changed, in a way that this version cannot read.
     Unreadable(Box<Unreadable>),
+}
+
+impl Change {
+    /// Returns the kind of the record that is written, or gone; `None` where it cannot be read.
+    pub fn kind(&self) -> Option<RecordKind> {
+        match self {
+            Self::Put(record) => Some(record.kind()),
+            Self::Gone(key) => key.kind(),
+            Self::Rows(..) | Self::RowsLoaded(..) => Some(RecordKind::Rows),
+            Self::Unreadable(_) => None,
+        }
+    }
+
+    /// Returns the node whose record is written, or gone.
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::Put(record) => record.node(),
+            Self::Gone(key) => key.node(),
+            Self::Rows(..) | Self::RowsLoaded(..) | Self::Unreadable(_) => None,
+        }
+    }
+
+    /// Returns the unit of which a record or rows are written, or gone.
+    pub fn unit(&self) -> Option<UnitId> {
+        match self {
+            Self::Put(record) => record.unit(),
+            Self::Gone(key) => key.unit(),
+            Self::Rows(unit, _) | Self::RowsLoaded(unit, _) => Some(*unit),
+            Self::Unreadable(_) => None,
+        }
+    }
 }
 
 /// A lease as granted.

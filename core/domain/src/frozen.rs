@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     change::Change,
     pause::Scope,
-    records::RecordKey,
+    records::{RecordKey, RecordKind},
     running_units::RunChange,
     unreadable::{AffectedNodes, Unreadable},
 };
@@ -210,7 +210,7 @@ impl Frozen {
     /// Some hold cannot be read: nobody knows whose turn it is to gather room.
     pub fn has_holds(&self) -> bool {
         !self.records.is_empty()
-            && self.records.keys().any(|one| matches!(one, RecordKey::Hold(_) | RecordKey::Unknown))
+            && self.records.keys().any(|one| one.kind().is_none_or(|kind| kind == RecordKind::Hold))
     }
 
     /// Nobody leaves for others: whether somebody may rests on the queues and classes, on all units that budgets count, on
@@ -235,31 +235,24 @@ impl Frozen {
     /// The pause that nothing of a queue is handed out by, as it is written: one that cannot be read is in force, of
     /// everything where its scope cannot be read either.
     pub fn pause(&self, is_in: impl Fn(&Scope) -> bool) -> Option<&Unreadable> {
-        self.records.values().find(|one| match &one.key {
-            RecordKey::Pause(scope) => match Scope::parse(scope) {
+        self.records.values().find(|one| {
+            let RecordKey::Pause(scope) = &one.key else { return false };
+            match Scope::parse(scope) {
                 // Of sub-clusters the label that says them is in the record.
                 None | Some(Scope::All | Scope::SubCluster(_)) => true,
                 Some(Scope::Preemption) => false,
                 Some(scope @ Scope::Queue(_)) => is_in(&scope),
-            },
-            _ => false,
+            }
         })
     }
 }
 
 fn keeps_all(key: &RecordKey) -> bool {
-    matches!(
-        key,
-        RecordKey::Unit(_)
-            | RecordKey::Rows(_)
-            | RecordKey::Queue(_)
-            | RecordKey::PriorityClass(_)
-            | RecordKey::Budget(_)
-            | RecordKey::Pause(_)
-            | RecordKey::Unknown
-    )
+    use RecordKind::{Budget, Pause, PriorityClass, Queue, Rows, Unit};
+    key.kind().is_none_or(|kind| matches!(kind, Unit | Rows | Queue | PriorityClass | Budget | Pause))
 }
 
 fn keeps_budgets(key: &RecordKey) -> bool {
-    matches!(key, RecordKey::Unit(_) | RecordKey::Rows(_) | RecordKey::Budget(_) | RecordKey::Unknown)
+    use RecordKind::{Budget, Rows, Unit};
+    key.kind().is_none_or(|kind| matches!(kind, Unit | Rows | Budget))
 }

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 
 use crate::{
     budget_spec::BudgetSpec,
-    change::{Block, Lease, Partition},
+    change::{Block, Change, Lease, Partition},
     hold::Hold,
     node::{NodeAllocatable, NodeReport, NodeSpec, NodeUsage},
     pause::Pause,
@@ -94,6 +94,14 @@ macro_rules! records {
         }
 
         impl Record {
+            /// Returns the kind of the record.
+            pub fn kind(&self) -> RecordKind {
+                match self {
+                    $(Self::$kind(_) => RecordKind::$kind,)*
+                    Self::Foreign(key) => key.kind,
+                }
+            }
+
             /// Returns the key of the record.
             pub fn key(&self) -> RecordKey {
                 match self {
@@ -200,9 +208,86 @@ impl RecordKind {
     pub fn of_number(number: i32) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| *kind as i32 == number)
     }
+
+    /// Whether its records are about one node, and go with it.
+    pub fn is_of_node(self) -> bool {
+        matches!(self, Self::NodeSpec | Self::NodeReport | Self::NodeAllocatable | Self::NodeUsage)
+    }
+}
+
+impl Record {
+    /// Returns the node that the record is about.
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::NodeSpec(spec) => Some(spec.id),
+            Self::NodeReport(report) => Some(report.id),
+            Self::NodeAllocatable(allocatable) => Some(allocatable.id),
+            Self::NodeUsage(usage) => Some(usage.id),
+            _ => None,
+        }
+    }
+
+    /// Returns the unit that the record is a part of: its own record, or a task group that was added to it.
+    pub fn unit(&self) -> Option<UnitId> {
+        match self {
+            Self::Unit(record) => Some(record.id),
+            Self::TaskGroup(group) => Some(group.unit),
+            _ => None,
+        }
+    }
+}
+
+impl Record {
+    /// Whether it says no more than that there is none: a block without owners, a name without keys. The store deletes these.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::PartitionBlock(block) => block.slots.is_empty(),
+            Self::YarnKeys(keys) => keys.keys.is_empty(),
+            _ => false,
+        }
+    }
 }
 
 impl RecordKey {
+    /// Returns the change that its deletion is for followers. Without a record nobody holds a lease, nothing is split, and no key
+    /// signs: of these kinds it is a put.
+    pub fn gone(self) -> Change {
+        Change::Put(match self {
+            Self::Lease(name) => Record::Lease(Lease { name, ..Lease::default() }),
+            Self::Partition => Record::Partition(Partition::default()),
+            Self::PartitionBlock(number) => {
+                Record::PartitionBlock(Block { number: number.0, slots: Vec::new() })
+            }
+            Self::YarnKeys(name) => Record::YarnKeys(YarnKeys { name, keys: Vec::new() }),
+            gone => return Change::Gone(gone),
+        })
+    }
+
+    /// Returns the keys of all records of a node.
+    pub fn all_of_node(node: NodeId) -> [Self; 4] {
+        [Self::NodeSpec(node), Self::NodeReport(node), Self::NodeAllocatable(node), Self::NodeUsage(node)]
+    }
+
+    /// Returns the node that the record is about.
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::NodeSpec(node)
+            | Self::NodeReport(node)
+            | Self::NodeAllocatable(node)
+            | Self::NodeUsage(node) => Some(*node),
+            _ => None,
+        }
+    }
+
+    /// Returns the unit that the record is a part of: its own record, a task group that was added to it, or its rows.
+    pub fn unit(&self) -> Option<UnitId> {
+        match self {
+            Self::Unit(unit) | Self::Rows(unit) => Some(*unit),
+            Self::TaskGroup(group) => Some(group.unit),
+            _ => None,
+        }
+    }
+
     /// Returns the name of its kind in messages.
     pub fn title(&self) -> &'static str {
         self.kind().map_or("unknown record", RecordKind::title)

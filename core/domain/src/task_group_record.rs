@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     change::Change,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     unit::{TaskGroup, UnitRecord},
     unreadable::Unreadable,
 };
@@ -97,40 +97,51 @@ impl UnitJoin {
     /// Follows one change. Returns the unit that takes its place.
     fn note(&mut self, change: &Change) -> Option<UnitId> {
         match change {
-            Change::Put(Record::Unit(record))
-                if record.status.own_groups > 0 || self.units.contains_key(&record.id) =>
-            {
-                let known = self.units.entry(record.id).or_default();
-                known.own = Some(Stored::Read(Arc::clone(record)));
-                Some(record.id)
-            }
-            Change::Put(Record::TaskGroup(record)) => {
-                let known = self.units.entry(record.unit).or_default();
-                known.added.insert(record.idx, Stored::Read(Arc::clone(record)));
-                Some(record.unit)
-            }
-            Change::Gone(RecordKey::TaskGroup(TaskGroupKey { unit, idx })) => {
-                self.units.get_mut(unit)?.added.remove(idx);
-                Some(*unit)
-            }
-            Change::Unreadable(unreadable) => match unreadable.key {
-                RecordKey::Unit(unit) => {
-                    self.units.get_mut(&unit)?.own = Some(Stored::Unreadable(unreadable.clone()));
-                    Some(unit)
-                }
-                RecordKey::TaskGroup(TaskGroupKey { unit, idx }) => {
-                    let known = self.units.entry(unit).or_default();
-                    known.added.insert(idx, Stored::Unreadable(unreadable.clone()));
-                    Some(unit)
-                }
-                _ => None,
-            },
-            Change::Gone(RecordKey::Unit(unit)) => {
-                self.units.remove(unit);
-                None
-            }
-            _ => None,
+            Change::Put(record) => self.note_record(record),
+            Change::Gone(key) => self.note_gone(key),
+            Change::Unreadable(unreadable) => self.note_unreadable(unreadable),
+            Change::Rows(..) | Change::RowsLoaded(..) => None,
         }
+    }
+
+    fn note_record(&mut self, record: &Record) -> Option<UnitId> {
+        let unit = record.unit()?;
+        if let Record::TaskGroup(record) = record {
+            let known = self.units.entry(unit).or_default();
+            known.added.insert(record.idx, Stored::Read(Arc::clone(record)));
+            return Some(unit);
+        }
+        let Record::Unit(record) = record else { return None };
+        if record.status.own_groups == 0 && !self.units.contains_key(&unit) {
+            return None;
+        }
+        self.units.entry(unit).or_default().own = Some(Stored::Read(Arc::clone(record)));
+        Some(unit)
+    }
+
+    fn note_gone(&mut self, key: &RecordKey) -> Option<UnitId> {
+        if let RecordKey::TaskGroup(TaskGroupKey { unit, idx }) = key {
+            self.units.get_mut(unit)?.added.remove(idx);
+            return Some(*unit);
+        }
+        if let RecordKey::Unit(unit) = key {
+            self.units.remove(unit);
+        }
+        None
+    }
+
+    fn note_unreadable(&mut self, unreadable: &Unreadable) -> Option<UnitId> {
+        let key = &unreadable.key;
+        let unit = key.unit()?;
+        if let RecordKey::TaskGroup(TaskGroupKey { idx, .. }) = key {
+            let known = self.units.entry(unit).or_default();
+            known.added.insert(*idx, Stored::Unreadable(Box::new(unreadable.clone())));
+        } else if key.kind() == Some(RecordKind::Unit) {
+            self.units.get_mut(&unit)?.own = Some(Stored::Unreadable(Box::new(unreadable.clone())));
+        } else {
+            return None;
+        }
+        Some(unit)
     }
 }
 
@@ -138,9 +149,8 @@ impl UnitJoin {
 fn begins(change: &Change) -> bool {
     match change {
         Change::Put(Record::Unit(record)) => record.status.own_groups > 0,
-        Change::Put(Record::TaskGroup(_)) => true,
-        Change::Unreadable(unreadable) => matches!(unreadable.key, RecordKey::TaskGroup(_)),
-        _ => false,
+        Change::Unreadable(unreadable) => unreadable.key.kind() == Some(RecordKind::TaskGroup),
+        _ => matches!(change, Change::Put(_)) && change.kind() == Some(RecordKind::TaskGroup),
     }
 }
 

@@ -6,26 +6,23 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::{change::Change, records::RecordKey};
+use crate::{
+    change::Change,
+    records::{RecordKey, RecordKind},
+};
 use godel_base::ids::{NodeId, UnitId};
 
 impl Change {
     /// Returns the records that a change replaces or deletes, where that can thaw them.
     pub fn settles(&self) -> SmallVec<[RecordKey; 4]> {
-        let one = |key| SmallVec::from_iter([key]);
         match self {
-            Self::Put(record) => one(record.key()),
-            Self::Gone(RecordKey::NodeSpec(node)) => SmallVec::from_buf([
-                RecordKey::NodeSpec(*node),
-                RecordKey::NodeReport(*node),
-                RecordKey::NodeAllocatable(*node),
-                RecordKey::NodeUsage(*node),
-            ]),
+            Self::Put(record) => SmallVec::from_iter([record.key()]),
+            Self::Gone(RecordKey::NodeSpec(node)) => SmallVec::from_buf(RecordKey::all_of_node(*node)),
             Self::Gone(RecordKey::Unit(unit)) => {
                 SmallVec::from_iter([RecordKey::Unit(*unit), RecordKey::Rows(*unit)])
             }
-            Self::Gone(key) => one(key.clone()),
-            Self::RowsLoaded(unit, _) => one(RecordKey::Rows(*unit)),
+            Self::Gone(key) => SmallVec::from_iter([key.clone()]),
+            Self::RowsLoaded(unit, _) => SmallVec::from_iter([RecordKey::Rows(*unit)]),
             // A row operation tells nothing of the one that was missed before it.
             Self::Rows(..) | Self::Unreadable(_) => SmallVec::new(),
         }
@@ -69,13 +66,10 @@ pub struct Unreadable {
 impl Unreadable {
     /// A record of which nothing else could be read.
     pub fn new(key: RecordKey, field: impl Into<String>, problem: impl Into<String>) -> Self {
-        let nodes = match &key {
-            RecordKey::NodeSpec(node)
-            | RecordKey::NodeReport(node)
-            | RecordKey::NodeAllocatable(node)
-            | RecordKey::NodeUsage(node) => AffectedNodes::Of(vec![*node]),
-            RecordKey::Rows(_) | RecordKey::Hold(_) | RecordKey::Unknown => AffectedNodes::Any,
-            _ => AffectedNodes::default(),
+        let nodes = match (key.node(), key.kind()) {
+            (Some(node), _) => AffectedNodes::Of(vec![node]),
+            (None, None | Some(RecordKind::Rows | RecordKind::Hold)) => AffectedNodes::Any,
+            (None, Some(_)) => AffectedNodes::default(),
         };
         let (field, problem) = (field.into(), problem.into());
         Self { key, nodes, unit: None, queue: None, name: None, field, problem }

@@ -96,9 +96,9 @@ impl Losses {
     }
 
     /// After a list: all others are gone.
-    pub fn retain(&mut self, listed: &BTreeSet<NodeId>) {
-        self.nodes.retain(|node| listed.contains(node));
-        self.absent.retain(|node, _| listed.contains(node));
+    pub fn retain(&mut self, is_listed: impl Fn(NodeId) -> bool) {
+        self.nodes.retain(|node| is_listed(*node));
+        self.absent.retain(|node, _| is_listed(*node));
         self.is_changed = true;
     }
 

@@ -6,12 +6,12 @@ use godel_base::{
     ids::{ReplicaId, Revision, RunningUnitId, UnitId},
     time::Millis,
 };
+use godel_cluster::follow_record;
 use godel_domain::{
-    change::{Block, Change, Commit, NodeScope, Partition},
+    change::{Change, Commit, NodeScope, Partition},
     decision::{Outcome, RejectionReason},
-    node::NodeAllocatable,
     pause,
-    records::{BlockNumber, Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     running_units::{RunChange, RunningUnits},
     unit::UnitRecord,
     work_kind::WorkKind,
@@ -24,6 +24,26 @@ use super::{
     assigned_units::{Answered, refused},
     in_flight::Read,
 };
+
+/// Records that a scheduler follows.
+pub const FOLLOWS: &[RecordKind] = &[
+    RecordKind::NodeSpec,
+    RecordKind::NodeReport,
+    RecordKind::NodeAllocatable,
+    RecordKind::NodeUsage,
+    RecordKind::Partition,
+    RecordKind::PartitionBlock,
+    RecordKind::Queue,
+    RecordKind::PriorityClass,
+    RecordKind::Budget,
+    RecordKind::Reservation,
+    RecordKind::Hold,
+    RecordKind::Pause,
+    RecordKind::Rows,
+];
+
+/// Records that it follows on a second stream, as long as something selects units by their specs (see [`Scheduler::selection`]).
+pub const FOLLOWS_SELECTED: &[RecordKind] = &[RecordKind::Unit];
 
 impl Scheduler {
     /// A committed transaction, after everything that was committed before it.
@@ -51,10 +71,7 @@ impl Scheduler {
         if is_of_nodes(change) {
             picture.seen = picture.seen.max(revision);
         }
-        if matches!(
-            change,
-            Change::Put(Record::Hold(_)) | Change::Gone(RecordKey::Hold(_)) | Change::Rows(..)
-        ) {
+        if change.kind() == Some(RecordKind::Hold) || matches!(change, Change::Rows(..)) {
             picture.used_as_of = picture.used_as_of.max(revision);
         }
         if !self.note_unreadable(change) {
@@ -73,25 +90,6 @@ impl Scheduler {
     fn load_readable(&mut self, change: &Change, revision: Revision, time_ms: i64, now: Millis) {
         let Self { picture, units, search, .. } = self;
         match change {
-            Change::Put(Record::NodeSpec(spec)) => {
-                picture.cluster.nodes_mut().put_spec(spec.clone(), revision)
-            }
-            Change::Put(Record::NodeReport(report)) => {
-                picture.cluster.nodes_mut().put_report(report.clone(), revision)
-            }
-            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
-                picture.cluster.nodes_mut().put_allocatable(*node, allocatable.clone(), revision);
-            }
-            Change::Put(Record::NodeUsage(usage)) => {
-                picture.cluster.nodes_mut().put_usage(usage.clone(), revision)
-            }
-            Change::Gone(RecordKey::NodeSpec(node)) => {
-                picture.cluster.nodes_mut().remove(*node);
-                if units.has_volumes() {
-                    // What waited for its volumes may go to any node now.
-                    self.ask_all();
-                }
-            }
             Change::Rows(unit, rows) => {
                 let deltas = picture.change_running_units(*unit, rows, revision, time_ms);
                 search.on_running_units(*unit, &deltas, picture, &units.parked, now);
@@ -152,15 +150,6 @@ impl Scheduler {
                 }
             }
             Change::Put(Record::Budget(spec)) => picture.put_budget(spec, revision),
-            Change::Gone(RecordKey::Budget(name)) => picture.cluster.taken_mut().remove_budget(name),
-            Change::Put(Record::Reservation(spec)) => {
-                picture.cluster.holds_mut().put_reservation(Arc::clone(spec));
-                // Others may own it now.
-                self.ask_all();
-            }
-            Change::Gone(RecordKey::Reservation(name)) => {
-                picture.cluster.holds_mut().remove_reservation(name)
-            }
             Change::Put(Record::Unit(record)) => {
                 picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
                 if record.spec.has_terms() {
@@ -170,8 +159,23 @@ impl Scheduler {
                     picture.cluster.put_work(record.id, WorkKind::of(&record.spec));
                 }
             }
-            Change::Unreadable(unreadable) => self.treat_as_absent(&unreadable.key),
-            _ => {}
+            // It is taken as if there were no such record.
+            Change::Unreadable(unreadable) if is_absent(&unreadable.key) => {
+                self.load_readable(&unreadable.key.clone().gone(), revision, time_ms, now);
+            }
+            _ => {
+                follow_record(&mut picture.cluster, change, revision);
+                let may_go_anywhere = match change {
+                    // What waited for its volumes.
+                    Change::Gone(key) => key.kind() == Some(RecordKind::NodeSpec) && units.has_volumes(),
+                    // Others may own it now.
+                    Change::Put(record) => record.kind() == RecordKind::Reservation,
+                    _ => false,
+                };
+                if may_go_anywhere {
+                    self.ask_all();
+                }
+            }
         }
     }
 
@@ -231,18 +235,6 @@ impl Scheduler {
     fn update_priorities(&mut self, class: &str) {
         let Self { picture, units, .. } = self;
         units.update_priorities(class, picture.classes.value(class), &mut picture.placer.templates);
-    }
-
-    /// What cannot be read is taken as if there were no such record.
-    fn treat_as_absent(&mut self, subject: &RecordKey) {
-        match subject {
-            RecordKey::Reservation(name) => self.picture.cluster.holds_mut().remove_reservation(name),
-            RecordKey::Partition => self.on_partition(&Partition::default()),
-            RecordKey::PartitionBlock(BlockNumber(number)) => {
-                self.picture.put_block(Block { number: *number, slots: Vec::new() });
-            }
-            _ => {}
-        }
     }
 
     /// Follows what cannot be read. Whether the change is to be applied. Units that cannot be read are the dispatcher's and
@@ -432,38 +424,37 @@ impl Scheduler {
     }
 }
 
-/// Whether the binder follows it too: to wait until it has read any other revision would be to wait for its next bookmark.
+/// Kinds of records that the binder follows too: to wait until it has read a revision of any other would be to wait for its next bookmark.
+const FOLLOWED_BY_BINDER: [RecordKind; 9] = [
+    RecordKind::NodeSpec,
+    RecordKind::NodeReport,
+    RecordKind::NodeAllocatable,
+    RecordKind::NodeUsage,
+    RecordKind::Hold,
+    RecordKind::Queue,
+    RecordKind::Budget,
+    RecordKind::Reservation,
+    RecordKind::Rows,
+];
+
+/// Whether the binder follows a change too.
 fn is_of_nodes(change: &Change) -> bool {
-    matches!(
-        change,
-        Change::Put(
-            Record::NodeSpec(_)
-                | Record::NodeReport(_)
-                | Record::NodeAllocatable(_)
-                | Record::NodeUsage(_)
-                | Record::Hold(_)
-                | Record::Queue(_)
-                | Record::Budget(_)
-                | Record::Reservation(_)
-        ) | Change::Gone(
-            RecordKey::NodeSpec(_)
-                | RecordKey::Unit(_)
-                | RecordKey::Hold(_)
-                | RecordKey::Queue(_)
-                | RecordKey::Budget(_)
-                | RecordKey::Reservation(_)
-        ) | Change::Rows(..)
-            | Change::RowsLoaded(..)
-    )
+    change.kind().is_some_and(|kind| FOLLOWED_BY_BINDER.contains(&kind))
+        || matches!(change, Change::Gone(RecordKey::Unit(_)))
+}
+
+/// Whether a record that cannot be read is taken as if there were none.
+fn is_absent(key: &RecordKey) -> bool {
+    use RecordKind::{Partition, PartitionBlock, Reservation};
+    matches!(key.kind(), Some(Partition | PartitionBlock | Reservation))
 }
 
 /// Whether a change may let somebody have others leave without anybody coming or going.
 fn changes_nodes(change: &Change) -> bool {
-    matches!(
-        change,
-        Change::Put(
-            Record::NodeSpec(_) | Record::NodeReport(_) | Record::NodeAllocatable(_) | Record::NodeUsage(_)
-        ) | Change::Gone(RecordKey::Hold(_))
-            | Change::RowsLoaded(..)
-    )
+    match change {
+        Change::Put(record) => record.kind().is_of_node(),
+        Change::Gone(key) => key.kind() == Some(RecordKind::Hold),
+        Change::RowsLoaded(..) => true,
+        Change::Rows(..) | Change::Unreadable(_) => false,
+    }
 }

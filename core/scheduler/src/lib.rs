@@ -61,6 +61,7 @@ mod shares;
 #[cfg(test)]
 mod tests;
 
+pub use events::{FOLLOWS, FOLLOWS_SELECTED};
 pub use plan::{PlanOutcome, PlanReport};
 
 /// How a scheduler works.

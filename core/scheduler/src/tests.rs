@@ -26,6 +26,7 @@ use super::{
 
 mod cases;
 mod daemons;
+mod follows;
 mod groups;
 mod model;
 mod movements;

@@ -1,11 +1,13 @@
 //! Builders of records for tests: each gives a record that is valid, with what most tests do not care about filled in.
 //!
 //! - `demand`: demands: one that takes only CPU, and its changes as a chain of calls.
+//! - `follow`: whether a follower takes the records that it declares, and no others.
 //! - `node`: nodes: one that is ready, and its changes as a chain of calls.
 //! - `skip`: what a test says that this machine does not allow.
 //! - `unit`: units: one that is valid, and its changes as a chain of calls.
 
 mod demand;
+mod follow;
 mod node;
 mod skip;
 mod unit;
@@ -13,6 +15,7 @@ mod unit;
 use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
 
 pub use demand::{BuildDemand, demand};
+pub use follow::check_follows;
 pub use node::{TestNode, node};
 pub use skip::skip;
 pub use unit::{BuildUnit, group, unit};

@@ -30,7 +30,7 @@ use godel_kit::{
     metrics::Metrics,
     service::{Lease, Service},
 };
-use godel_proto::v1::{Kind, bind_service_server::BindServiceServer};
+use godel_proto::v1::bind_service_server::BindServiceServer;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -44,22 +44,6 @@ pub const LEASE: &str = "binder";
 
 /// Messages of streams that wait for the engine.
 const N_INPUTS: usize = 64;
-
-/// Records that the binder follows.
-const KINDS: [Kind; 12] = [
-    Kind::NodeSpec,
-    Kind::NodeReport,
-    Kind::NodeAllocatable,
-    Kind::NodeUsage,
-    Kind::TaskGroup,
-    Kind::Unit,
-    Kind::Queue,
-    Kind::PriorityClass,
-    Kind::DisruptionBudget,
-    Kind::Reservation,
-    Kind::Hold,
-    Kind::Rows,
-];
 
 /// Runs a binder until `stop`.
 ///
@@ -92,7 +76,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let engine = Engine {
         leader: BinderLeader::new(config.leader()),
         streams: Streams::new(metrics.clone()),
-        follower: service.follow(state.clone(), KINDS.to_vec()),
+        follower: service.follow(state.clone(), godel_core_binder::FOLLOWS),
         inputs: inputs_rx,
         leaves: leaves_rx,
         leadership: election.watch(),

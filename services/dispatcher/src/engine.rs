@@ -125,26 +125,15 @@ async fn lead(
 ) -> Result<(), Broken> {
     let state = context.directory.state();
     let (last_unit_id, node_grace_ms) = start_values(context).await;
-    let kinds = vec![
-        v1::Kind::NodeSpec,
-        v1::Kind::NodeReport,
-        v1::Kind::Lease,
-        v1::Kind::Partition,
-        v1::Kind::PartitionBlock,
-        v1::Kind::Queue,
-        v1::Kind::PriorityClass,
-        v1::Kind::DisruptionBudget,
-        v1::Kind::Reservation,
-        v1::Kind::TaskGroup,
-        v1::Kind::Unit,
-        v1::Kind::UnitHistory,
-        v1::Kind::Hold,
-        v1::Kind::Pause,
-        v1::Kind::Rows,
-    ];
     let written = OwnWrites::default();
     let shared = Shared { written: written.clone(), unread: context.unread.clone() };
-    let follower = Informer::spawn_with(state.clone(), kinds, FollowConfig::default(), shared, over.clone());
+    let follower = Informer::spawn_with(
+        state.clone(),
+        godel_core_dispatcher::FOLLOWS,
+        FollowConfig::default(),
+        shared,
+        over.clone(),
+    );
     let store = fence.store();
     let pipeline = TxnPipeline::spawn(state, fence, &context.config.txn);
     let (tickets, acks) = answers();

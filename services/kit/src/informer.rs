@@ -21,8 +21,7 @@ mod tests;
 use std::time::Duration;
 
 use godel_base::ids::{Revision, StoreId};
-use godel_domain::change::Commit;
-use godel_proto::v1;
+use godel_domain::{change::Commit, records::RecordKind};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +95,7 @@ impl Informer {
     /// Starts to follow `kinds`, listed in this order.
     pub fn spawn(
         state: Channel,
-        kinds: Vec<v1::Kind>,
+        kinds: &[RecordKind],
         config: FollowConfig,
         stop: CancellationToken,
     ) -> Self {
@@ -106,13 +105,13 @@ impl Informer {
     /// The same with what its owner shares with it.
     pub fn spawn_with(
         state: Channel,
-        kinds: Vec<v1::Kind>,
+        kinds: &[RecordKind],
         config: FollowConfig,
         shared: Shared,
         stop: CancellationToken,
     ) -> Self {
         let (sender, events) = mpsc::channel(config.queue.max(1));
-        let task = task::run(state, kinds, config, shared, sender, stop.clone());
+        let task = task::run(state, list::numbers(kinds), config, shared, sender, stop.clone());
         crate::task::spawn_service("follower", &stop, task);
         Self { events }
     }

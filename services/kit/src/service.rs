@@ -22,7 +22,7 @@ use crate::{
     server::{Server, ServerError, advertised, listen},
     task,
 };
-use godel_proto::v1::Kind;
+use godel_domain::records::RecordKind;
 
 /// Why a service cannot start, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -162,7 +162,7 @@ impl Service {
     }
 
     /// Follows records of these kinds.
-    pub fn follow(&self, state: Channel, kinds: Vec<Kind>) -> Informer {
+    pub fn follow(&self, state: Channel, kinds: &[RecordKind]) -> Informer {
         let shared = Shared { unread: self.unread.clone(), ..Shared::default() };
         Informer::spawn_with(state, kinds, FollowConfig::default(), shared, self.stop.clone())
     }

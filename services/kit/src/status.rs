@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Duration};
 
 use godel_base::ids::{Revision, StoreId};
 use godel_domain::{
-    records::RecordKey,
+    records::RecordKind,
     unwelcome::{NotAdmitted, Unwelcome},
 };
 use godel_wire::BadField;
@@ -272,10 +272,10 @@ pub fn unwelcome(wrong: Vec<Unwelcome>) -> Status {
             Unwelcome::Queue(_) => ("queue", "UNIT"),
             Unwelcome::UnknownClass(_) => ("priority_class", ABSENT),
             Unwelcome::SubClusters(_) => ("task_groups", "UNIT"),
-            Unwelcome::Unreadable(why) => match why.key {
-                RecordKey::PriorityClass(_) => ("priority_class", "UNIT"),
-                _ => ("queue", "UNIT"),
-            },
+            Unwelcome::Unreadable(why) if why.key.kind() == Some(RecordKind::PriorityClass) => {
+                ("priority_class", "UNIT")
+            }
+            Unwelcome::Unreadable(_) => ("queue", "UNIT"),
         };
         (kind, BadField::new(field, one.to_string()))
     }))

@@ -86,7 +86,7 @@ pub async fn serve(
     let engine = Engine::new(EngineParts {
         directory,
         reload,
-        follower: service.follow(state, picture::KINDS.to_vec()),
+        follower: service.follow(state, picture::FOLLOWS),
         leadership: election.watch(),
         calls: calls_rx,
         clock: service.clock.clone(),

@@ -11,7 +11,7 @@ use godel_base::{
     ids::{IdMap, NodeId, Revision, RunningUnitId, StoreId, UnitId},
     time::Millis,
 };
-use godel_cluster::{AffinityTerms, Cluster};
+use godel_cluster::{AffinityTerms, Cluster, follow_record};
 use godel_core_rescheduler::{
     KeptReason, MovementWorld, NodeUseTable, RefusedMoves, ReplicaView, UsageTable,
 };
@@ -19,15 +19,13 @@ use godel_domain::{
     change::{Change, Commit},
     demand::Pool,
     lifecycle::Counts,
-    node::NodeAllocatable,
     queue_spec::QueueSpec,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     requested_move::evicted_by,
     running_units::{EvictionReason, RunningUnit, RunningUnits},
     surge::Surge,
     unit::UnitRecord,
 };
-use godel_proto::v1::Kind;
 use godel_rules::{
     budget::{Identity, WantedOrdinals},
     drain,
@@ -35,19 +33,18 @@ use godel_rules::{
 
 use crate::{checkpoints::Checkpoints, snapshot::kept_by_unit};
 
-/// Records that are followed; task groups before their units, rows last.
-pub(crate) const KINDS: [Kind; 11] = [
-    Kind::Queue,
-    Kind::NodeSpec,
-    Kind::NodeReport,
-    Kind::NodeAllocatable,
-    Kind::NodeUsage,
-    Kind::DisruptionBudget,
-    Kind::Reservation,
-    Kind::TaskGroup,
-    Kind::Unit,
-    Kind::Hold,
-    Kind::Rows,
+/// Records that are followed, rows last.
+pub(crate) const FOLLOWS: &[RecordKind] = &[
+    RecordKind::Queue,
+    RecordKind::NodeSpec,
+    RecordKind::NodeReport,
+    RecordKind::NodeAllocatable,
+    RecordKind::NodeUsage,
+    RecordKind::Budget,
+    RecordKind::Reservation,
+    RecordKind::Unit,
+    RecordKind::Hold,
+    RecordKind::Rows,
 ];
 
 /// See the module.
@@ -107,17 +104,6 @@ impl Picture {
             return;
         }
         match change {
-            Change::Put(Record::NodeSpec(spec)) => self.cluster.nodes_mut().put_spec(spec.clone(), revision),
-            Change::Put(Record::NodeReport(report)) => {
-                self.cluster.nodes_mut().put_report(report.clone(), revision)
-            }
-            Change::Put(Record::NodeAllocatable(NodeAllocatable { id: node, amounts: allocatable })) => {
-                self.cluster.nodes_mut().put_allocatable(*node, allocatable.clone(), revision);
-            }
-            Change::Put(Record::NodeUsage(usage)) => {
-                self.cluster.nodes_mut().put_usage(usage.clone(), revision)
-            }
-            Change::Gone(RecordKey::NodeSpec(node)) => self.cluster.nodes_mut().remove(*node),
             Change::Put(Record::Queue(spec)) => {
                 self.queues.insert(spec.name.clone(), Arc::clone(spec));
             }
@@ -130,17 +116,8 @@ impl Picture {
                     self.offer_all();
                 }
             }
-            Change::Gone(RecordKey::Budget(name)) => self.cluster.taken_mut().remove_budget(name),
-            Change::Put(Record::Reservation(spec)) => {
-                self.cluster.holds_mut().put_reservation(Arc::clone(spec))
-            }
-            Change::Gone(RecordKey::Reservation(name)) => self.cluster.holds_mut().remove_reservation(name),
             Change::Put(Record::Unit(record)) => self.put_unit(record),
             Change::Gone(RecordKey::Unit(unit)) => self.remove_unit(*unit),
-            Change::Put(Record::Hold(hold)) => self.cluster.put_hold(Arc::clone(hold)),
-            Change::Gone(RecordKey::Hold(id)) => {
-                self.cluster.remove_hold(*id);
-            }
             Change::Rows(unit, change) => {
                 self.cluster.apply_rows(*unit, change, revision, time_ms);
                 self.changed.insert(*unit);
@@ -149,7 +126,7 @@ impl Picture {
                 self.cluster.load_rows(*unit, rows.clone());
                 self.changed.insert(*unit);
             }
-            _ => {}
+            _ => follow_record(&mut self.cluster, change, revision),
         }
     }
 
@@ -319,5 +296,17 @@ impl MovementWorld for Picture {
     fn keeps(&self, running: RunningUnitId) -> Option<KeptReason> {
         let (record, rows) = (self.units.get(&running.unit)?, self.cluster.rows().of(running.unit)?);
         kept_by_unit(record, rows, running.replica.ordinal, self.now_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_testkit::check_follows;
+
+    use super::*;
+
+    #[test]
+    fn the_picture_follows_what_is_declared() {
+        check_follows(FOLLOWS, || Picture::new(""), |picture, change| picture.load(change, Revision(1), 1));
     }
 }

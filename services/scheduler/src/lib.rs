@@ -34,7 +34,7 @@ use godel_kit::{
     metrics::Metrics,
     service::{self, Lease, Service},
 };
-use godel_proto::v1::{Kind, scheduler_service_server::SchedulerServiceServer};
+use godel_proto::v1::scheduler_service_server::SchedulerServiceServer;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -47,23 +47,6 @@ pub use godel_kit::Deps;
 const N_PLANS: usize = 16;
 /// Longest name: it is part of a lease's name.
 const NAME_LEN_MAX: usize = 63;
-
-/// Records that a scheduler follows.
-const KINDS: [Kind; 13] = [
-    Kind::NodeSpec,
-    Kind::NodeReport,
-    Kind::NodeAllocatable,
-    Kind::NodeUsage,
-    Kind::Partition,
-    Kind::PartitionBlock,
-    Kind::Queue,
-    Kind::PriorityClass,
-    Kind::DisruptionBudget,
-    Kind::Reservation,
-    Kind::Hold,
-    Kind::Pause,
-    Kind::Rows,
-];
 
 /// Why a scheduler ended.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +100,7 @@ pub async fn serve(mut config: Config, deps: Deps, stop: CancellationToken) -> R
         step_budget: config.step_budget.clamp(1, N_PLACEMENTS_MAX),
         reconnect_max: *config.reconnect_max,
         specs: Specs::new(directory.clone()),
-        follower: service.follow(directory.state(), KINDS.to_vec()),
+        follower: service.follow(directory.state(), godel_core_scheduler::FOLLOWS),
         directory,
         membership: membership.watch(),
         plans: plans_rx,

@@ -7,7 +7,6 @@ use godel_kit::{
     client::Directory,
     informer::{FollowConfig, FollowEvent, Informer},
 };
-use godel_proto::v1::Kind;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Reads records of units, or does not.
@@ -35,7 +34,7 @@ impl Specs {
         }
         self.reading = selection.map(|selection| {
             let stop = stop.child_token();
-            let (kinds, config) = (vec![Kind::TaskGroup, Kind::Unit], FollowConfig::default());
+            let (kinds, config) = (godel_core_scheduler::FOLLOWS_SELECTED, FollowConfig::default());
             let follower = Informer::spawn(self.directory.state(), kinds, config, stop.clone());
             Reading { selection, follower, _stop: stop.drop_guard() }
         });

@@ -17,6 +17,7 @@ mod write;
 
 use std::sync::Arc;
 
+use godel_domain::records::RecordKind;
 use godel_kit::{
     CancellationToken,
     client::{Channel, Directory},
@@ -25,7 +26,6 @@ use godel_kit::{
     lease::Leadership,
     service::Error,
 };
-use godel_proto::v1::Kind;
 use tokio::sync::watch;
 
 use self::{
@@ -36,16 +36,15 @@ use godel_crash::CrashPoints;
 
 use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics, rules::AdapterRules};
 
-/// Records that the adapter follows; task groups before their units, rows last.
-pub(crate) const KINDS: [Kind; 8] = [
-    Kind::NodeSpec,
-    Kind::NodeReport,
-    Kind::NodeAllocatable,
-    Kind::Queue,
-    Kind::YarnKeys,
-    Kind::TaskGroup,
-    Kind::Unit,
-    Kind::Rows,
+/// Records that the adapter follows, rows last: those of its picture of the cluster, and keys.
+pub(crate) const FOLLOWS: &[RecordKind] = &[
+    RecordKind::NodeSpec,
+    RecordKind::NodeReport,
+    RecordKind::NodeAllocatable,
+    RecordKind::Queue,
+    RecordKind::YarnKeys,
+    RecordKind::Unit,
+    RecordKind::Rows,
 ];
 
 /// The adapter, as its faces have it. Clones share it.

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     config::Config,
-    engine::{KINDS, Manager, ManagerParts},
+    engine::{FOLLOWS, Manager, ManagerParts},
     grpc,
     hadoop::{
         FaceSettings, HadoopAddresses, HadoopFaces, NodeCalls, TokenKeys, Tokens, launch::NodeLauncher,
@@ -169,7 +169,7 @@ where
     };
     let lease = service.lease(LEASE, config.lease.clone(), "yarn.lease-renew", Vec::new);
     let election = service.elect(lease, state.clone());
-    let follower = service.follow(state.clone(), KINDS.to_vec());
+    let follower = service.follow(state.clone(), FOLLOWS);
     let engine = manager.engine(follower, election.watch(), state, source, service.stop.clone());
     service.run(engine, Lease::Leader(election), add).await
 }

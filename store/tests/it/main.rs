@@ -6,6 +6,7 @@ mod child;
 mod contract;
 mod damage;
 mod disk;
+mod golden;
 mod history;
 mod integrity;
 mod kill;

@@ -145,8 +145,8 @@ fn unit_of(payload: &Bytes) -> Option<UnitId> {
 fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
     let key = key_of_value(kind, value).unwrap_or(RecordKey::Unknown);
     let mut unreadable = Unreadable::new(key, bad.path, bad.description);
-    match &unreadable.key {
-        RecordKey::Hold(_) => {
+    match unreadable.key.kind() {
+        Some(RecordKind::Hold) => {
             if let Ok(hold) = v1::Hold::decode(value.clone()) {
                 unreadable.queue = Some(hold.queue).filter(|queue| !queue.is_empty());
                 unreadable.queue.get_or_insert_with(|| DEFAULT_QUEUE.to_owned());
@@ -158,12 +158,12 @@ fn about(kind: v1::Kind, value: &Bytes, bad: BadField) -> Unreadable {
                 }
             }
         }
-        RecordKey::Unit(_) => {
+        Some(RecordKind::Unit) => {
             let record = v1::UnitRecord::decode(value.clone()).ok();
             let meta = record.and_then(|record| record.spec?.meta);
             unreadable.name = meta.map(|meta| (meta.namespace, meta.name));
         }
-        RecordKey::Rows(_) => {
+        Some(RecordKind::Rows) => {
             if let Ok(rows) = v1::UnitRows::decode(value.clone()) {
                 unreadable.nodes = AffectedNodes::Of(nodes_of(&rows));
             }

@@ -1,16 +1,7 @@
 //! Disruption budgets.
 
-use bytes::Bytes;
 use godel_domain::budget_spec::{Amount, BudgetSpec, Limit};
-use godel_proto::{
-    raw,
-    v1::{self, budget_amount, disruption_budget},
-};
-
-/// An operation that puts a disruption budget, encoded for a transaction.
-pub fn put_budget(spec: &BudgetSpec) -> Bytes {
-    raw::encode_op(v1::op::Op::PutDisruptionBudget(budget(spec)))
-}
+use godel_proto::v1::{self, budget_amount, disruption_budget};
 
 /// A disruption budget.
 pub fn budget(spec: &BudgetSpec) -> v1::DisruptionBudget {

@@ -1,16 +1,10 @@
 //! Room on a node that is kept for someone.
 
-use bytes::Bytes;
 use godel_domain::hold::{GangTurn, Hold, MovementTarget, Slot};
-use godel_proto::{raw, v1};
+use godel_proto::v1;
 
 use super::{demand, pool, running_unit_id};
 use crate::zones;
-
-/// Room kept for someone, as an operation.
-pub fn put_hold(kept: &Hold) -> Bytes {
-    raw::encode_op(v1::op::Op::PutHold(hold(kept)))
-}
 
 /// Room kept for someone.
 pub fn hold(hold: &Hold) -> v1::Hold {

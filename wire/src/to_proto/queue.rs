@@ -2,19 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use godel_domain::queue_spec::{PriorityClass, QueuePolicy, QueueSpec};
-use godel_proto::{raw, v1};
-
-/// An operation that puts a queue, encoded for a transaction.
-pub fn put_queue(spec: &QueueSpec) -> Bytes {
-    raw::encode_op(v1::op::Op::PutQueue(queue(spec)))
-}
-
-/// An operation that puts a priority class, encoded for a transaction.
-pub fn put_priority_class(class: &PriorityClass) -> Bytes {
-    raw::encode_op(v1::op::Op::PutPriorityClass(priority_class(class)))
-}
+use godel_proto::v1;
 
 /// A queue. Revisions and times of its metadata are left 0: the store keeps them.
 pub fn queue(spec: &QueueSpec) -> v1::Queue {

@@ -1,13 +1,7 @@
 //! Reservations.
 
-use bytes::Bytes;
 use godel_domain::reservation_spec::ReservationSpec;
-use godel_proto::{raw, v1};
-
-/// An operation that puts a reservation, encoded for a transaction.
-pub fn put_reservation(spec: &ReservationSpec) -> Bytes {
-    raw::encode_op(v1::op::Op::PutReservation(reservation(spec)))
-}
+use godel_proto::v1;
 
 /// A reservation.
 pub fn reservation(spec: &ReservationSpec) -> v1::Reservation {

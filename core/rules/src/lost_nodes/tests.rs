@@ -110,7 +110,7 @@ fn a_new_leader_brakes_again_but_not_for_empty_nodes() {
     (1..=10).for_each(|node| losses.put(NodeId(node), node > 4, Millis(0)));
     losses.start(|node| node.0 <= 2);
     assert_eq!(losses.check(Millis(0)), Some(BrakeChange::Engaged { lost: 2, nodes: 10 }));
-    losses.retain(&(3..=10).map(NodeId).collect());
+    losses.retain(|node| (3..=10).contains(&node.0));
     assert_eq!((losses.n_nodes(), losses.absent().len()), (8, 2));
 }
 

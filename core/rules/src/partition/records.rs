@@ -1,6 +1,6 @@
 //! The records in which a split is kept: one for the mode and the schedulers, one for each block of nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use godel_base::ids::{NodeId, Revision};
 use godel_domain::{
@@ -69,9 +69,9 @@ impl PartitionRecords {
     }
 
     /// After a list as of `revision`: blocks that it did not show are gone.
-    pub fn retain_blocks(&mut self, listed: &BTreeSet<u32>, revision: Revision) {
+    pub fn retain_blocks(&mut self, is_listed: impl Fn(u32) -> bool, revision: Revision) {
         let is_old = |number: &u32| self.revisions.get(number).is_none_or(|at| *at < revision);
-        let gone = self.blocks.keys().filter(|number| !listed.contains(number) && is_old(number));
+        let gone = self.blocks.keys().filter(|number| !is_listed(**number) && is_old(number));
         for number in gone.copied().collect::<Vec<_>>() {
             self.put_block(Block { number, slots: Vec::new() }, revision);
         }

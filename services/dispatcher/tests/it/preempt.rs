@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use godel_base::ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
+    change::Change,
     demand::Demand,
     hold::Hold,
+    records::Record,
     running_units::{Evict, EvictionReason, RunChange},
 };
 use godel_proto::v1;
@@ -45,7 +47,8 @@ async fn held_replicas_wait_for_victims_and_return_without_the_hold() {
         ..Hold::default()
     };
     let evicted = to_proto::row_op(UnitId(low.unit_id), &RunChange::Evict(evict));
-    binder.commit(vec![evicted, to_proto::put_hold(&hold)]).await;
+    let put = Change::Put(Record::Hold(Arc::new(hold.clone())));
+    binder.commit(vec![evicted, to_proto::op(&put).unwrap()]).await;
     scheduler.report(&assigned, v1::UnitReportState::Parked, "no room").await;
     let shown = eventually("it waits for the other to leave", || async {
         dispatcher.get("high").await.unit.filter(|unit| unit.waits_for.contains("to leave node n1"))

@@ -1,6 +1,7 @@
 //! Pages of a list with encoded records: one that does not decode costs no other.
 
 use bytes::Bytes;
+use godel_domain::records::RecordKind;
 use godel_proto::v1;
 use http::uri::PathAndQuery;
 use tonic::{GrpcMethod, Request, Status, client::Grpc};
@@ -23,6 +24,15 @@ pub struct Page {
     /// The store that was listed.
     #[prost(uint64, tag = "4")]
     pub store_id: u64,
+}
+
+/// Returns the numbers of kinds for a request. A unit is made of all of its records: its task groups come before it.
+pub(super) fn numbers(kinds: &[RecordKind]) -> Vec<i32> {
+    let of = |kind: &RecordKind| match kind {
+        RecordKind::Unit => vec![RecordKind::TaskGroup as i32, RecordKind::Unit as i32],
+        kind => vec![*kind as i32],
+    };
+    kinds.iter().flat_map(of).collect()
 }
 
 /// One call of `ListRecords`, of which no record is decoded.

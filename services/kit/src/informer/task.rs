@@ -6,7 +6,7 @@ use bytes::Bytes;
 use godel_base::ids::{Revision, StoreId};
 use godel_domain::{
     change::{Change, Commit},
-    records::RecordKey,
+    records::{RecordKey, RecordKind},
     task_group_record::UnitJoin,
 };
 use godel_proto::{
@@ -64,7 +64,7 @@ struct Task {
 
 pub(super) async fn run(
     state: Channel,
-    kinds: Vec<v1::Kind>,
+    kinds: Vec<i32>,
     config: FollowConfig,
     shared: Shared,
     events: mpsc::Sender<FollowEvent>,
@@ -73,7 +73,7 @@ pub(super) async fn run(
     let mut task = Task {
         state: state.clone(),
         client: StateServiceClient::new(state.clone()).max_decoding_message_size(RECEIVED_BYTES_MAX),
-        kinds: kinds.into_iter().map(i32::from).collect(),
+        kinds,
         page_size: config.page_size,
         written: shared.written,
         unread: Unread::new(shared.unread),
@@ -344,18 +344,19 @@ fn append(open: &mut v1::Record, next: v1::Record) -> Option<v1::Record> {
     }
 }
 
+/// Kinds whose keys are ids that are never given twice.
+const NEVER_REUSED: [RecordKind; 3] = [RecordKind::NodeSpec, RecordKind::Unit, RecordKind::Hold];
+
 /// The whole record that a change replaces, or whose name it makes free: names come back, and a list may show a record that
 /// is newer than the deletion of the one before it. `None` where ids are never reused, and of running units, which compare
 /// revisions themselves.
 fn replaced_by(change: &Change) -> Option<RecordKey> {
     let key = match change {
-        Change::Gone(RecordKey::NodeSpec(_) | RecordKey::Unit(_) | RecordKey::Hold(_))
-        | Change::Rows(..)
-        | Change::RowsLoaded(..) => return None,
+        Change::Gone(key) if key.kind().is_some_and(|kind| NEVER_REUSED.contains(&kind)) => return None,
         Change::Unreadable(unreadable) => unreadable.key.clone(),
-        Change::Put(_) | Change::Gone(_) => change.settles().pop()?,
+        _ => change.settles().pop()?,
     };
-    (!matches!(key, RecordKey::Rows(_) | RecordKey::Unknown)).then_some(key)
+    key.kind().is_some_and(|kind| kind != RecordKind::Rows).then_some(key)
 }
 
 fn stop_of(failure: Status) -> Stop {

@@ -9,7 +9,7 @@ use godel_domain::{
     change::{Change, Commit},
     node::NodeAllocatable,
     queue_spec::QueueSpec,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     running_units::{Bind, Evict, EvictionReason, RunChange, RunningUnits},
     unreadable::Unreadable,
 };
@@ -32,12 +32,16 @@ fn resources(cpu: i64) -> Resources {
     Resources::new([("cpu", cpu)]).unwrap()
 }
 
+fn put(record: Record) -> Bytes {
+    to_proto::op(&Change::Put(record)).unwrap()
+}
+
 fn allocatable(node: u32, cpu: i64) -> Vec<Bytes> {
-    vec![to_proto::put_node_allocatable(NodeId(node), &resources(cpu))]
+    vec![put(Record::NodeAllocatable(NodeAllocatable { id: NodeId(node), amounts: resources(cpu) }))]
 }
 
 fn record(node: u32, cpu: i64, revision: u64) -> v1::Record {
-    let record = to_proto::node_allocatable(NodeId(node), &resources(cpu));
+    let record = to_proto::node_allocatable(&NodeAllocatable { id: NodeId(node), amounts: resources(cpu) });
     v1::Record {
         revision,
         record: Some(v1::record::Record::NodeAllocatable(record)),
@@ -48,7 +52,7 @@ fn record(node: u32, cpu: i64, revision: u64) -> v1::Record {
 fn follow(served: &Served) -> Informer {
     let config =
         FollowConfig { queue: 2, reconnect_max: Duration::from_millis(5), ..FollowConfig::default() };
-    Informer::spawn(served.channel(), vec![v1::Kind::NodeAllocatable], config, CancellationToken::new())
+    Informer::spawn(served.channel(), &[RecordKind::NodeAllocatable], config, CancellationToken::new())
 }
 
 async fn next(follower: &mut Informer) -> FollowEvent {
@@ -204,9 +208,9 @@ async fn a_name_that_came_back_before_the_list_read_it_stays() {
     let fake = Fake::new();
     let spec = |weight| QueueSpec { weight, ..QueueSpec::new("prod") };
     // The list began at revision 1; its last page was read after revision 3.
-    fake.commit(vec![to_proto::put_queue(&spec(1))]);
+    fake.commit(vec![put(Record::Queue(spec(1).into()))]);
     fake.commit(vec![to_proto::delete_named(v1::Kind::Queue, "prod")]);
-    fake.commit(vec![to_proto::put_queue(&spec(3))]);
+    fake.commit(vec![put(Record::Queue(spec(3).into()))]);
     fake.commit(vec![to_proto::delete_named(v1::Kind::PriorityClass, "prod")]);
     fake.commit(vec![to_proto::delete_named(v1::Kind::Queue, "prod")]);
     fake.with(|world| {
@@ -215,9 +219,9 @@ async fn a_name_that_came_back_before_the_list_read_it_stays() {
         (world.list_revision, world.revision) = (1, 1);
     });
     let served = fake.serve().await;
-    let kinds = vec![v1::Kind::Queue, v1::Kind::PriorityClass];
+    let kinds = vec![RecordKind::Queue, RecordKind::PriorityClass];
     let mut follower =
-        Informer::spawn(served.channel(), kinds, FollowConfig::default(), CancellationToken::new());
+        Informer::spawn(served.channel(), &kinds, FollowConfig::default(), CancellationToken::new());
     read_list(&mut follower, 1, 1).await;
     fake.with(|world| world.revision = 5);
     for (at, expected) in [
@@ -247,8 +251,8 @@ async fn a_stop_ends_it() {
     let fake = Fake::new();
     let served = fake.serve().await;
     let stop = CancellationToken::new();
-    let kinds = vec![v1::Kind::NodeAllocatable];
-    let mut follower = Informer::spawn(served.channel(), kinds, FollowConfig::default(), stop.clone());
+    let kinds = vec![RecordKind::NodeAllocatable];
+    let mut follower = Informer::spawn(served.channel(), &kinds, FollowConfig::default(), stop.clone());
     read_list(&mut follower, 0, 0).await;
     stop.cancel();
     assert_eq!(soon("the end", follower.next()).await, None);
@@ -277,9 +281,9 @@ async fn unreadable_records_are_counted_and_the_rest_is_delivered() {
     let served = fake.serve().await;
     let shared = Shared::default();
     let unread = shared.unread.clone();
-    let (kinds, stop) = (vec![v1::Kind::NodeAllocatable], CancellationToken::new());
+    let (kinds, stop) = (vec![RecordKind::NodeAllocatable], CancellationToken::new());
     let mut follower =
-        Informer::spawn_with(served.channel(), kinds, FollowConfig::default(), shared, stop.clone());
+        Informer::spawn_with(served.channel(), &kinds, FollowConfig::default(), shared, stop.clone());
     assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(records) = next(&mut follower).await else { panic!("a list comes") };
     let [bad, good] = &records[..] else { panic!("{records:?}") };
@@ -432,7 +436,7 @@ async fn rows_that_change_between_two_parts_of_a_list_come_out_right() {
     let served = fake.serve().await;
     let config = FollowConfig::default();
     let mut follower =
-        Informer::spawn(served.channel(), vec![v1::Kind::Rows], config, CancellationToken::new());
+        Informer::spawn(served.channel(), &[RecordKind::Rows], config, CancellationToken::new());
     assert_eq!(next(&mut follower).await, FollowEvent::Reset { store: StoreId(0) });
     let FollowEvent::Loaded(loaded) = next(&mut follower).await else { panic!("the list goes on") };
     let [of_unit, _allocatable] = &loaded[..] else { panic!("{loaded:?}") };

@@ -1,6 +1,9 @@
 use bytes::Bytes;
-use godel_base::ids::{Epoch, NodeId, Revision, StoreId};
-use godel_domain::txn::TxnRefusalReason;
+use godel_base::{
+    ids::{Epoch, NodeId, Revision, StoreId},
+    resources::Resources,
+};
+use godel_domain::{change::Change, node::NodeAllocatable, records::Record, txn::TxnRefusalReason};
 use godel_wire::to_proto;
 
 use super::{Conditions, Receipt, TXN_BYTES_MAX, TxnError, TxnPipeline};
@@ -11,7 +14,8 @@ use crate::{
 };
 
 fn op(node: u32) -> Vec<Bytes> {
-    vec![to_proto::put_node_allocatable(NodeId(node), &godel_base::resources::Resources::default())]
+    let record = NodeAllocatable { id: NodeId(node), amounts: Resources::default() };
+    to_proto::op(&Change::Put(Record::NodeAllocatable(record))).into_iter().collect()
 }
 
 fn pipeline(served: &Served, max_in_flight: usize) -> (TxnPipeline, Fence) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_audit::{Commit, World};
 use godel_base::ids::{Revision, UnitId};
-use godel_domain::{change::Change, running_units::RunningUnits};
+use godel_domain::{change::Change, records::RecordKind, running_units::RunningUnits};
 use godel_kit::{
     CancellationToken,
     client::channel,
@@ -162,11 +162,11 @@ async fn a_unit_of_100_000_replicas_is_listed_in_bounded_pages() {
     let listed = list(&state).await.rows();
     assert_eq!(listed[&UnitId(1)].live().count(), N_REPLICAS as usize);
 
-    let kinds = vec![v1::Kind::Rows];
+    let kinds = [RecordKind::Rows];
     let follow = |page_size| {
         let config = FollowConfig { page_size, ..FollowConfig::default() };
         let channel = channel(&state.uri, &ClientConfig::default()).unwrap();
-        Informer::spawn(channel, kinds.clone(), config, CancellationToken::new())
+        Informer::spawn(channel, &kinds, config, CancellationToken::new())
     };
     for page_size in [1, 3, 1_000] {
         let mut follower = follow(page_size);

@@ -2,11 +2,11 @@
 
 use godel_domain::{
     node::NodeReport,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     running_units::{Bind, Evict, Statuses},
     unit::CompactedRuns,
 };
-use godel_testkit::{BuildUnit as _, unit};
+use godel_testkit::{BuildUnit as _, check_follows, unit};
 
 use super::*;
 
@@ -264,4 +264,17 @@ fn what_is_taken_is_summed_up_by_node_and_queue() {
     let paths: Vec<&str> = sums.by_queue.keys().map(String::as_str).collect();
     assert_eq!(paths, ["prod", "prod.search"]);
     assert_eq!(sums.largest.vcores, 4);
+}
+
+#[test]
+fn the_picture_follows_what_the_adapter_declares_but_keys() {
+    let follows: Vec<RecordKind> =
+        crate::engine::FOLLOWS.iter().copied().filter(|kind| *kind != RecordKind::YarnKeys).collect();
+    check_follows(
+        &follows,
+        || Picture::new("yarn", "rack"),
+        |picture, change| {
+            picture.apply(change, Revision(1), 1);
+        },
+    );
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use godel_proto::raw::{self, UnitParts};
 use prost::Message as _;
 
-use super::is_text;
+use super::names::is_text;
 
 /// Remembered by a thread.
 const N_KNOWN_MAX: usize = 256;

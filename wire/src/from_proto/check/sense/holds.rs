@@ -5,7 +5,7 @@ use godel_proto::v1;
 
 use super::{BadField, Result, distinct, required, some, units};
 
-pub(super) fn hold(pb: &v1::Hold) -> Result<()> {
+pub(crate) fn hold(pb: &v1::Hold) -> Result<()> {
     some("ordinals", &pb.ordinals)?;
     if let Some(idx) = pb.ordinals.windows(2).position(|pair| pair[0] >= pair[1]) {
         return Err(BadField::new(format!("ordinals[{}]", idx + 1), "not ascending"));

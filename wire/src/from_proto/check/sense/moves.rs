@@ -5,7 +5,7 @@ use godel_proto::v1::{self, MovementPhase};
 
 use super::{BadField, Result, required, until, words};
 
-pub(super) fn movement(pb: &v1::Movement) -> Result<()> {
+pub(crate) fn movement(pb: &v1::Movement) -> Result<()> {
     required("name", &pb.name)?;
     words("name", &pb.name, MOVEMENT_LEN_MAX)?;
     words("policy", &pb.policy, MOVEMENT_LEN_MAX)?;

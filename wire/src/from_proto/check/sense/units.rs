@@ -28,7 +28,7 @@ const UMASK_MAX: u32 = 0o777;
 /// Percent of a node.
 const PERCENT: u32 = 100;
 
-pub(super) fn unit(pb: &v1::UnitRecord) -> Result<()> {
+pub(crate) fn unit(pb: &v1::UnitRecord) -> Result<()> {
     let v1::UnitRecord { unit_id: _, spec, status } = pb;
     let (spec, status) = (spec.clone().unwrap_or_default(), status.clone().unwrap_or_default());
     unit_spec(&spec).map_err(|bad| bad.under("spec"))?;
@@ -48,7 +48,7 @@ pub(super) fn unit(pb: &v1::UnitRecord) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn task_group_record(pb: &v1::TaskGroupRecord) -> Result<()> {
+pub(crate) fn task_group_record(pb: &v1::TaskGroupRecord) -> Result<()> {
     let group = pb.group.clone().unwrap_or_default();
     task_group(&group).map_err(|bad| bad.under("group"))?;
     let ranges = pb.ordinals.clone().unwrap_or_default();
@@ -288,7 +288,7 @@ fn entries(path: &str, n: usize) -> Result<()> {
 }
 
 /// What is kept of a unit.
-pub(super) fn history(pb: &v1::UnitHistory) -> Result<()> {
+pub(crate) fn history(pb: &v1::UnitHistory) -> Result<()> {
     required("namespace", &pb.namespace)?;
     required("name", &pb.name)?;
     let runs = pb.runs.clone().unwrap_or_default();

@@ -13,11 +13,11 @@ const ORDINALS_END: u64 = 1 << 31;
 /// A port, or -1 for none.
 const PORT_MAX: i32 = 65_535;
 
-pub(super) fn keys(pb: &v1::YarnKeys) -> Result<()> {
+pub(crate) fn keys(pb: &v1::YarnKeys) -> Result<()> {
     required("name", &pb.name)
 }
 
-pub(super) fn application(pb: &v1::YarnApplication) -> Result<()> {
+pub(crate) fn application(pb: &v1::YarnApplication) -> Result<()> {
     if !is_id(&pb.application) {
         let why = format!("`{}` is no id, as `application_1700000000000_0001`", pb.application);
         return Err(BadField::new("application", why));
