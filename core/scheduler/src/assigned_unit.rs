@@ -7,7 +7,7 @@ use godel_base::{
     time::Millis,
 };
 use godel_domain::{
-    change::NodeScope,
+    assignment::Permit,
     decision::GroupPlacement,
     demand::Pool,
     lifecycle::{GangCount, GangTerms},
@@ -62,18 +62,8 @@ pub(crate) struct AssignedUnit {
     pub(crate) flow: FlowIdx,
     /// The queue that pays.
     pub queue: QueueIdx,
-    /// The unit is not tried before this was read.
-    pub(crate) reads: Revision,
-    /// The nodes on which the unit may be tried: those of the own partition, or all.
-    pub scope: NodeScope,
-    /// A queue of the unit is at a maximum: running units of that queue must be evicted first.
-    pub at_maximum: bool,
-    /// The dispatcher gave the gang its turn: if it finds no place, room is gathered for it.
-    pub(crate) has_turn: bool,
-    /// The dispatcher reports room for the unit: it is tried although others with the same need wait.
-    pub is_called: bool,
-    /// The dispatcher gives the unit so many places at most before it calls it again; `None`: as many as there are.
-    pub(crate) places_max: Option<usize>,
+    /// How the unit may be placed, less what its tries have used of that.
+    pub(crate) permit: Permit,
     /// The gang had its turn, and there were no nodes on which to gather room.
     pub(crate) no_turn: bool,
     /// Active time after which the unit fails, milliseconds; 0: never.
@@ -222,12 +212,7 @@ impl AssignedUnit {
             pool: record.spec.pool,
             flow: picture.flow_of(&groups, record.spec.pool),
             queue: picture.shares.queue(&record.spec.queue),
-            reads: Revision(0),
-            scope: NodeScope::default(),
-            at_maximum: false,
-            has_turn: false,
-            is_called: false,
-            places_max: None,
+            permit: Permit::default(),
             no_turn: false,
             active_deadline_ms: record.spec.active_deadline_ms,
             returns: record.spec.class == WorkloadClass::Stateful,

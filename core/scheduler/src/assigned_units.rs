@@ -89,9 +89,12 @@ impl AssignedUnits {
         self.units.get_mut(&unit).map(|assigned| &mut **assigned)
     }
 
-    /// One assignment more of this stream.
-    pub(super) fn count_assignment(&mut self) {
+    /// Counts one assignment more of this stream. `is_called`: the dispatcher calls the unit, as there is room for it.
+    pub(super) fn count_assignment(&mut self, is_called: bool) {
         self.n_assigned += 1;
+        if is_called {
+            self.parked.note_call();
+        }
     }
 
     /// Takes the decisions without an outcome that a unit has from an earlier assignment.
@@ -128,7 +131,7 @@ impl AssignedUnits {
         }
         match &assigned.state {
             UnitState::Ready => {
-                self.n_called += usize::from(assigned.is_called);
+                self.n_called += usize::from(assigned.permit.called);
                 self.ready.insert(assigned.flow, assigned.queue_key);
             }
             UnitState::Backoff(end) => {
@@ -153,7 +156,7 @@ impl AssignedUnits {
         self.n_working -= assigned.weight();
         match &assigned.state {
             UnitState::Ready => {
-                self.n_called -= usize::from(assigned.is_called);
+                self.n_called -= usize::from(assigned.permit.called);
                 self.ready.remove(assigned.flow, &assigned.queue_key);
             }
             UnitState::Backoff(end) => {
@@ -180,16 +183,6 @@ impl AssignedUnits {
     pub(super) fn revoke(&mut self, unit: UnitId, templates: &mut Templates) {
         if let Some(assigned) = self.detach(unit) {
             self.release_unit(assigned, templates);
-        }
-    }
-
-    /// The dispatcher calls a unit that was just assigned: there is room for it, and it is its turn.
-    pub(super) fn call(&mut self, unit: UnitId, templates: &mut Templates) {
-        self.parked.note_call();
-        if let Some(mut assigned) = self.detach(unit) {
-            assigned.is_called = true;
-            let state = assigned.state.clone();
-            self.attach(assigned, state, templates);
         }
     }
 
@@ -235,7 +228,7 @@ impl AssignedUnits {
         templates: &mut Templates,
     ) {
         if let Some(refusals) = assigned.full.take() {
-            if assigned.is_called {
+            if assigned.permit.called {
                 self.parked.note_none(need);
             }
             self.give_back(assigned, ReportState::QueueFull, Some(refusals), templates);
@@ -245,7 +238,7 @@ impl AssignedUnits {
         if is_new {
             need.templates.iter().for_each(|(template, _)| templates.retain(*template));
         }
-        if std::mem::take(&mut assigned.is_called) {
+        if std::mem::take(&mut assigned.permit.called) {
             self.parked.note_none(need);
         }
         self.report_parked(&assigned, ReportState::Parked, shown, id);
@@ -345,7 +338,7 @@ impl AssignedUnits {
 
     /// A detached unit has to wait until as much was read as its assignment says.
     pub(super) fn await_reading(&mut self, assigned: Box<AssignedUnit>, templates: &mut Templates) {
-        self.reading.insert((assigned.reads, assigned.unit()));
+        self.reading.insert((assigned.permit.read, assigned.unit()));
         self.attach(assigned, UnitState::Waiting, templates);
     }
 

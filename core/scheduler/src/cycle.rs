@@ -66,14 +66,14 @@ impl Scheduler {
             self.units.give_back(assigned, ReportState::Returned, None, templates);
             return 1;
         }
-        if assigned.reads > self.picture.revision {
+        if assigned.permit.read > self.picture.revision {
             self.units.await_reading(assigned, &mut self.picture.placer.templates);
             return 1;
         }
         assigned.attempts += 1;
         part_by_volumes(&mut self.picture, &mut assigned);
-        self.picture.placer.set_scope(assigned.scope);
-        if !assigned.at_maximum {
+        self.picture.placer.set_scope(assigned.permit.scope);
+        if !assigned.permit.at_maximum {
             match self.try_targets(assigned, decisions) {
                 Ok(n_moved) => return n_moved,
                 Err(rest) => assigned = rest,
@@ -86,7 +86,7 @@ impl Scheduler {
             };
         }
         let together = self.picture.together(&mut assigned);
-        if assigned.at_maximum {
+        if assigned.permit.at_maximum {
             match self.try_at_maximum(assigned, together, left, now, decisions) {
                 Ok(n_tried) => return n_tried,
                 Err(with_room) => match self.try_targets(with_room, decisions) {
@@ -95,19 +95,19 @@ impl Scheduler {
                 },
             }
         }
-        if let Some(n) = assigned.places_max.filter(|_| together <= 1) {
+        if let Some(n) = assigned.permit.places_max.filter(|_| together <= 1) {
             if n == 0 {
                 self.wait_for_call(assigned, now);
                 return 1;
             }
-            left = left.min(n);
+            left = left.min(n as usize);
         }
-        let has_turn = std::mem::take(&mut assigned.has_turn);
+        let has_turn = std::mem::take(&mut assigned.permit.turn);
         let Self { units, picture, search, .. } = self;
         let (templates, queue) = (&picture.placer.templates, picture.shares.told_apart(assigned.queue));
         if let Some((need, refusals)) = units.parked.settled_for(&assigned, together, templates, queue)
             && !has_turn
-            && !assigned.is_called
+            && !assigned.permit.called
             && !may_try(picture, search, &units.parked, &assigned, &need, now)
         {
             self.park(assigned, &need, refusals, now);
@@ -201,9 +201,9 @@ impl Scheduler {
         in_flight.decide(picture, &mut assigned, tried, decisions);
         let fits_nowhere =
             assigned.pending() > 0 && assigned.pending_groups().all(|group| failed.contains(&group.template));
-        assigned.places_max = assigned.places_max.map(|n| n.saturating_sub(n_tried));
+        assigned.permit.note_placed(n_tried);
         if !fits_nowhere {
-            if assigned.places_max == Some(0) && assigned.pending() > 0 {
+            if assigned.permit.places_max == Some(0) && assigned.pending() > 0 {
                 self.wait_for_call(assigned, now);
             } else {
                 units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
@@ -239,7 +239,7 @@ impl Scheduler {
             Some(known) => CountedRefusals::Before(known),
             None => self.explain(&need, &lacks, now),
         };
-        (assigned.is_called, assigned.places_max) = (false, None);
+        (assigned.permit.called, assigned.permit.places_max) = (false, None);
         self.park(assigned, &need, refusals, now);
         if is_new {
             self.units.parked.ask_for(&need);
@@ -353,7 +353,7 @@ impl Scheduler {
         picture.shares.count_for_maxima(&mut picture.cluster, now);
         let lacks = lacks_of(picture, &assigned, together.max(1));
         if lacks.is_empty() {
-            assigned.at_maximum = false;
+            assigned.permit.at_maximum = false;
             return Err(assigned);
         }
         match search.relieve_queues(picture, &assigned, together, left, &lacks) {
@@ -408,8 +408,8 @@ impl Scheduler {
             }
             return;
         }
-        assigned.places_max = None;
-        if assigned.is_called {
+        assigned.permit.places_max = None;
+        if assigned.permit.called {
             search.times.on_call_failed(now);
         }
         units.park(assigned, need, refusals, shown, now, templates);

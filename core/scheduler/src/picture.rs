@@ -335,7 +335,7 @@ impl Picture {
         &mut self,
         record: &UnitRecord,
         revision: Revision,
-        pending: &[ReplicaId],
+        pending: impl Iterator<Item = ReplicaId>,
     ) -> (UnitWork, Vec<(u16, ReplicaId)>) {
         let mut held = Vec::new();
         let mut by_group: Vec<Vec<ReplicaId>> = vec![Vec::new(); record.spec.task_groups.len()];
@@ -345,10 +345,10 @@ impl Picture {
             let row = rows.map(|rows| rows.row(wanted.ordinal)).unwrap_or_default();
             let is_current = !is_past(&row, wanted.incarnation);
             let Some(group) = record.group_of(wanted.ordinal).filter(|_| is_current) else { continue };
-            if held_now.contains(wanted) {
-                held.extend(u16::try_from(group).map(|group| (group, *wanted)));
+            if held_now.contains(&wanted) {
+                held.extend(u16::try_from(group).map(|group| (group, wanted)));
             } else {
-                by_group[group].push(*wanted);
+                by_group[group].push(wanted);
             }
         }
         self.put_terms(record);

@@ -94,7 +94,7 @@ impl AssignedUnits {
                     self.parked.has_units(&WaitKey::one(templates, group.template, queue))
                 };
                 let is_alone = !assigned.pending_groups().any(is_wanted);
-                assigned.is_called = is_alone;
+                assigned.permit.called = is_alone;
                 assigned.full = Some(refusals);
                 self.attach(assigned, UnitState::Ready, templates);
                 return;
