@@ -19,7 +19,7 @@ use super::{
     elsewhere::{Rest, Whole, is_ready, own_holds, remove_held, try_each},
     movers::place_on_targets,
     park::{CountedRefusals, Parked, WaitKey},
-    picture::{Picture, Try, follow_topology, part_by_volumes},
+    picture::{Picture, Try, TurnSearch, follow_topology, part_by_volumes},
     preemption::{PreemptionSearch, full_refusals, lacks_of},
 };
 
@@ -28,7 +28,7 @@ impl Scheduler {
     /// says what became of units since the last step.
     pub fn step(&mut self, now: Millis, budget: usize) -> Step {
         let Self { units, picture, search, .. } = self;
-        if picture.end_foreign(now) {
+        if picture.foreign.end_expired(now, &mut picture.cluster) {
             search.on_nodes_changed(&units.parked, now);
         }
         units.end_backoff(now, &mut picture.placer.templates);
@@ -48,7 +48,7 @@ impl Scheduler {
             self.units.parked.note_change();
         }
         let rooms = self.units.take_rooms(&mut self.picture);
-        Step { decisions, reports: self.units.take_reports(), rooms }
+        Step { decisions, reports: self.units.reports.take(), rooms }
     }
 
     /// One try of a ready unit, `left` running units at most. Returns how many it tried to place.
@@ -70,7 +70,7 @@ impl Scheduler {
             self.units.await_reading(assigned, &mut self.picture.placer.templates);
             return 1;
         }
-        assigned.attempts += 1;
+        assigned.tries.attempts += 1;
         part_by_volumes(&mut self.picture, &mut assigned);
         self.picture.placer.set_scope(assigned.permit.scope);
         if !assigned.permit.at_maximum {
@@ -85,7 +85,7 @@ impl Scheduler {
                 Rest::Of(assigned) => assigned,
             };
         }
-        let together = self.picture.together(&mut assigned);
+        let together = assigned.together(&self.picture.cluster);
         if assigned.permit.at_maximum {
             match self.try_at_maximum(assigned, together, left, now, decisions) {
                 Ok(n_tried) => return n_tried,
@@ -166,8 +166,8 @@ impl Scheduler {
         picture.undo(assigned.unit(), &tried.groups);
         if has_turn {
             let gathers = match together {
-                0 | 1 => picture.gather_for_one(&assigned),
-                _ => picture.gather(&assigned, together),
+                0 | 1 => TurnSearch::new(picture, &assigned).for_one(),
+                _ => TurnSearch::new(picture, &assigned).for_gang(together),
             };
             if search.n_tried() == 0 {
                 // Nobody else asks for them.
@@ -178,9 +178,9 @@ impl Scheduler {
                 units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
                 return together.max(1);
             }
-            assigned.no_turn = true;
+            assigned.tries.no_turn = true;
         }
-        note_no_turn(refusals.refusals_mut(), assigned.no_turn);
+        note_no_turn(refusals.refusals_mut(), assigned.tries.no_turn);
         self.park(assigned, &need, refusals, now);
         n_tried
     }
@@ -257,7 +257,7 @@ impl Scheduler {
         let Self { units, picture, in_flight, .. } = self;
         let ids = own_holds(&picture.cluster, &assigned);
         // Also what decisions under way bind.
-        let is_first = picture.is_first(&mut assigned);
+        let is_first = assigned.is_first(&picture.cluster);
         if ids.iter().all(|id| is_ready(&picture.cluster, *id)) {
             if assigned.pending() > 0 && !is_first {
                 return Rest::Of(assigned);
@@ -398,7 +398,7 @@ impl Scheduler {
         let Self { units, picture, search, .. } = self;
         let templates = &mut picture.placer.templates;
         let known = refusals.refusals().clone();
-        let shown = Some(Arc::new(Refusals { attempts: assigned.attempts, ..known }));
+        let shown = Some(Arc::new(Refusals { attempts: assigned.tries.attempts, ..known }));
         if picture.placer.view.is_confined() {
             if assigned.decisions.is_empty() {
                 units.give_back(assigned, ReportState::Returned, shown, templates);

@@ -31,7 +31,7 @@ impl Scheduler {
         for change in &commit.changes {
             self.load(change, commit.revision, commit.time_ms, now);
         }
-        self.note_read(commit.revision);
+        self.on_listed(commit.revision);
     }
 
     /// A list follows: nodes and rows are forgotten, units and decisions stay. No step may be made before the
@@ -145,7 +145,9 @@ impl Scheduler {
                     self.ask_all();
                 }
             }
-            Change::Put(Record::Budget(spec)) => picture.put_budget(spec, revision),
+            Change::Put(Record::Budget(spec)) => {
+                picture.selection.put_budget(spec, revision, &mut picture.cluster);
+            }
             Change::Gone(RecordKey::Budget(name)) => picture.cluster.remove_budget(name),
             Change::Put(Record::Reservation(spec)) => {
                 picture.cluster.put_reservation(Arc::clone(spec));
@@ -156,7 +158,7 @@ impl Scheduler {
             Change::Put(Record::Unit(record)) => {
                 picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
                 if record.spec.has_terms() {
-                    picture.put_terms(record);
+                    picture.selection.put_terms(record, &mut picture.cluster);
                 }
                 if picture.cluster.counts_work() {
                     picture.cluster.put_work(record.id, WorkKind::of(&record.spec));
@@ -167,13 +169,8 @@ impl Scheduler {
         }
     }
 
-    /// The list is complete: everything up to `revision` has been read.
+    /// Everything up to `revision` has been read: a list is complete, or a transaction is applied.
     pub fn on_listed(&mut self, revision: Revision) {
-        self.note_read(revision);
-    }
-
-    /// Everything up to `revision` has been read.
-    fn note_read(&mut self, revision: Revision) {
         let Self { picture, units, in_flight, .. } = self;
         picture.revision = picture.revision.max(revision);
         if in_flight.unread.end_list(picture.revision) {
@@ -272,19 +269,18 @@ impl Scheduler {
         let old = units.detach(unit);
         let order = units.dispatch_order(old.as_deref());
         let mut assigned = Box::new(AssignedUnit::new(picture, record, revision, order, groups));
-        (assigned.permit, assigned.bound) = (assignment.permit, assignment.bound);
+        (assigned.permit, assigned.gang.bound) = (assignment.permit, assignment.bound);
         assigned.awaiting_hold = awaiting_hold;
         assigned.is_partial =
             assignment.bound == 0 && assignment.ordinals.len() < record.spec.replicas() as usize;
         assigned.decisions = units.take_orphans(unit);
         if let Some(mut old) = old {
-            assigned.attempts = old.attempts;
-            assigned.no_turn = old.no_turn && old.revision == revision;
+            assigned.tries = old.tries.carry_over(old.revision == revision);
             assigned.decisions = std::mem::take(&mut old.decisions);
             units.release_unit(old, &mut picture.placer.templates);
         }
         in_flight.remove_decided(&mut assigned);
-        picture.remove_placed(&mut assigned);
+        assigned.remove_placed(&picture.cluster);
         picture.note_device_work(&assigned);
         if assigned.permit.at_maximum && !assigned.is_done() {
             picture.shares.count_for_maxima(&mut picture.cluster, now);
@@ -326,7 +322,8 @@ impl Scheduler {
             search.on_nodes_changed(&units.parked, now);
         }
         for fresh in &outcome.nodes {
-            picture.put_foreign(fresh, now.plus(self.config.foreign_ms));
+            let end = now.plus(self.config.foreign_ms);
+            picture.foreign.put(fresh, end, &mut picture.cluster);
         }
         if outcome.held {
             units.await_hold(&decision);
@@ -343,7 +340,7 @@ impl Scheduler {
         let is_of_terms =
             |reason| matches!(reason, RejectionReason::UnitAffinity | RejectionReason::TopologySpread);
         if refused.iter().any(|(_, _, reason)| is_of_terms(*reason)) {
-            picture.note_unknown_terms();
+            picture.selection.note_unknown_terms();
         }
         let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
         if let Some(full) = full {
@@ -367,7 +364,7 @@ impl Scheduler {
         }
         let waits = |assigned: &AssignedUnit| {
             assigned.revision == spec_revision
-                && assigned.bound == 0
+                && assigned.gang.bound == 0
                 && !(is_read && assigned.awaiting_hold.is_empty())
         };
         let was_bound = picture.cluster.rows(unit).is_some_and(RunningUnits::was_placed);

@@ -7,7 +7,6 @@ use godel_base::{
     quantity,
 };
 use godel_domain::{
-    assignment::Permit,
     change::NodeScope,
     demand::Demand,
     refusals::Refusals,
@@ -113,9 +112,9 @@ fn on_all_nodes(picture: &mut Picture, record: UnitRecord) -> UnitRecord {
 fn as_assigned(picture: &mut Picture, record: &UnitRecord) -> AssignedUnit {
     let pending = record.iter_ordinals().map(|ordinal| ReplicaId::new(ordinal, 0));
     let (groups, _) = picture.group_work(record, Revision(0), pending);
-    let assigned = AssignedUnit::new(picture, record, Revision(0), u64::MAX, groups);
-    let permit = Permit { scope: NodeScope::Global, ..Permit::default() };
-    AssignedUnit { permit, attempts: 1, ..assigned }
+    let mut assigned = AssignedUnit::new(picture, record, Revision(0), u64::MAX, groups);
+    (assigned.permit.scope, assigned.tries.attempts) = (NodeScope::Global, 1);
+    assigned
 }
 
 fn try_out(

@@ -2,7 +2,7 @@
 
 use godel_domain::{
     allocation::DeviceSet,
-    change::{Commit, NodeScope, PartitionMode},
+    change::{Commit, PartitionMode},
     node::NodeAllocatable,
     node::{Taint, TaintEffect},
     queue_spec::PriorityClass,

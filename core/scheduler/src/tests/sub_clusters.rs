@@ -2,11 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{
-    change::{NodeScope, PartitionMode},
-    records::Record,
-    sub_cluster::KEY,
-};
+use godel_domain::{change::PartitionMode, records::Record, sub_cluster::KEY};
 use godel_framework::profile::ProfileSpec;
 use godel_placement::profiles::ProfileSettings;
 use proptest::prelude::*;
