@@ -64,7 +64,7 @@ pub(crate) struct AssignedUnit {
     /// How the unit may be placed, less what its tries have used of that.
     pub(crate) permit: Permit,
     /// What else of the unit's record decides how it is placed.
-    pub facts: UnitFacts,
+    pub facts: PlacementFacts,
     /// How far its first binding is.
     pub gang: GangProgress,
     /// The replicas to be placed: one for each task group of the unit, and after these one for each node that keeps volumes.
@@ -93,7 +93,7 @@ pub(crate) struct AssignedUnit {
 
 /// What a unit's record says of how it is placed; the same for as long as the unit is assigned.
 #[derive(Clone, Debug)]
-pub(crate) struct UnitFacts {
+pub(crate) struct PlacementFacts {
     /// The priority class whose value may change the unit's position in its queue.
     pub class: Option<Box<str>>,
     /// The pool that pays.
@@ -220,7 +220,7 @@ impl AssignedUnit {
     ) -> Self {
         let spec = &record.spec;
         let class = PriorityClasses::deciding(spec).filter(|class| !PriorityClasses::is_built_in(class));
-        let facts = UnitFacts {
+        let facts = PlacementFacts {
             class: class.map(Box::from),
             pool: spec.pool,
             flow: FlowIdx::of_groups(&groups, spec.pool, &picture.placer.templates),

@@ -124,7 +124,7 @@ impl Pair {
                 outcome.rejections = accepted.rejections;
             }
             Verdict::Reject(rejections) => {
-                outcome.nodes = self.binder.fresh_nodes(decision.unit, &rejections);
+                outcome.nodes = self.binder.picture().fresh_nodes(decision.unit, &rejections);
                 outcome.rejections = rejections;
             }
             Verdict::Wait(wait) => panic!("waits for {wait:?}"),

@@ -40,7 +40,7 @@ impl Pair {
 
     /// How many more running units, or CPUs if these are fewer, there is room for in a queue by the binder.
     fn room(&self, path: &str) -> usize {
-        let quota = self.binder.quota();
+        let quota = self.binder.picture().quota();
         let queue = quota.tree().find(path).unwrap();
         let fits = |n: &i128| quota.usage().exceeded(queue, &[*n, *n], |_, _| 0).is_none();
         (1..10_000).take_while(fits).count()
