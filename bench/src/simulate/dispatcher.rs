@@ -7,13 +7,14 @@ use godel_base::{
     time::Millis,
 };
 use godel_core_dispatcher::{
-    Assignment, Attach, Config, Dispatcher, SessionId,
+    Attach, Config, Dispatcher, SessionId,
     leader::{
         DispatcherLeader, DispatcherLeaderConfig, DispatcherOutbox, NotSent, NotSubmitted, Outgoing,
         TxnTicket, UnitBatch, UnitSubmission,
     },
 };
 use godel_domain::{
+    assignment::Assignment,
     change::{Change, Commit, Lease},
     records::Record,
     txn::{Receipt, RecordRef, TxnBuilder},
@@ -257,9 +258,9 @@ impl DispatcherPart {
         let mut lots: BTreeMap<SessionId, Vec<Assignment>> = BTreeMap::new();
         for message in std::mem::take(&mut self.out.outgoing) {
             match message {
-                Outgoing::Assign(assignment) => {
+                Outgoing::Assign(session, assignment) => {
                     turn.work(turn.delays.dispatch_us.of(1, assignment.ordinals.len()));
-                    lots.entry(assignment.session).or_default().push(assignment);
+                    lots.entry(session).or_default().push(assignment);
                 }
                 Outgoing::Revoke(session, unit) => turn.call(seat(session), Message::Revoke(unit)),
                 // Nobody comes, goes or is evicted here.

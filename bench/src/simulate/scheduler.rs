@@ -1,7 +1,7 @@
 //! A scheduler without its streams: as its service drives it.
 
 use godel_audit::Commit;
-use godel_base::{ids::ReplicaId, time::Millis};
+use godel_base::time::Millis;
 use godel_core_scheduler::{Config, Scheduler};
 use godel_domain::unit_report::ReportState;
 
@@ -39,14 +39,9 @@ impl SchedulerPart {
         match message {
             Message::Assign(assignments) => {
                 for one in assignments {
-                    let pending: Vec<ReplicaId> =
-                        ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
-                    self.granted =
-                        self.granted.saturating_sub(u32::try_from(pending.len()).unwrap_or(u32::MAX));
-                    self.core.on_assign(&one.record, one.revision, &pending, one.bound, now);
-                    if one.called {
-                        self.core.set_called(one.record.id);
-                    }
+                    let n_pending = u32::try_from(one.ordinals.len()).unwrap_or(u32::MAX);
+                    self.granted = self.granted.saturating_sub(n_pending);
+                    self.core.on_assign(&one, now);
                 }
             }
             Message::Revoke(unit) => self.core.on_revoke(unit),

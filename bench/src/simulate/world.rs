@@ -15,8 +15,8 @@ use godel_base::{
     ids::{Revision, UnitId},
     time::Millis,
 };
-use godel_core_dispatcher::Assignment;
 use godel_domain::{
+    assignment::Assignment,
     change::{Change, Partition},
     decision::{Decision, Outcome},
     node::{NodeReport, NodeSpec},

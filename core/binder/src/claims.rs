@@ -22,7 +22,7 @@ use super::{
     Wait,
     check::{PlacedReplica, at_node, whole},
     holds::{
-        BinderHolds,
+        BinderHolds, KnownHolds,
         replace::{Not, TakenOver},
     },
     maxima::at_maximum,
@@ -37,7 +37,7 @@ pub(super) type Wrong = (RejectionReason, NodeId, String);
 pub(super) struct ClaimCheck<'a> {
     pub(super) picture: &'a BinderPicture,
     pub(super) under_way: &'a UnderWay,
-    pub(super) holds: &'a BinderHolds,
+    pub(super) holds: &'a KnownHolds,
     pub(super) evictions: &'a PendingEvictions,
 }
 

@@ -16,7 +16,7 @@ use godel_domain::{
 };
 use smallvec::SmallVec;
 
-use super::{check::whole, holds::BinderHolds, picture::BinderPicture};
+use super::{check::whole, holds::KnownHolds, picture::BinderPicture};
 
 /// A gang that gathers room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) fn gathering(cluster: &Cluster) -> Vec<Gathering> {
 pub(super) fn turn_for(
     decision: &Decision,
     picture: &BinderPicture,
-    holds: &BinderHolds,
+    holds: &KnownHolds,
 ) -> Result<GangTurn, Vec<Rejection>> {
     let unit = &picture.units[&decision.unit];
     let sub_cluster = unit.sub_cluster(&picture.sub_cluster_key);

@@ -4,29 +4,25 @@
 //! the end of its last victim; it goes when its unit changes, its node is lost, or it expires. Of a unit that was never
 //! bound the holds go together, and turn into its first binding together.
 
+mod known;
 pub(super) mod replace;
 mod work;
 
-use std::{
-    collections::{BTreeMap, hash_map::Entry},
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use godel_base::ids::{Epoch, HoldId, IdMap, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
+use godel_base::ids::{Epoch, HoldId, Revision, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
     change::Change,
-    demand::Pool,
-    hold::{GangTurn, Hold},
+    hold::Hold,
     records::RecordKind,
-    sub_cluster::overlap,
 };
 use godel_queueing::{Need, PayerIdx, QueueIdx, Reliefs};
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
-use super::{Ticket, picture::BinderPicture, quotas::Quotas};
+use super::{Ticket, picture::BinderPicture};
 
+use self::known::KnownHold;
+pub(super) use self::known::KnownHolds;
 pub use self::work::HoldWork;
 
 /// A hold lasts so long by default, milliseconds.
@@ -34,30 +30,8 @@ const HOLD_MS: u64 = 600_000;
 /// A gang gathers room for so long by default, milliseconds.
 const TURN_MS: u64 = 300_000;
 
-#[derive(Clone, Debug)]
-struct KnownHold {
-    hold: Arc<Hold>,
-    queue: QueueIdx,
-    payer: PayerIdx,
-    /// What it takes of the queue; of a movement's hold what those take that have no running unit.
-    need: Need,
-    /// Replicas that move to it of which the old incarnation counts, and leaves.
-    n_returning: u32,
-    /// Of its record; `None` while that is under way.
-    revision: Option<Revision>,
-    state: HoldState,
-}
-
-impl KnownHold {
-    /// Ends what replicas that move count for.
-    fn count_nothing(&mut self, picture: &mut BinderPicture) {
-        picture.quotas.count_movers(self.queue, self.payer, self.need, self.n_returning, -1);
-        (self.need.n, self.n_returning) = (0, 0);
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HoldState {
+pub(crate) enum HoldState {
     Held,
     /// Its end is under way.
     Ending,
@@ -65,18 +39,11 @@ enum HoldState {
     Converting(Ticket),
 }
 
-/// Holds by id.
+/// Holds, and what becomes of them.
 #[derive(Debug, Default)]
 pub(super) struct BinderHolds {
-    by_id: BTreeMap<HoldId, KnownHold>,
-    /// How many holds are for a running unit, by unit and replica. A hold that takes the place of another
-    /// one is here before that one's end is read.
-    replicas: IdMap<UnitId, FxHashMap<ReplicaId, u32>>,
-    /// What victims give up in queues for those that they back.
-    pub(super) reliefs: Reliefs,
-    last: u64,
-    hold_ms: Option<u64>,
-    turn_ms: Option<u64>,
+    pub(super) known: KnownHolds,
+    pub(super) issuer: HoldIssuer,
     /// Something happened that may end one.
     is_stale: bool,
     /// Not after the time at which the first one expires; `None`: none does.
@@ -85,7 +52,15 @@ pub(super) struct BinderHolds {
     has_lost_slot: bool,
 }
 
-impl BinderHolds {
+/// Ids of new holds, and how long they last.
+#[derive(Debug, Default)]
+pub(super) struct HoldIssuer {
+    last: u64,
+    hold_ms: Option<u64>,
+    turn_ms: Option<u64>,
+}
+
+impl HoldIssuer {
     pub(super) fn lead(&mut self, epoch: Epoch, hold_ms: u64) {
         self.last = self.last.max(epoch.0 << 32);
         self.hold_ms = Some(hold_ms);
@@ -108,19 +83,21 @@ impl BinderHolds {
     pub(super) fn turn_ms(&self) -> i64 {
         i64::try_from(self.turn_ms.unwrap_or(TURN_MS)).unwrap_or(i64::MAX)
     }
+}
 
-    /// Holds, those under way among them.
-    pub(super) fn len(&self) -> usize {
-        self.by_id.len()
+impl BinderHolds {
+    fn insert(&mut self, kept: KnownHold) {
+        let hold = &kept.hold;
+        self.issuer.last = self.issuer.last.max(hold.id.0);
+        self.expiry_ms = Some(self.expiry_ms.map_or(hold.expires_ms, |first| first.min(hold.expires_ms)));
+        self.known.insert(kept);
+        self.is_stale = true;
     }
 
-    pub(super) fn hold(&self, id: HoldId) -> Option<&Hold> {
-        self.by_id.get(&id).map(|kept| &*kept.hold)
-    }
-
-    /// Returns the queue of a hold, and what the hold takes of it.
-    pub(super) fn pays(&self, id: HoldId) -> Option<(QueueIdx, Need)> {
-        self.by_id.get(&id).map(|kept| (kept.queue, kept.need))
+    fn remove(&mut self, id: HoldId) -> Option<KnownHold> {
+        let kept = self.known.remove(id)?;
+        self.is_stale = true;
+        Some(kept)
     }
 
     /// Some holds may have come to their end.
@@ -133,75 +110,9 @@ impl BinderHolds {
         std::mem::take(&mut self.has_lost_slot)
     }
 
-    /// A hold at a maximum of a unit is about to end.
-    pub(super) fn ends_at_maximum(&self, unit: UnitId) -> bool {
-        let of_unit = |kept: &&KnownHold| kept.hold.unit == unit && kept.hold.at_maximum;
-        self.by_id.values().filter(of_unit).any(|kept| kept.state == HoldState::Ending)
-    }
-
-    /// The unit of a pool that gathers room which one of `sub_cluster` may want, with holds under way or that end, if the two may not gather at the
-    /// same time: two with one place each may, on two nodes. `nodes`: one for each place that `unit` asks for. `O(holds)`.
-    pub(super) fn whose_turn(
-        &self,
-        unit: UnitId,
-        pool: Pool,
-        sub_cluster: Option<&str>,
-        nodes: &[NodeId],
-    ) -> Option<UnitId> {
-        let meets = |turn: &GangTurn| overlap(turn.sub_cluster.as_deref(), sub_cluster);
-        let gathering = self.by_id.values().map(|kept| &kept.hold).filter(|hold| hold.pool == pool);
-        let mut n_places: BTreeMap<UnitId, usize> = BTreeMap::new();
-        for hold in gathering.filter(|hold| hold.turn.as_ref().is_some_and(meets)) {
-            let n = n_places.entry(hold.unit).or_default();
-            *n += hold.ordinals.len();
-            if *n > 1 || nodes.len() != 1 || hold.unit == unit || nodes.contains(&hold.node) {
-                return Some(hold.unit);
-            }
-        }
-        None
-    }
-
-    /// Room is held for a running unit.
-    pub(super) fn has(&self, id: RunningUnitId) -> bool {
-        !self.by_id.is_empty()
-            && self.replicas.get(&id.unit).is_some_and(|replicas| replicas.contains_key(&id.replica))
-    }
-
-    /// Whether the record of a hold was read.
-    pub(super) fn is_recorded(&self, id: HoldId) -> bool {
-        self.by_id.get(&id).is_some_and(|kept| kept.revision.is_some())
-    }
-
-    /// Whether all that is held for a running unit are targets of moves.
-    pub(super) fn is_moving(&self, id: RunningUnitId, cluster: &Cluster) -> bool {
-        let holds = cluster.holds().of(id.unit).into_iter().filter_map(|hold| self.hold(hold));
-        let mut own = holds.filter(|hold| hold.replicas().any(|replica| replica == id.replica));
-        own.all(|hold| hold.movement.is_some())
-    }
-
-    /// Whether the end of a target that is held for a running unit is under way.
-    pub(super) fn ends_target(&self, id: RunningUnitId, cluster: &Cluster) -> bool {
-        let kept = cluster.holds().of(id.unit).into_iter().filter_map(|hold| self.by_id.get(&hold));
-        let mut ending = kept.filter(|kept| kept.state == HoldState::Ending && kept.hold.movement.is_some());
-        ending.any(|kept| kept.hold.replicas().any(|replica| replica == id.replica))
-    }
-
     /// Holds are to be looked at.
     pub(super) fn mark_stale(&mut self) {
-        self.is_stale |= !self.by_id.is_empty();
-    }
-
-    /// Slots of reservations whose records are read and that nothing is under way of, in order of ids.
-    pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        let settled = |kept: &&KnownHold| kept.revision.is_some() && kept.state == HoldState::Held;
-        self.by_id.values().filter(settled).map(|kept| &kept.hold).filter(|hold| hold.slot.is_some())
-    }
-
-    /// What holds take of queues whose records are under way.
-    pub(super) fn uncommitted_needs(&self) -> impl Iterator<Item = (QueueIdx, Need)> {
-        let made =
-            self.by_id.values().filter(|kept| kept.revision.is_none() && kept.state == HoldState::Held);
-        made.map(|kept| (kept.queue, kept.need))
+        self.is_stale |= !self.known.by_id.is_empty();
     }
 
     pub(super) fn begin(&mut self, hold: Arc<Hold>, queue: QueueIdx, payer: PayerIdx, need: Need) {
@@ -212,11 +123,12 @@ impl BinderHolds {
     /// Counts the replicas of a unit that move as they are to be counted now: from the end of the old incarnation until the next one is
     /// placed, or the hold goes. Call after whatever changes rows, assumptions, holds or the queue of the unit.
     pub(super) fn settle_movers(&mut self, id: UnitId, picture: &mut BinderPicture) {
-        if self.by_id.is_empty() || !self.replicas.contains_key(&id) {
+        if self.known.by_id.is_empty() || !self.known.replicas.contains_key(&id) {
             return;
         }
         for hold in picture.cluster.holds().of(id) {
-            let Some(kept) = self.by_id.get_mut(&hold).filter(|kept| kept.hold.movement.is_some()) else {
+            let Some(kept) = self.known.by_id.get_mut(&hold).filter(|kept| kept.hold.movement.is_some())
+            else {
                 continue;
             };
             let Some(unit) = picture.units.get(&id) else {
@@ -243,80 +155,16 @@ impl BinderHolds {
     /// A unit's records go: its replicas that move count nowhere.
     pub(super) fn forget_movers(&mut self, id: UnitId, picture: &mut BinderPicture) {
         for hold in picture.cluster.holds().of(id) {
-            if let Some(kept) = self.by_id.get_mut(&hold).filter(|kept| kept.hold.movement.is_some()) {
+            if let Some(kept) = self.known.by_id.get_mut(&hold).filter(|kept| kept.hold.movement.is_some()) {
                 kept.count_nothing(picture);
             }
         }
     }
 
-    /// Does not count those replicas of a unit that are being placed and count already, because they move. Returns them with their holds.
-    pub(super) fn lift_movers(
-        &self,
-        id: UnitId,
-        placed: impl Iterator<Item = ReplicaId>,
-        cluster: &Cluster,
-        quotas: &mut Quotas,
-    ) -> SmallVec<[(HoldId, ReplicaId); 2]> {
-        let mut movers = SmallVec::new();
-        if self.by_id.is_empty() || !self.replicas.contains_key(&id) {
-            return movers;
-        }
-        let holds = cluster.holds().of(id).into_iter().filter_map(|hold| self.by_id.get(&hold));
-        let counted = holds.filter(|kept| kept.hold.movement.is_some() && kept.need.n > 0);
-        let counted: SmallVec<[&KnownHold; 2]> = counted.collect();
-        if counted.is_empty() {
-            return movers;
-        }
-        for replica in placed {
-            let of = counted.iter().find(|kept| kept.hold.replicas().any(|other| other == replica));
-            movers.extend(of.map(|kept| (kept.hold.id, replica)));
-        }
-        self.shift_movers(&movers, quotas, -1);
-        movers
-    }
-
-    /// Does not count replicas that move and are being placed (`sign` -1), or counts them again (1).
-    pub(super) fn shift_movers(&self, movers: &[(HoldId, ReplicaId)], quotas: &mut Quotas, sign: i64) {
-        for kept in movers.iter().filter_map(|(id, _)| self.by_id.get(id)) {
-            quotas.count_movers(kept.queue, kept.payer, Need { n: 1, ..kept.need }, 0, sign);
-        }
-    }
-
-    fn insert(&mut self, kept: KnownHold) {
-        let hold = &kept.hold;
-        self.last = self.last.max(hold.id.0);
-        self.expiry_ms = Some(self.expiry_ms.map_or(hold.expires_ms, |first| first.min(hold.expires_ms)));
-        let replicas = self.replicas.entry(hold.unit).or_default();
-        hold.replicas().for_each(|replica| *replicas.entry(replica).or_default() += 1);
-        self.reliefs.put(hold, kept.queue);
-        self.by_id.insert(hold.id, kept);
-        self.is_stale = true;
-    }
-
-    fn remove(&mut self, id: HoldId) -> Option<KnownHold> {
-        let kept = self.by_id.remove(&id)?;
-        self.reliefs.remove(&kept.hold);
-        if let Some(replicas) = self.replicas.get_mut(&kept.hold.unit) {
-            for replica in kept.hold.replicas() {
-                if let Entry::Occupied(mut n_holds) = replicas.entry(replica) {
-                    *n_holds.get_mut() -= 1;
-                    if *n_holds.get() == 0 {
-                        n_holds.remove();
-                    }
-                }
-            }
-            if replicas.is_empty() {
-                self.replicas.remove(&kept.hold.unit);
-            }
-        }
-        self.is_stale = true;
-        Some(kept)
-    }
-
     /// The binding of a ticket is read, and with it that its holds are gone.
     pub(super) fn converted(&mut self, ticket: Ticket, holds: &[HoldId]) {
         for id in holds {
-            if self.by_id.get(id).is_some_and(|kept| kept.state == HoldState::Converting(ticket)) {
+            if self.known.by_id.get(id).is_some_and(|kept| kept.state == HoldState::Converting(ticket)) {
                 self.remove(*id);
             }
         }
@@ -324,22 +172,22 @@ impl BinderHolds {
 
     /// Whatever may end a hold makes it be looked at.
     pub(super) fn on_change(&mut self, change: &Change, cluster: &Cluster) {
-        if self.by_id.is_empty() {
+        if self.known.by_id.is_empty() {
             return;
         }
         if let Some(unit) = change.unit() {
-            self.reliefs.look_at(unit);
+            self.known.reliefs.look_at(unit);
         }
         let may_matter = match change {
             Change::Rows(unit, _) | Change::RowsLoaded(unit, _) => {
-                self.replicas.contains_key(unit)
+                self.known.replicas.contains_key(unit)
                     || cluster.holds().backs_any(*unit)
-                    || self.reliefs.is_backed_by(*unit)
+                    || self.known.reliefs.is_backed_by(*unit)
                     || cluster.held().is_in_slots(*unit)
             }
             Change::Put(record) => match record.kind() {
                 RecordKind::NodeSpec | RecordKind::NodeReport | RecordKind::NodeAllocatable => true,
-                RecordKind::Unit => record.unit().is_some_and(|unit| self.replicas.contains_key(&unit)),
+                RecordKind::Unit => record.unit().is_some_and(|unit| self.known.replicas.contains_key(&unit)),
                 _ => false,
             },
             Change::Gone(key) => matches!(key.kind(), Some(RecordKind::NodeSpec | RecordKind::Unit)),
@@ -350,7 +198,7 @@ impl BinderHolds {
 
     /// A hold's record.
     pub(super) fn put(&mut self, hold: Arc<Hold>, revision: Revision, picture: &mut BinderPicture) {
-        if let Some(known) = self.by_id.get_mut(&hold.id) {
+        if let Some(known) = self.known.by_id.get_mut(&hold.id) {
             known.revision = Some(revision);
             if hold.slot.is_some() {
                 known.hold = Arc::clone(&hold);
@@ -383,7 +231,7 @@ impl BinderHolds {
 
     /// A hold's record is gone.
     pub(super) fn on_deleted(&mut self, id: HoldId, picture: &mut BinderPicture) {
-        match self.by_id.get(&id).map(|kept| kept.state) {
+        match self.known.by_id.get(&id).map(|kept| kept.state) {
             // What it took its binding takes, until that is shown.
             Some(HoldState::Converting(_)) => {
                 self.remove(id);
@@ -408,8 +256,8 @@ impl BinderHolds {
 
     /// A unit's queue is known (anew): its holds count there.
     pub(super) fn move_to(&mut self, id: UnitId, picture: &mut BinderPicture) {
-        let Some(unit) = picture.units.get(&id).filter(|_| !self.by_id.is_empty()) else { return };
-        for kept in self.by_id.values_mut() {
+        let Some(unit) = picture.units.get(&id).filter(|_| !self.known.by_id.is_empty()) else { return };
+        for kept in self.known.by_id.values_mut() {
             if kept.hold.unit == id
                 && kept.hold.movement.is_none()
                 && kept.payer != unit.payer
@@ -421,7 +269,7 @@ impl BinderHolds {
                 kept.need = picture.quotas.need(shape, kept.need.n, &picture.cluster);
                 (kept.queue, kept.payer) = (unit.queue, unit.payer);
                 picture.quotas.add_need(kept.payer, kept.need);
-                self.reliefs.put(&kept.hold, kept.queue);
+                self.known.reliefs.put(&kept.hold, kept.queue);
             }
         }
         self.settle_movers(id, picture);
@@ -429,9 +277,9 @@ impl BinderHolds {
 
     /// A list follows: what is under way stays.
     pub(super) fn reset(&mut self, picture: &mut BinderPicture) {
-        self.reliefs = Reliefs::default();
-        let known = std::mem::take(&mut self.by_id);
-        self.replicas.clear();
+        self.known.reliefs = Reliefs::default();
+        let known = std::mem::take(&mut self.known.by_id);
+        self.known.replicas.clear();
         for (_, kept) in known {
             match (kept.state, kept.revision) {
                 // Whether its record is still there the list says.
@@ -456,7 +304,7 @@ impl BinderHolds {
     /// Holds that were made and that the records do not show are gone again.
     pub(super) fn forget_made(&mut self, made: &[HoldId], picture: &mut BinderPicture) {
         for id in made {
-            if self.by_id.get(id).is_some_and(|kept| kept.revision.is_none()) {
+            if self.known.by_id.get(id).is_some_and(|kept| kept.revision.is_none()) {
                 self.give_up(*id, picture);
             }
         }
@@ -472,7 +320,7 @@ impl BinderHolds {
     ) {
         self.forget_made(made, picture);
         for id in converted {
-            match self.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Converting(ticket)) {
+            match self.known.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Converting(ticket)) {
                 Some(kept) if kept.revision.is_some() => {
                     kept.state = HoldState::Held;
                     picture.cluster.put_hold(Arc::clone(&kept.hold));
@@ -491,7 +339,7 @@ impl BinderHolds {
     /// The transaction that was to end some holds was refused.
     pub(super) fn cancel_ends(&mut self, ids: &[(HoldId, Revision)], cluster: &mut Cluster) {
         for (id, _) in ids {
-            if let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Ending) {
+            if let Some(kept) = self.known.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Ending) {
                 kept.state = HoldState::Held;
                 self.is_stale = true;
                 cluster.holds_mut().close_slot(*id, false);
@@ -501,14 +349,15 @@ impl BinderHolds {
 
     /// Gives up ends under way, whose fate is unknown.
     pub(super) fn cancel_all_ends(&mut self, picture: &mut BinderPicture) {
-        let ending = self.by_id.values_mut().filter(|kept| kept.state == HoldState::Ending);
+        let ending = self.known.by_id.values_mut().filter(|kept| kept.state == HoldState::Ending);
         for kept in ending {
             kept.state = HoldState::Held;
             picture.cluster.holds_mut().close_slot(kept.hold.id, false);
         }
-        let made = self.by_id.values().filter(|kept| !kept.hold.counts_in_queue() && kept.revision.is_none());
+        let made =
+            self.known.by_id.values().filter(|kept| !kept.hold.counts_in_queue() && kept.revision.is_none());
         let made: Vec<HoldId> = made.map(|kept| kept.hold.id).collect();
         self.forget_made(&made, picture);
-        self.is_stale = !self.by_id.is_empty();
+        self.is_stale = !self.known.by_id.is_empty();
     }
 }

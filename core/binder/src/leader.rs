@@ -271,7 +271,7 @@ impl BinderLeader {
             self.queue.push(Box::new(Queued {
                 scheduler: scheduler.clone(),
                 epoch,
-                priority: self.binder.priority(decision.unit),
+                priority: self.binder.picture.priority(decision.unit),
                 decision,
                 sequence: self.last_sequence,
                 attempts: 0,
@@ -329,7 +329,7 @@ impl BinderLeader {
                     let queue = accepted.queue.filter(|queue| !batch.rests_on(*queue));
                     batch.push(Item::Move { part, accepted }, txn);
                     if let Some(queue) = queue {
-                        batch.need_queues(queue, self.binder.queue_records(queue), txn);
+                        batch.need_queues(queue, self.binder.picture.quotas.records(queue), txn);
                     }
                 }
                 MoveVerdict::Made(made) => self.moves.settle(&part, Ok(made), read, out),
@@ -361,7 +361,9 @@ impl BinderLeader {
             }
         }
         self.add_moves(&mut batch, txn, out);
-        if !self.is_full(&batch) && self.binder.has_requeues() && self.binder.revision() >= self.requeue_from
+        if !self.is_full(&batch)
+            && self.binder.requeues.has_ready()
+            && self.binder.revision() >= self.requeue_from
         {
             for work in self.binder.take_requeues(N_REQUEUE_PART) {
                 batch.push(Item::Requeue(work), txn);
@@ -379,7 +381,7 @@ impl BinderLeader {
                     HoldWork::Drop { holds, why } => (holds.as_slice(), *why),
                     HoldWork::Reserve { .. } => (&[][..], ""),
                 };
-                let turn = ends.first().and_then(|(id, _)| self.binder.turn_of(*id));
+                let turn = ends.first().and_then(|(id, _)| self.binder.holds.known.turn_of(*id));
                 batch.turn_ends.extend(turn.map(|(unit, turn)| (unit, turn, why)));
                 let item = match work {
                     HoldWork::Bind(accepted) => Item::Convert(accepted),
@@ -398,7 +400,7 @@ impl BinderLeader {
                     batch.turn_ends.extend(self.turn_ended(&accepted));
                     batch.push(Item::Decision { queued, accepted }, txn);
                     if !batch.rests_on(queue) {
-                        batch.need_queues(queue, self.binder.queue_records(queue), txn);
+                        batch.need_queues(queue, self.binder.picture.quotas.records(queue), txn);
                     }
                 }
                 Verdict::Wait(wait) => self.queue.park(queued, wait),
@@ -410,7 +412,7 @@ impl BinderLeader {
 
     /// Whether something could be written now.
     pub fn has_work(&self) -> bool {
-        let requeues = self.binder.has_requeues() && self.binder.revision() >= self.requeue_from;
+        let requeues = self.binder.requeues.has_ready() && self.binder.revision() >= self.requeue_from;
         let evicts = !self.evictions.is_empty() || self.moves.has_ready() || self.binder.has_squeezes();
         self.queue.has_ready() || evicts || requeues || self.has_hold_work()
     }
@@ -528,7 +530,7 @@ impl BinderLeader {
 
     /// Returns the turn that a decision of its gang ends: it fits elsewhere, or has others leave.
     fn turn_ended(&self, accepted: &Accepted) -> Option<(UnitId, GangTurn, &'static str)> {
-        let (unit, turn) = accepted.gone.iter().find_map(|(id, _)| self.binder.turn_of(*id))?;
+        let (unit, turn) = accepted.gone.iter().find_map(|(id, _)| self.binder.holds.known.turn_of(*id))?;
         Some((unit, turn, if accepted.holds.is_empty() { "bound" } else { "preempts" }))
     }
 
@@ -549,7 +551,7 @@ impl BinderLeader {
             unit: queued.decision.unit,
             revision,
             held,
-            nodes: self.binder.fresh_nodes(queued.decision.unit, &rejections),
+            nodes: self.binder.picture.fresh_nodes(queued.decision.unit, &rejections),
             rejections,
         };
         self.sessions.answer(&queued.scheduler, queued.epoch, outcome);

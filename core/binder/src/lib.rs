@@ -61,15 +61,15 @@ use std::sync::Arc;
 use godel_base::ids::{Epoch, HoldId, Revision, UnitId};
 use godel_cluster::Cluster;
 use godel_domain::{
-    decision::{FreshNode, Rejection},
-    hold::{GangTurn, Hold},
+    decision::Rejection,
+    hold::Hold,
     running_units::{Bind, Evict},
 };
-use godel_queueing::{QueueIdx, Quota};
+use godel_queueing::QueueIdx;
 
 use self::{
-    holds::BinderHolds, pending_evictions::PendingEvictions, picture::BinderPicture, requeue::Requeues,
-    reservations::ReservedSlots, squeeze::Squeezes, under_way::UnderWay,
+    holds::BinderHolds, pending_evictions::PendingEvictions, requeue::Requeues, reservations::ReservedSlots,
+    squeeze::Squeezes, under_way::UnderWay,
 };
 
 pub use self::{
@@ -78,6 +78,7 @@ pub use self::{
     holds::HoldWork,
     moves::{AcceptedMove, MoveTerms, MoveVerdict},
     pending_evictions::Departure,
+    picture::BinderPicture,
     requeue::RequeueWork,
 };
 
@@ -115,7 +116,7 @@ pub struct Accepted {
     pub unit: UnitId,
     /// Revision of the unit's record: a precondition.
     pub unit_revision: Revision,
-    /// The unit's queue: [`Binder::queue_records`] of it are preconditions.
+    /// The unit's queue: its record and those of the queues above it are preconditions.
     pub queue: QueueIdx,
     /// By task group, none empty; none at all where room is held instead.
     pub binds: Vec<Bind>,
@@ -135,6 +136,27 @@ pub struct Accepted {
     pub slots: Vec<Arc<Hold>>,
     /// Holds that go, and why, as metrics name it: the unit's own, as it is placed elsewhere, and those that it takes over.
     pub gone: Vec<(HoldId, &'static str)>,
+}
+
+impl Accepted {
+    /// A decision with this ticket, and nothing of it.
+    fn new(ticket: Ticket, unit: UnitId, unit_revision: Revision, queue: QueueIdx) -> Self {
+        Self {
+            ticket,
+            unit,
+            unit_revision,
+            queue,
+            binds: Vec::new(),
+            holds: Vec::new(),
+            evictions: Vec::new(),
+            victims: Vec::new(),
+            ends: Vec::new(),
+            rejections: Vec::new(),
+            budgets: Vec::new(),
+            slots: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
 }
 
 /// The conflict check.
@@ -158,13 +180,13 @@ impl Binder {
     /// Leads with this epoch: holds get ids that no other binder gives, and last `hold_ms`; nodes may be above their
     /// best-effort room for `squeeze_ms`.
     pub fn lead(&mut self, epoch: Epoch, hold_ms: u64, squeeze_ms: u64) {
-        self.holds.lead(epoch, hold_ms);
+        self.holds.issuer.lead(epoch, hold_ms);
         self.squeezes.lead(squeeze_ms);
     }
 
     /// Gangs gather room for so long at most, milliseconds.
     pub fn gather_for(&mut self, turn_ms: u64) {
-        self.holds.gather_for(turn_ms);
+        self.holds.issuer.gather_for(turn_ms);
     }
 
     /// The value of this label is a node's sub-cluster: gangs of different ones gather at the same time.
@@ -177,30 +199,14 @@ impl Binder {
         self.picture.revision
     }
 
+    /// What is read, and the room that is taken on top of that.
+    pub fn picture(&self) -> &BinderPicture {
+        &self.picture
+    }
+
     /// The nodes, and what is taken on them.
     pub fn cluster(&self) -> &Cluster {
         &self.picture.cluster
-    }
-
-    /// Queues, and what is taken of them, by bindings under way too.
-    pub fn quota(&self) -> &Quota {
-        self.picture.quotas.quota()
-    }
-
-    /// A queue and those above it: path, and revision of the record that maxima were read from, 0 without one. A
-    /// binding rests on all of them: a maximum may be lowered, or set, while it is under way.
-    pub fn queue_records(&self, queue: QueueIdx) -> impl Iterator<Item = (QueueIdx, &str, Revision)> {
-        self.picture.quotas.records(queue)
-    }
-
-    /// Priority of a unit, its own or that of its class; 0 when it is unknown.
-    pub fn priority(&self, unit: UnitId) -> i32 {
-        self.picture.priority(unit)
-    }
-
-    /// Fresh state of the nodes that rejections of a unit name, ascending.
-    pub fn fresh_nodes(&self, unit: UnitId, rejections: &[Rejection]) -> Vec<FreshNode> {
-        self.picture.fresh_nodes(unit, rejections)
     }
 
     /// Decisions accepted whose transactions are under way, or committed and not read yet.
@@ -226,11 +232,6 @@ impl Binder {
         self.evictions.end(unit, evict.replicas(), &mut self.picture.cluster);
     }
 
-    /// Some running units wait to come back.
-    pub fn has_requeues(&self) -> bool {
-        self.requeues.has_ready()
-    }
-
     /// Takes up to `max` running units that have to come back, by unit, ascending. Each is given out
     /// once, until [`Self::requeue_refused`].
     pub fn take_requeues(&mut self, max: usize) -> Vec<RequeueWork> {
@@ -244,18 +245,12 @@ impl Binder {
 
     /// Holds, those under way among them.
     pub fn n_holds(&self) -> usize {
-        self.holds.len()
+        self.holds.known.len()
     }
 
     /// Gangs that gather now, by pool. `O(holds)`.
     pub fn gathering(&self) -> Vec<Gathering> {
         gangs::gathering(&self.picture.cluster)
-    }
-
-    /// The unit and turn that a hold is of, also while its end is under way.
-    pub fn turn_of(&self, id: HoldId) -> Option<(UnitId, GangTurn)> {
-        let hold = self.holds.hold(id)?;
-        Some((hold.unit, hold.turn.clone()?))
     }
 
     /// Some holds may have come to their end.

@@ -8,17 +8,17 @@ use godel_domain::decision::Claim;
 use godel_queueing::{Amounts, Need, QueueIdx, QueueMaximum, Quota, at};
 
 use super::{
-    holds::{BinderHolds, replace::TakenOver},
+    holds::{BinderHolds, KnownHolds, replace::TakenOver},
     picture::BinderPicture,
     unit::Unit,
 };
 
 /// What victims give up in queues is counted as things are: before anything is asked of a queue.
 pub(super) fn settle_reliefs(holds: &mut BinderHolds, picture: &mut BinderPicture) {
-    if holds.reliefs.is_stale() {
+    if holds.known.reliefs.is_stale() {
         let (cluster, units) = (&picture.cluster, &picture.units);
         let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster, units);
-        holds.reliefs.recount(picture.quotas.quota_mut(), pays);
+        holds.known.reliefs.recount(picture.quotas.quota_mut(), pays);
     }
 }
 
@@ -44,11 +44,11 @@ pub(super) fn at_maximum(
     let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster, units);
     let asked = quota.usage().sum(needs);
     let victims = claim.victims().chain(taken.victims()).copied();
-    let more = holds.reliefs.more(quota, unit, queue, &asked, victims, pays);
+    let more = holds.known.reliefs.more(quota, unit, queue, &asked, victims, pays);
     let lent = |level: QueueIdx, idx: usize| {
         more.iter().find(|(other, _)| *other == level).map_or(0, |(_, amounts)| at(amounts, idx))
     };
-    let preemption = claim.preemption().filter(|_| !holds.ends_at_maximum(unit));
+    let preemption = claim.preemption().filter(|_| !holds.known.ends_at_maximum(unit));
     let Some(preemption) = preemption else { return Err(limit) };
     if let Some(limit) = quota.usage().exceeded(payer, &asked, lent) {
         return Err(limit);
@@ -63,12 +63,12 @@ pub(super) fn at_maximum(
 /// Of a unit's holds those at a maximum, which count together: they are bound together, and go together. `dead` and `ready`
 /// are made to say so.
 pub(super) fn keep_together(
-    holds: &BinderHolds,
+    holds: &KnownHolds,
     ids: &[HoldId],
     dead: &mut BTreeMap<&'static str, Vec<HoldId>>,
     ready: &mut Vec<HoldId>,
 ) -> Vec<HoldId> {
-    let is_of_them = |id: &HoldId| holds.hold(*id).is_some_and(|hold| hold.at_maximum);
+    let is_of_them = |id: &HoldId| holds.get(*id).is_some_and(|hold| hold.at_maximum);
     let team: Vec<HoldId> = ids.iter().copied().filter(is_of_them).collect();
     if team.iter().all(|id| ready.contains(id)) {
         return team;

@@ -74,7 +74,7 @@ pub struct AcceptedMove {
     /// Who leaves; `None`: its replacement starts first.
     pub evict: Option<Evict>,
     /// The queue in which it takes room that nobody had, for a replacement that starts first:
-    /// [`Binder::queue_records`] of it are preconditions.
+    /// its record and those of the queues above it are preconditions.
     pub queue: Option<QueueIdx>,
     /// Disruption budgets that it rests on, with the revisions of their records: preconditions.
     pub budgets: Vec<(String, Revision)>,
@@ -130,7 +130,7 @@ fn made(binder: &Binder, terms: &MoveTerms, running: &RunningUnitId) -> Option<M
     let mut same = targets.filter(|(_, target)| target.from == *running && target.movement == terms.movement);
     if let Some((id, _)) = same.next() {
         let surge = binder.picture.cluster.holds().get(id).and_then(|hold| hold.surge_ordinal());
-        return Some(match binder.holds.is_recorded(id) {
+        return Some(match binder.holds.known.is_recorded(id) {
             true => MoveVerdict::Made(MadeMove { hold: id, surge }),
             false => refused(RejectionReason::AlreadyHeld, true, "the same move is under way".to_owned()),
         });
@@ -264,7 +264,7 @@ fn hold_target(
         MoveRefusal { reason, later: false, detail }
     })?;
     Ok(Hold {
-        id: holds.next(),
+        id: holds.issuer.next(),
         node: to,
         unit: id,
         spec_revision: unit.revision,

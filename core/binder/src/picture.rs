@@ -22,7 +22,7 @@ use super::{check::PlacedReplica, classes::Classes, quotas::Quotas, unit::Unit};
 
 /// What the records say, and the room that is taken on top of them.
 #[derive(Debug, Default)]
-pub(super) struct BinderPicture {
+pub struct BinderPicture {
     pub(super) cluster: Cluster,
     pub(super) quotas: Quotas,
     pub(super) classes: Classes,
@@ -45,6 +45,11 @@ pub(super) struct UnitPut {
 }
 
 impl BinderPicture {
+    /// Queues, and what is taken of them, by bindings under way too.
+    pub fn quota(&self) -> &Quota {
+        self.quotas.quota()
+    }
+
     /// Forgets the records.
     pub(super) fn reset(&mut self) {
         self.cluster.reset();
@@ -159,7 +164,7 @@ impl BinderPicture {
     }
 
     /// Fresh state of the nodes that rejections of a unit name, ascending.
-    pub(super) fn fresh_nodes(&self, unit: UnitId, rejections: &[Rejection]) -> Vec<FreshNode> {
+    pub fn fresh_nodes(&self, unit: UnitId, rejections: &[Rejection]) -> Vec<FreshNode> {
         if rejections.is_empty() {
             return Vec::new();
         }

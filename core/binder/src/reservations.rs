@@ -88,7 +88,7 @@ impl ReservedSlots {
         let mut ended: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();
         // A slot that was given up may have been taken in the same moment: then it is there beside the one in its place.
         let mut seen = BTreeSet::new();
-        for hold in held.slots() {
+        for hold in held.known.slots() {
             let name = hold.slot.as_ref().map(|slot| &*slot.reservation);
             let why = if seen.insert((name, &hold.ordinals)) {
                 self.why_not(hold, picture)
@@ -224,7 +224,7 @@ fn hold_slots(
             let Some(Allocation { devices, zones }) = picked else { continue };
             let Some(slot) = missing.next() else { break };
             let hold = Arc::new(Hold {
-                id: held.next(),
+                id: held.issuer.next(),
                 node,
                 unit: UnitId(0),
                 demand: Arc::clone(picture.cluster.catalogue().demand(shape)),

@@ -231,7 +231,7 @@ fn a_repeated_decision_waits_and_is_then_bound_already() {
     let Verdict::Reject(rejections) = world.binder.check(&decision) else { panic!("bound twice") };
     assert!(rejections.iter().all(|rejection| rejection.reason == RejectionReason::AlreadyBound));
     assert_eq!(rejections.iter().map(|rejection| rejection.node).collect::<Vec<_>>(), [NodeId(1), NodeId(2)]);
-    assert_eq!(world.binder.fresh_nodes(UnitId(1), &rejections).len(), 2);
+    assert_eq!(world.binder.picture.fresh_nodes(UnitId(1), &rejections).len(), 2);
     // Also once the unit's record has changed: the placement stands.
     world.unit(unit(1, 3, 1, demand(100, 0)));
     assert_eq!(

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
-    change::{NodeScope, Partition},
+    assignment::Assignment,
+    change::Partition,
     running_units::{Compaction, EvictionReason},
     unit::UnitRecord,
 };
@@ -15,7 +16,7 @@ use super::SessionId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Hand a unit to a scheduler, or hand it anew.
-    Assign(Assignment),
+    Assign(SessionId, Assignment),
     /// Take a unit away from a scheduler.
     Revoke(SessionId, UnitId),
     /// End a scheduler's stream: its lease is lost, or it has a newer stream.
@@ -37,36 +38,6 @@ pub enum Action {
     DeleteHistory(Vec<UnitId>),
     /// Write how nodes are split.
     WritePartition(Partition),
-}
-
-/// A unit for a scheduler.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assignment {
-    /// Its stream.
-    pub session: SessionId,
-    /// The unit.
-    pub record: Arc<UnitRecord>,
-    /// Revision of `spec`.
-    pub revision: Revision,
-    /// To be placed, ascending.
-    pub ordinals: Vec<u32>,
-    /// Of each.
-    pub incarnations: Vec<u32>,
-    /// Counts towards `min_member` already.
-    pub bound: u32,
-    /// Whose nodes may be used.
-    pub scope: NodeScope,
-    /// A queue of it is at a maximum: others there have to leave first.
-    pub at_maximum: bool,
-    /// Should the unit find no place it is its turn to gather room.
-    pub turn: bool,
-    /// There is room for it, as its scheduler said of such units.
-    pub called: bool,
-    /// So many are placed at most before it waits for room again; `None`: as many as there is room for.
-    pub places_max: Option<u32>,
-    /// The scheduler decides once it has read up to here: it has to know the room that is held for replicas that are moved. 0: it
-    /// need not wait.
-    pub read: Revision,
 }
 
 /// Running units that must leave.

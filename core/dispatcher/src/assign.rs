@@ -4,13 +4,17 @@ use godel_base::{
     ids::{Revision, UnitId},
     time::Millis,
 };
-use godel_domain::{change::NodeScope, queue_spec::Band};
+use godel_domain::{
+    assignment::{Assignment, Permit},
+    change::NodeScope,
+    queue_spec::Band,
+};
 use godel_queueing::{FloorChange, RoomIdx, Waiting};
 
 use smallvec::SmallVec;
 
 use super::{
-    Action, Assignment,
+    Action,
     assignments::Assignments,
     gangs::Gangs,
     policy::SchedulerCandidate,
@@ -102,20 +106,11 @@ impl AssignmentPass<'_> {
                 held.tried = held.assigned;
                 scheduler.reload(&mut held.load, places_max.unwrap_or(n_to_place));
             }
-            self.actions.push(Action::Assign(Assignment {
-                session,
-                record: entry.record.clone(),
-                revision: entry.revision,
-                ordinals,
-                incarnations,
-                bound: entry.counts.bound(),
-                scope,
-                at_maximum,
-                turn,
-                called: false,
-                places_max,
-                read: entry.moves_revision,
-            }));
+            let (record, revision, bound) = (entry.record.clone(), entry.revision, entry.counts.bound());
+            let read = entry.moves_revision;
+            let permit = Permit { scope, at_maximum, turn, called: false, places_max, read };
+            let assignment = Assignment { record, revision, ordinals, incarnations, bound, permit };
+            self.actions.push(Action::Assign(session, assignment));
             self.assignments.refresh_ends(unit, self.now);
         }
     }
@@ -401,20 +396,11 @@ impl AssignmentPass<'_> {
         let seq = scheduler.n_assigned;
         (held.assigned, held.tried) = (seq, seq);
         entry.place = Whereabouts::Dispatched(held);
-        self.actions.push(Action::Assign(Assignment {
-            session,
-            record: entry.record.clone(),
-            revision: entry.revision,
-            ordinals,
-            incarnations,
-            bound: entry.counts.bound(),
-            scope,
-            at_maximum,
-            turn,
-            called: matches!(way, Way::Called(_)),
-            places_max,
-            read: entry.moves_revision,
-        }));
+        let (record, revision, bound) = (entry.record.clone(), entry.revision, entry.counts.bound());
+        let (called, read) = (matches!(way, Way::Called(_)), entry.moves_revision);
+        let permit = Permit { scope, at_maximum, turn, called, places_max, read };
+        let assignment = Assignment { record, revision, ordinals, incarnations, bound, permit };
+        self.actions.push(Action::Assign(session, assignment));
         if waiting.room != RoomIdx::NONE && way != Way::Any {
             self.rooms.note_out(unit, waiting.room, way, seq, &mut queueing.queues);
         }

@@ -328,7 +328,9 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         let (mut messages, mut deletes) = (Vec::new(), Vec::new());
         for action in actions {
             match action {
-                Action::Assign(assignment) => messages.push(Outgoing::Assign(assignment)),
+                Action::Assign(session, assignment) => {
+                    messages.push(Outgoing::Assign(session, assignment));
+                }
                 Action::Revoke(session, unit) => messages.push(Outgoing::Revoke(session, unit)),
                 Action::Close(session) => messages.push(Outgoing::Close(session)),
                 Action::Evict(request) => messages.push(Outgoing::Evict(request)),

@@ -100,7 +100,7 @@ mod targets;
 mod unit_entry;
 mod units;
 
-pub use actions::{Action, Assignment, EvictRequest};
+pub use actions::{Action, EvictRequest};
 pub use attach::{Attach, AttachRefusal};
 pub use config::Config;
 pub use directory::NameClaim;

@@ -202,10 +202,10 @@ impl Rig {
 
 fn show(action: &Action) -> String {
     match action {
-        Action::Assign(one) => {
-            let scope = if one.scope == NodeScope::Global { " on all nodes" } else { "" };
-            let most = one.places_max.map(|n| format!(", {n} at most")).unwrap_or_default();
-            format!("assign {} to {}: {:?}{scope}{most}", one.record.id, one.session.0, one.ordinals)
+        Action::Assign(session, one) => {
+            let scope = if one.permit.scope == NodeScope::Global { " on all nodes" } else { "" };
+            let most = one.permit.places_max.map(|n| format!(", {n} at most")).unwrap_or_default();
+            format!("assign {} to {}: {:?}{scope}{most}", one.record.id, session.0, one.ordinals)
         }
         Action::Revoke(session, unit) => format!("revoke {unit} from {}", session.0),
         Action::Close(session) => format!("close {}", session.0),

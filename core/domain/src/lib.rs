@@ -5,6 +5,7 @@
 //! # Modules
 //!
 //! - `allocation`: what a running unit is given on its node: devices and zones.
+//! - `assignment`: what the dispatcher hands over to a scheduler: a unit, and how the scheduler may place it.
 //! - `budget_spec`: disruption budgets as people write them.
 //! - `change`: one committed change, as every follower of the store sees it.
 //! - `decision`: what schedulers decide, and what the binder answers.
@@ -49,6 +50,7 @@
 //! - `zone`: the zones of a node, as sockets and NUMA nodes, and what a running unit asks of them.
 
 pub mod allocation;
+pub mod assignment;
 pub mod budget_spec;
 pub mod change;
 pub mod decision;

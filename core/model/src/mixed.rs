@@ -11,7 +11,7 @@ use std::{
 
 use godel_audit::{Evidence, History, Invariant, InvariantReport, Service, check_all};
 use godel_base::{
-    ids::{Epoch, NodeId, ReplicaId, Revision, UnitId},
+    ids::{Epoch, NodeId, Revision, UnitId},
     seed::mix,
     time::Millis,
 };
@@ -214,21 +214,9 @@ impl MixedWorld {
     fn act(&mut self) {
         let now = Millis(self.now);
         for action in self.dispatcher.step(now) {
-            let Action::Assign(one) = action else { continue };
-            let pending: Vec<ReplicaId> = ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
-            self.granted = self.granted.saturating_sub(u32::try_from(pending.len()).unwrap());
-            let unit = one.record.id;
-            self.scheduler.on_assign(&one.record, one.revision, &pending, one.bound, now);
-            self.scheduler.set_scope(unit, one.scope);
-            if let Some(n) = one.places_max {
-                self.scheduler.set_places_max(unit, n);
-            }
-            if one.turn {
-                self.scheduler.set_turn(unit);
-            }
-            if one.called {
-                self.scheduler.set_called(unit);
-            }
+            let Action::Assign(_, one) = action else { continue };
+            self.granted = self.granted.saturating_sub(u32::try_from(one.ordinals.len()).unwrap());
+            self.scheduler.on_assign(&one, now);
         }
         let step = self.scheduler.step(now, 1_000);
         for decision in &step.decisions {
@@ -258,7 +246,7 @@ impl MixedWorld {
                 outcome.rejections = accepted.rejections;
             }
             Verdict::Reject(rejections) => {
-                outcome.nodes = self.binder.fresh_nodes(decision.unit, &rejections);
+                outcome.nodes = self.binder.picture().fresh_nodes(decision.unit, &rejections);
                 outcome.rejections = rejections;
             }
             Verdict::Wait(wait) => panic!("waits for {wait:?}"),

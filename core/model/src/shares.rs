@@ -8,14 +8,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_base::{
-    ids::{Epoch, NodeId, ReplicaId, Revision, UnitId},
+    ids::{Epoch, NodeId, Revision, UnitId},
     resources::{CPU, MEMORY},
     seed::mix,
     time::Millis,
 };
-use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, SessionId};
+use godel_core_dispatcher::{Action, Attach, Config, Dispatcher, SessionId};
 use godel_core_scheduler::{Config as SchedulerConfig, Scheduler};
 use godel_domain::{
+    assignment::Assignment,
     change::{Change, Commit, Lease},
     decision::{Decision, Outcome, Rejection, RejectionReason},
     demand::Demand,
@@ -194,18 +195,8 @@ impl ShareWorld {
         let now = Millis(self.now);
         match message {
             ShareMessage::Assign(one) => {
-                let pending: Vec<ReplicaId> =
-                    ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
-                self.granted = self.granted.saturating_sub(u32::try_from(pending.len()).unwrap());
-                let unit = one.record.id;
-                self.scheduler.on_assign(&one.record, one.revision, &pending, one.bound, now);
-                self.scheduler.set_scope(unit, one.scope);
-                if let Some(n) = one.places_max {
-                    self.scheduler.set_places_max(unit, n);
-                }
-                if one.called {
-                    self.scheduler.set_called(unit);
-                }
+                self.granted = self.granted.saturating_sub(u32::try_from(one.ordinals.len()).unwrap());
+                self.scheduler.on_assign(&one, now);
             }
             ShareMessage::Reports(reports, rooms) => {
                 for report in reports {
@@ -246,8 +237,8 @@ impl ShareWorld {
     fn act(&mut self) {
         let now = Millis(self.now);
         for action in self.dispatcher.step(now) {
-            if let Action::Assign(one) = action {
-                self.n_calls += u64::from(one.called);
+            if let Action::Assign(_, one) = action {
+                self.n_calls += u64::from(one.permit.called);
                 self.send(ShareMessage::Assign(Box::new(one)));
             }
         }

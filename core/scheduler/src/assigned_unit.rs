@@ -3,14 +3,15 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use godel_base::{
-    ids::{ReplicaId, Revision, UnitId},
+    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
     time::Millis,
 };
+use godel_cluster::Cluster;
 use godel_domain::{
-    change::NodeScope,
+    assignment::Permit,
     decision::GroupPlacement,
     demand::Pool,
-    lifecycle::{GangCount, GangTerms},
+    lifecycle::GangTerms,
     priority_classes::PriorityClasses,
     refusals::Refusals,
     reservation_spec::marks,
@@ -22,6 +23,7 @@ use smallvec::SmallVec;
 
 use super::{
     flows::FlowIdx,
+    gang_progress::GangProgress,
     park::{QueueKey, WaitKey},
     picture::Picture,
 };
@@ -37,8 +39,13 @@ pub(crate) type DecisionIds = SmallVec<[u64; 2]>;
 pub(crate) enum UnitState {
     /// The unit is in the ready queue and will be tried.
     Ready,
-    /// The binder rejected the unit; it is tried again at this time.
-    Backoff(Millis),
+    /// The binder rejected the unit.
+    Backoff {
+        /// When the unit is tried again.
+        end: Millis,
+        /// It was rejected many times in a row, and holds no credits: otherwise it would keep others from being tried.
+        rests: bool,
+    },
     /// The unit found no room, and waits in the group of parked units with this key.
     Parked(WaitKey),
     /// Every replica is decided, or a newer assignment is expected from the dispatcher.
@@ -52,52 +59,20 @@ pub(crate) struct AssignedUnit {
     pub revision: Revision,
     /// Position of the unit in the ready queue and among parked units.
     pub queue_key: QueueKey,
-    /// The priority class whose value may change its position.
-    pub class: Option<Box<str>>,
-    /// The unit's minimum size and what happens below it.
-    pub terms: GangTerms,
-    /// The pool that pays.
-    pub pool: Pool,
-    /// The workflow (sub-cluster and pool) in which the unit is tried.
-    pub(crate) flow: FlowIdx,
     /// The queue that pays.
     pub queue: QueueIdx,
-    /// The unit is not tried before this was read.
-    pub(crate) reads: Revision,
-    /// The nodes on which the unit may be tried: those of the own partition, or all.
-    pub scope: NodeScope,
-    /// A queue of the unit is at a maximum: running units of that queue must be evicted first.
-    pub at_maximum: bool,
-    /// The dispatcher gave the gang its turn: if it finds no place, room is gathered for it.
-    pub(crate) has_turn: bool,
-    /// The dispatcher reports room for the unit: it is tried although others with the same need wait.
-    pub is_called: bool,
-    /// The dispatcher gives the unit so many places at most before it calls it again; `None`: as many as there are.
-    pub(crate) places_max: Option<usize>,
-    /// The gang had its turn, and there were no nodes on which to gather room.
-    pub(crate) no_turn: bool,
-    /// Active time after which the unit fails, milliseconds; 0: never.
-    pub active_deadline_ms: u64,
-    /// A replica goes back to the node on which it ran last, if that still holds it.
-    pub(crate) returns: bool,
-    /// A replica goes back to the node that keeps its volumes, and waits for that.
-    pub(crate) has_volumes: bool,
-    /// Run time after which its running units may be preempted, milliseconds; `None`: never.
-    pub leaves_after_ms: Option<u64>,
-    /// Hashes of the unit's labels, which reservations select.
-    pub marks: SmallVec<[u64; 2]>,
-    /// Known number of bound running units, for the minimum of the first binding.
-    pub bound: u32,
-    /// The same for each task group with a minimum of its own, in the order of [`GangTerms::groups`].
-    pub(crate) of_groups: Vec<GroupProgress>,
+    /// How the unit may be placed, less what its tries have used of that.
+    pub(crate) permit: Permit,
+    /// What else of the unit's record decides how it is placed.
+    pub facts: PlacementFacts,
+    /// How far its first binding is.
+    pub gang: GangProgress,
     /// The replicas to be placed: one for each task group of the unit, and after these one for each node that keeps volumes.
     pub groups: UnitWork,
     /// Where the unit is now.
     pub state: UnitState,
     /// Decisions that the binder has not answered, ascending.
     pub decisions: DecisionIds,
-    /// Number of running units in these decisions.
-    pub in_flight: u32,
     /// Replicas in decisions older than the assignment, with their present task group: wanted again if those fail.
     pub(crate) wanted_again: Vec<(u16, ReplicaId)>,
     /// Replicas for which room is held: they are placed elsewhere as soon as they fit, and wanted again if the hold ends
@@ -110,28 +85,61 @@ pub(crate) struct AssignedUnit {
     pub(crate) awaits: bool,
     /// The group of parked units from which the unit was woken to be tried for all of them.
     pub(crate) woken_from: Option<WaitKey>,
-    /// Number of tries.
-    pub attempts: u32,
-    /// Number of rejections in a row. What is refused of decisions that were under way together is one.
-    pub failures: u32,
-    /// The last decision that was made before the last rejection.
-    pub(crate) failed_up_to: u64,
-    /// The unit is in a long backoff after many failures, and holds no credits in the meantime.
-    pub rests: bool,
-    /// The unit preempts for one running unit at a time.
-    pub one_by_one: bool,
+    pub(crate) tries: Tries,
     /// A queue of the unit was full for some of its task groups: with these refusals it returns to the dispatcher once the others
     /// have been tried.
     pub full: Option<Arc<Refusals>>,
 }
 
-/// How far the first binding of a task group with a minimum of its own is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GroupProgress {
-    /// Known number of bound running units.
-    pub(crate) bound: usize,
-    /// Number of running units in decisions that the binder has not answered.
-    pub(crate) in_flight: usize,
+/// What a unit's record says of how it is placed; the same for as long as the unit is assigned.
+#[derive(Clone, Debug)]
+pub(crate) struct PlacementFacts {
+    /// The priority class whose value may change the unit's position in its queue.
+    pub class: Option<Box<str>>,
+    /// The pool that pays.
+    pub pool: Pool,
+    /// The workflow (sub-cluster and pool) in which the unit is tried.
+    pub(crate) flow: FlowIdx,
+    /// Active time after which the unit fails, milliseconds; 0: never.
+    pub active_deadline_ms: u64,
+    /// A replica goes back to the node on which it ran last, if that still holds it.
+    pub(crate) returns: bool,
+    /// A replica goes back to the node that keeps its volumes, and waits for that.
+    pub(crate) has_volumes: bool,
+    /// Run time after which its running units may be preempted, milliseconds; `None`: never.
+    pub leaves_after_ms: Option<u64>,
+    /// Hashes of the unit's labels, which reservations select.
+    pub marks: SmallVec<[u64; 2]>,
+}
+
+/// What the tries of a unit came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tries {
+    /// Number of tries.
+    pub attempts: u32,
+    /// Number of rejections in a row. What is refused of decisions that were under way together is one.
+    pub failures: u32,
+    /// The last decision that was made before the last rejection.
+    failed_up_to: u64,
+    /// The unit had its turn, and there were no nodes on which to gather room.
+    pub(crate) no_turn: bool,
+    /// The unit preempts for one running unit at a time.
+    pub one_by_one: bool,
+}
+
+impl Tries {
+    /// Returns what still counts of them once the unit is assigned again.
+    pub(crate) fn carry_over(self, has_same_record: bool) -> Self {
+        Self { attempts: self.attempts, no_turn: self.no_turn && has_same_record, ..Self::default() }
+    }
+
+    /// Counts a rejection of a decision; `last_id` is the id of the last decision that was made.
+    pub(crate) fn note_rejection(&mut self, decision_id: u64, last_id: u64) {
+        if decision_id > self.failed_up_to {
+            self.failures += 1;
+            self.failed_up_to = last_id;
+        }
+    }
 }
 
 /// The replicas of one task group that wait for a node, but for those whose volumes a node keeps: the replicas of one group and one such
@@ -210,45 +218,34 @@ impl AssignedUnit {
         dispatch_order: u64,
         groups: UnitWork,
     ) -> Self {
-        let class =
-            PriorityClasses::deciding(&record.spec).filter(|class| !PriorityClasses::is_built_in(class));
-        let terms = GangTerms::of(record);
+        let spec = &record.spec;
+        let class = PriorityClasses::deciding(spec).filter(|class| !PriorityClasses::is_built_in(class));
+        let facts = PlacementFacts {
+            class: class.map(Box::from),
+            pool: spec.pool,
+            flow: FlowIdx::of_groups(&groups, spec.pool, &picture.placer.templates),
+            active_deadline_ms: spec.active_deadline_ms,
+            returns: spec.class == WorkloadClass::Stateful,
+            has_volumes: spec.has_volumes(),
+            leaves_after_ms: picture.leaves_after(record),
+            marks: marks(&spec.namespace, &spec.labels).collect(),
+        };
         Self {
             revision,
-            queue_key: (Reverse(picture.classes.priority(&record.spec)), dispatch_order, record.id),
-            class: class.map(Box::from),
-            of_groups: vec![GroupProgress::default(); terms.groups().len()],
-            terms,
-            pool: record.spec.pool,
-            flow: picture.flow_of(&groups, record.spec.pool),
-            queue: picture.shares.queue(&record.spec.queue),
-            reads: Revision(0),
-            scope: NodeScope::default(),
-            at_maximum: false,
-            has_turn: false,
-            is_called: false,
-            places_max: None,
-            no_turn: false,
-            active_deadline_ms: record.spec.active_deadline_ms,
-            returns: record.spec.class == WorkloadClass::Stateful,
-            has_volumes: record.spec.has_volumes(),
-            leaves_after_ms: picture.leaves_after(record),
-            marks: marks(&record.spec.namespace, &record.spec.labels).collect(),
-            bound: 0,
+            queue_key: (Reverse(picture.classes.priority(spec)), dispatch_order, record.id),
+            queue: picture.shares.queue(&spec.queue),
+            permit: Permit::default(),
+            facts,
+            gang: GangProgress::new(GangTerms::of(record)),
             groups,
             state: UnitState::Waiting,
             decisions: DecisionIds::new(),
-            in_flight: 0,
             wanted_again: Vec::new(),
             awaiting_hold: Vec::new(),
             is_partial: false,
             awaits: false,
             woken_from: None,
-            attempts: 0,
-            failures: 0,
-            failed_up_to: 0,
-            rests: false,
-            one_by_one: false,
+            tries: Tries::default(),
             full: None,
         }
     }
@@ -276,65 +273,36 @@ impl AssignedUnit {
         self.pending() > 0 || !self.awaiting_hold.is_empty()
     }
 
-    /// Returns the number of replicas that hold credits, those in decisions aside. A unit that is rejected again and again,
-    /// holds none during its backoff; otherwise it would keep others from being tried.
+    /// Returns the number of replicas that hold credits, those in decisions aside.
     pub(crate) fn weight(&self) -> u64 {
         match self.state {
-            UnitState::Backoff(_) if self.rests => 0,
-            UnitState::Ready | UnitState::Backoff(_) => self.pending() as u64,
-            UnitState::Parked(_) | UnitState::Waiting => 0,
+            UnitState::Ready | UnitState::Backoff { rests: false, .. } => self.pending() as u64,
+            UnitState::Backoff { rests: true, .. } | UnitState::Parked(_) | UnitState::Waiting => 0,
         }
     }
 
-    /// Returns the number of replicas that must be placed together before any of them is bound.
-    pub(crate) fn together(&self) -> u32 {
-        let n = self.terms.min_member.saturating_sub(self.bound.saturating_add(self.in_flight));
-        if self.of_groups.is_empty() {
-            return n;
+    /// Whether the unit's first binding is still to be made, as rows are known.
+    pub(crate) fn is_first(&mut self, cluster: &Cluster) -> bool {
+        if let Some(rows) = cluster.rows().of(self.unit()) {
+            self.gang.count_rows(rows);
         }
-        let of_groups: usize = self.group_lacks().map(|(_, n)| n).sum();
-        n.max(u32::try_from(of_groups).unwrap_or(u32::MAX))
+        self.gang.lacking() > 0
     }
 
-    /// Returns the task groups that lack something of a minimum of their own, and how many replicas each of them lacks.
-    pub(crate) fn group_lacks(&self) -> impl Iterator<Item = (u16, usize)> {
-        self.terms.groups().iter().zip(&self.of_groups).filter_map(|(minimum, progress)| {
-            let n = (minimum.min_member as usize).saturating_sub(progress.bound + progress.in_flight);
-            (n > 0).then_some((minimum.group, n))
-        })
-    }
-
-    /// Notes what counts towards the minima, as the binder counts it.
-    pub(crate) fn note_counted(&mut self, counted: &GangCount) {
-        self.bound = self.bound.max(u32::try_from(counted.total).unwrap_or(u32::MAX));
-        for (progress, n) in self.of_groups.iter_mut().zip(counted.of_groups()) {
-            progress.bound = progress.bound.max(n);
-        }
-    }
-
-    /// The same of a gang of which nobody is left, whatever counted before.
-    pub(crate) fn set_counted(&mut self, counted: &GangCount) {
-        self.bound = 0;
-        self.of_groups.iter_mut().for_each(|progress| progress.bound = 0);
-        self.note_counted(counted);
-    }
-
-    /// Changes how far a task group is, if it has a minimum of its own.
-    pub(crate) fn change_progress(&mut self, group: u16, change: impl FnOnce(&mut GroupProgress)) {
-        if let Some(at) = self.terms.groups().iter().position(|minimum| minimum.group == group)
-            && let Some(progress) = self.of_groups.get_mut(at)
-        {
-            change(progress);
-        }
+    /// Returns the number of replicas that must be placed at once for the unit's first binding.
+    pub(crate) fn together(&mut self, cluster: &Cluster) -> usize {
+        self.is_first(cluster);
+        // Should too few be pending the binder has the last word.
+        (self.gang.lacking() as usize).min(self.pending())
     }
 
     /// Returns the replicas that are placed first, for the minima of their task groups: of each of [`Self::works`] that has some how
     /// many.
     pub(crate) fn minima(&self) -> SmallVec<[(&GroupWork, usize); 2]> {
-        if self.of_groups.is_empty() {
+        if !self.gang.has_group_minima() {
             return SmallVec::new();
         }
-        let mut lacks: SmallVec<[(u16, usize); 4]> = self.group_lacks().collect();
+        let mut lacks: SmallVec<[(u16, usize); 4]> = self.gang.group_lacks().collect();
         let least = self.works().filter_map(|work| {
             let (_, left) = lacks.iter_mut().find(|(group, _)| *group == work.group)?;
             let n = work.pending().len().min(*left);
@@ -380,6 +348,17 @@ impl AssignedUnit {
         };
         if let Some(work) = self.groups.iter_mut().find(|work| is_first(work)) {
             work.advance(n);
+        }
+    }
+
+    /// Takes out of a new assignment what the binder has bound and neither the dispatcher nor this scheduler has read yet.
+    pub(crate) fn remove_placed(&mut self, cluster: &Cluster) {
+        let unit = self.unit();
+        if !cluster.taken().assumptions.has_of(unit) {
+            return;
+        }
+        for work in &mut self.groups {
+            work.retain(|replica| !cluster.taken().assumptions.has(RunningUnitId { unit, replica: *replica }));
         }
     }
 

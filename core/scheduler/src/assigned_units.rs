@@ -8,10 +8,7 @@ use godel_base::{
     time::Millis,
 };
 use godel_cluster::Cluster;
-use godel_domain::{
-    refusals::Refusals,
-    unit_report::{ReportState, UnitReport},
-};
+use godel_domain::{refusals::Refusals, unit_report::ReportState};
 use godel_placement::place::templates::Templates;
 
 use super::{
@@ -22,12 +19,11 @@ use super::{
 };
 
 mod outcome;
+mod reports;
 mod rooms;
 
 pub(super) use self::outcome::{Answered, refused};
-
-/// Rejections in a row after which a unit in backoff holds no credits: by then it waits a tenth of a second and more.
-const N_FAILURES_CREDITED: u32 = 6;
+use self::reports::ReportQueue;
 
 /// Units that are assigned, and the queues in which they stand.
 #[derive(Debug)]
@@ -42,15 +38,13 @@ pub(super) struct AssignedUnits {
     pub(super) parked: Parked,
     /// Units in `ready` that the dispatcher called.
     n_called: usize,
-    /// Assignments of this stream.
-    n_assigned: u64,
     /// Of the unit that was assigned last.
     last_order: u64,
     /// Running units in ready and backoff.
     n_working: u64,
     /// Units whose replicas have volumes.
     n_with_volumes: usize,
-    reports: Vec<UnitReport>,
+    pub(super) reports: ReportQueue,
     delays: Delays,
 }
 
@@ -72,11 +66,10 @@ impl AssignedUnits {
             reading: BTreeSet::new(),
             parked: Parked::default(),
             n_called: 0,
-            n_assigned: 0,
             last_order: 0,
             n_working: 0,
             n_with_volumes: 0,
-            reports: Vec::new(),
+            reports: ReportQueue::default(),
             delays: Delays { ms_min: config.backoff_ms_min, ms_max: config.backoff_ms_max, seed },
         }
     }
@@ -89,9 +82,12 @@ impl AssignedUnits {
         self.units.get_mut(&unit).map(|assigned| &mut **assigned)
     }
 
-    /// One assignment more of this stream.
-    pub(super) fn count_assignment(&mut self) {
-        self.n_assigned += 1;
+    /// Counts one assignment more of this stream. `is_called`: the dispatcher calls the unit, as there is room for it.
+    pub(super) fn count_assignment(&mut self, is_called: bool) {
+        self.reports.n_assigned += 1;
+        if is_called {
+            self.parked.note_call();
+        }
     }
 
     /// Takes the decisions without an outcome that a unit has from an earlier assignment.
@@ -124,15 +120,14 @@ impl AssignedUnits {
         let was_parked = matches!(assigned.state, UnitState::Parked(_));
         assigned.state = if assigned.has_work() { state } else { UnitState::Waiting };
         if was_parked && !matches!(assigned.state, UnitState::Parked(_)) {
-            self.report(&assigned, ReportState::Woken, None);
+            self.reports.push(&assigned, ReportState::Woken, None, 0);
         }
         match &assigned.state {
             UnitState::Ready => {
-                self.n_called += usize::from(assigned.is_called);
-                self.ready.insert(assigned.flow, assigned.queue_key);
+                self.n_called += usize::from(assigned.permit.called);
+                self.ready.insert(assigned.facts.flow, assigned.queue_key);
             }
-            UnitState::Backoff(end) => {
-                assigned.rests = assigned.failures > N_FAILURES_CREDITED;
+            UnitState::Backoff { end, .. } => {
                 self.backoff.insert((*end, unit));
             }
             // The group has it already.
@@ -142,21 +137,21 @@ impl AssignedUnits {
             self.finish_wake(&mut assigned, templates);
         }
         self.n_working += assigned.weight();
-        self.n_with_volumes += usize::from(assigned.has_volumes);
+        self.n_with_volumes += usize::from(assigned.facts.has_volumes);
         self.units.insert(unit, assigned);
     }
 
     /// Takes a unit out of whatever state it is in, to be attached again or released.
     pub(super) fn detach(&mut self, unit: UnitId) -> Option<Box<AssignedUnit>> {
         let assigned = self.units.remove(&unit)?;
-        self.n_with_volumes -= usize::from(assigned.has_volumes);
+        self.n_with_volumes -= usize::from(assigned.facts.has_volumes);
         self.n_working -= assigned.weight();
         match &assigned.state {
             UnitState::Ready => {
-                self.n_called -= usize::from(assigned.is_called);
-                self.ready.remove(assigned.flow, &assigned.queue_key);
+                self.n_called -= usize::from(assigned.permit.called);
+                self.ready.remove(assigned.facts.flow, &assigned.queue_key);
             }
-            UnitState::Backoff(end) => {
+            UnitState::Backoff { end, .. } => {
                 self.backoff.remove(&(*end, unit));
             }
             UnitState::Parked(need) => self.parked.remove(need, &assigned.queue_key),
@@ -183,20 +178,10 @@ impl AssignedUnits {
         }
     }
 
-    /// The dispatcher calls a unit that was just assigned: there is room for it, and it is its turn.
-    pub(super) fn call(&mut self, unit: UnitId, templates: &mut Templates) {
-        self.parked.note_call();
-        if let Some(mut assigned) = self.detach(unit) {
-            assigned.is_called = true;
-            let state = assigned.state.clone();
-            self.attach(assigned, state, templates);
-        }
-    }
-
     /// A stream to a dispatcher opens: it knows nothing of the room that parked units have, nor which units are assigned in
     /// part. It may have read before that the hold that the rest waits for has ended: it assigns these anew.
     pub(super) fn begin_stream(&mut self, templates: &mut Templates) {
-        self.n_assigned = 0;
+        self.reports.n_assigned = 0;
         self.parked.forget_stated();
         let partial = self.units.values().filter(|assigned| assigned.is_partial);
         let mut units: Vec<UnitId> = partial.map(|assigned| assigned.unit()).collect();
@@ -208,7 +193,7 @@ impl AssignedUnits {
     pub(super) fn update_priorities(&mut self, class: &str, priority: i32, templates: &mut Templates) {
         let priority = Reverse(priority);
         let moves = |assigned: &AssignedUnit| {
-            assigned.class.as_deref() == Some(class) && assigned.queue_key.0 != priority
+            assigned.facts.class.as_deref() == Some(class) && assigned.queue_key.0 != priority
         };
         let of_class = self.units.values().filter(|assigned| moves(assigned));
         let mut moved: Vec<UnitId> = of_class.map(|assigned| assigned.unit()).collect();
@@ -235,7 +220,7 @@ impl AssignedUnits {
         templates: &mut Templates,
     ) {
         if let Some(refusals) = assigned.full.take() {
-            if assigned.is_called {
+            if assigned.permit.called {
                 self.parked.note_none(need);
             }
             self.give_back(assigned, ReportState::QueueFull, Some(refusals), templates);
@@ -245,52 +230,14 @@ impl AssignedUnits {
         if is_new {
             need.templates.iter().for_each(|(template, _)| templates.retain(*template));
         }
-        if std::mem::take(&mut assigned.is_called) {
+        if std::mem::take(&mut assigned.permit.called) {
             self.parked.note_none(need);
         }
-        self.report_parked(&assigned, ReportState::Parked, shown, id);
+        self.reports.push(&assigned, ReportState::Parked, shown, id);
         if assigned.woken_from.as_ref() == Some(need) {
             assigned.woken_from = None;
         }
         self.attach(assigned, UnitState::Parked(need.clone()), templates);
-    }
-
-    fn report(&mut self, assigned: &AssignedUnit, state: ReportState, refusals: Option<Arc<Refusals>>) {
-        self.report_parked(assigned, state, refusals, 0);
-    }
-
-    /// The same of a unit that lacks something.
-    fn report_parked(
-        &mut self,
-        assigned: &AssignedUnit,
-        state: ReportState,
-        refusals: Option<Arc<Refusals>>,
-        need: u64,
-    ) {
-        let (unit, spec_revision) = (assigned.unit(), assigned.revision);
-        let unplaced = u32::try_from(assigned.pending()).unwrap_or(u32::MAX);
-        let is_parked = state == ReportState::Parked;
-        let unplaced = is_parked.then_some(unplaced);
-        let mut lacking: Vec<u32> =
-            assigned.pending_groups().filter(|_| is_parked).map(|work| work.group.into()).collect();
-        lacking.sort_unstable();
-        lacking.dedup();
-        let assigned = self.n_assigned;
-        self.reports.push(UnitReport {
-            unit,
-            spec_revision,
-            state,
-            refusals,
-            need,
-            unplaced,
-            lacking,
-            assigned,
-        });
-    }
-
-    /// Takes what the dispatcher has yet to hear of units.
-    pub(super) fn take_reports(&mut self) -> Vec<UnitReport> {
-        std::mem::take(&mut self.reports)
     }
 
     /// Gives a detached unit back to the dispatcher.
@@ -301,7 +248,7 @@ impl AssignedUnits {
         refusals: Option<Arc<Refusals>>,
         templates: &mut Templates,
     ) {
-        self.report(&assigned, state, refusals);
+        self.reports.push(&assigned, state, refusals, 0);
         self.release_unit(assigned, templates);
     }
 
@@ -318,7 +265,7 @@ impl AssignedUnits {
     pub(super) fn wake(&mut self, need: &WaitKey, templates: &mut Templates) {
         let Some(position) = self.parked.wake(need) else { return };
         let Some(mut assigned) = self.units.remove(&position.2) else { return };
-        self.n_with_volumes -= usize::from(assigned.has_volumes);
+        self.n_with_volumes -= usize::from(assigned.facts.has_volumes);
         assigned.woken_from = Some(need.clone());
         self.attach(assigned, UnitState::Ready, templates);
     }
@@ -345,7 +292,7 @@ impl AssignedUnits {
 
     /// A detached unit has to wait until as much was read as its assignment says.
     pub(super) fn await_reading(&mut self, assigned: Box<AssignedUnit>, templates: &mut Templates) {
-        self.reading.insert((assigned.reads, assigned.unit()));
+        self.reading.insert((assigned.permit.read, assigned.unit()));
         self.attach(assigned, UnitState::Waiting, templates);
     }
 
@@ -372,7 +319,11 @@ impl AssignedUnits {
         let mut units: Vec<UnitId> = Vec::new();
         for node in gained {
             let holds = cluster.holds().on(*node).iter().filter_map(|id| cluster.holds().get(*id));
-            units.extend(holds.map(|hold| hold.unit).filter(|unit| self.is_parked_with_hold(*unit)));
+            let is_parked = |assigned: &AssignedUnit| {
+                matches!(assigned.state, UnitState::Parked(_)) && !assigned.awaiting_hold.is_empty()
+            };
+            let is_lacking = |unit: &UnitId| self.get(*unit).is_some_and(is_parked);
+            units.extend(holds.map(|hold| hold.unit).filter(is_lacking));
         }
         units.sort_unstable();
         units.dedup();
@@ -381,13 +332,6 @@ impl AssignedUnits {
                 self.attach(assigned, UnitState::Ready, templates);
             }
         }
-    }
-
-    fn is_parked_with_hold(&self, unit: UnitId) -> bool {
-        let is_parked = |assigned: &AssignedUnit| {
-            matches!(assigned.state, UnitState::Parked(_)) && !assigned.awaiting_hold.is_empty()
-        };
-        self.get(unit).is_some_and(is_parked)
     }
 
     /// A hold is read: its unit may be tried elsewhere.
@@ -464,14 +408,16 @@ mod tests {
         let templates = &mut picture.placer.templates;
         units.attach(assigned, UnitState::Ready, templates);
         assert_eq!((units.n_working(), units.ready.len()), (3, 1));
-        for (state, n_working) in [(UnitState::Backoff(Millis(5)), 3), (UnitState::Waiting, 0)] {
+        for (state, n_working) in
+            [(UnitState::Backoff { end: Millis(5), rests: false }, 3), (UnitState::Waiting, 0)]
+        {
             let assigned = units.detach(UnitId(1)).unwrap();
             assert_eq!((units.n_working(), units.ready.len(), units.backoff_end()), (0, 0, None));
             units.attach(assigned, state, templates);
             assert_eq!((units.n_working(), units.n_backoff() as u64), (n_working, n_working / 3));
         }
         units.revoke(UnitId(1), templates);
-        assert_eq!((units.len(), units.take_reports()), (0, Vec::new()));
+        assert_eq!((units.len(), units.reports.take()), (0, Vec::new()));
         assert_eq!(units.dispatch_order(None), 2, "the next unit comes after it");
     }
 
@@ -482,7 +428,7 @@ mod tests {
         let mut assigned = tests::assigned(&mut picture, &tests::unit(1, 2, 1, Demand::default()), 1);
         assigned.groups[0].advance(2);
         units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
-        let reports: Vec<ReportState> = units.take_reports().iter().map(|report| report.state).collect();
+        let reports: Vec<ReportState> = units.reports.take().iter().map(|report| report.state).collect();
         assert_eq!((units.len(), reports), (0, vec![ReportState::Done]));
     }
 }

@@ -19,7 +19,7 @@ use super::{
     elsewhere::{Rest, Whole, is_ready, own_holds, remove_held, try_each},
     movers::place_on_targets,
     park::{CountedRefusals, Parked, WaitKey},
-    picture::{Picture, Try, follow_topology, part_by_volumes},
+    picture::{Picture, Try, TurnSearch, follow_topology, part_by_volumes},
     preemption::{PreemptionSearch, full_refusals, lacks_of},
 };
 
@@ -28,7 +28,7 @@ impl Scheduler {
     /// says what became of units since the last step.
     pub fn step(&mut self, now: Millis, budget: usize) -> Step {
         let Self { units, picture, search, .. } = self;
-        if picture.end_foreign(now) {
+        if picture.foreign.end_expired(now, &mut picture.cluster) {
             search.on_nodes_changed(&units.parked, now);
         }
         units.end_backoff(now, &mut picture.placer.templates);
@@ -48,7 +48,7 @@ impl Scheduler {
             self.units.parked.note_change();
         }
         let rooms = self.units.take_rooms(&mut self.picture);
-        Step { decisions, reports: self.units.take_reports(), rooms }
+        Step { decisions, reports: self.units.reports.take(), rooms }
     }
 
     /// One try of a ready unit, `left` running units at most. Returns how many it tried to place.
@@ -66,14 +66,14 @@ impl Scheduler {
             self.units.give_back(assigned, ReportState::Returned, None, templates);
             return 1;
         }
-        if assigned.reads > self.picture.revision {
+        if assigned.permit.read > self.picture.revision {
             self.units.await_reading(assigned, &mut self.picture.placer.templates);
             return 1;
         }
-        assigned.attempts += 1;
+        assigned.tries.attempts += 1;
         part_by_volumes(&mut self.picture, &mut assigned);
-        self.picture.placer.set_scope(assigned.scope);
-        if !assigned.at_maximum {
+        self.picture.placer.set_scope(assigned.permit.scope);
+        if !assigned.permit.at_maximum {
             match self.try_targets(assigned, decisions) {
                 Ok(n_moved) => return n_moved,
                 Err(rest) => assigned = rest,
@@ -85,8 +85,8 @@ impl Scheduler {
                 Rest::Of(assigned) => assigned,
             };
         }
-        let together = self.picture.together(&mut assigned);
-        if assigned.at_maximum {
+        let together = assigned.together(&self.picture.cluster);
+        if assigned.permit.at_maximum {
             match self.try_at_maximum(assigned, together, left, now, decisions) {
                 Ok(n_tried) => return n_tried,
                 Err(with_room) => match self.try_targets(with_room, decisions) {
@@ -95,19 +95,19 @@ impl Scheduler {
                 },
             }
         }
-        if let Some(n) = assigned.places_max.filter(|_| together <= 1) {
+        if let Some(n) = assigned.permit.places_max.filter(|_| together <= 1) {
             if n == 0 {
                 self.wait_for_call(assigned, now);
                 return 1;
             }
-            left = left.min(n);
+            left = left.min(n as usize);
         }
-        let has_turn = std::mem::take(&mut assigned.has_turn);
+        let has_turn = std::mem::take(&mut assigned.permit.turn);
         let Self { units, picture, search, .. } = self;
         let (templates, queue) = (&picture.placer.templates, picture.shares.told_apart(assigned.queue));
         if let Some((need, refusals)) = units.parked.settled_for(&assigned, together, templates, queue)
             && !has_turn
-            && !assigned.is_called
+            && !assigned.permit.called
             && !may_try(picture, search, &units.parked, &assigned, &need, now)
         {
             self.park(assigned, &need, refusals, now);
@@ -166,8 +166,8 @@ impl Scheduler {
         picture.undo(assigned.unit(), &tried.groups);
         if has_turn {
             let gathers = match together {
-                0 | 1 => picture.gather_for_one(&assigned),
-                _ => picture.gather(&assigned, together),
+                0 | 1 => TurnSearch::new(picture, &assigned).for_one(),
+                _ => TurnSearch::new(picture, &assigned).for_gang(together),
             };
             if search.n_tried() == 0 {
                 // Nobody else asks for them.
@@ -178,9 +178,9 @@ impl Scheduler {
                 units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
                 return together.max(1);
             }
-            assigned.no_turn = true;
+            assigned.tries.no_turn = true;
         }
-        note_no_turn(refusals.refusals_mut(), assigned.no_turn);
+        note_no_turn(refusals.refusals_mut(), assigned.tries.no_turn);
         self.park(assigned, &need, refusals, now);
         n_tried
     }
@@ -201,9 +201,9 @@ impl Scheduler {
         in_flight.decide(picture, &mut assigned, tried, decisions);
         let fits_nowhere =
             assigned.pending() > 0 && assigned.pending_groups().all(|group| failed.contains(&group.template));
-        assigned.places_max = assigned.places_max.map(|n| n.saturating_sub(n_tried));
+        assigned.permit.note_placed(n_tried);
         if !fits_nowhere {
-            if assigned.places_max == Some(0) && assigned.pending() > 0 {
+            if assigned.permit.places_max == Some(0) && assigned.pending() > 0 {
                 self.wait_for_call(assigned, now);
             } else {
                 units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
@@ -239,7 +239,7 @@ impl Scheduler {
             Some(known) => CountedRefusals::Before(known),
             None => self.explain(&need, &lacks, now),
         };
-        (assigned.is_called, assigned.places_max) = (false, None);
+        (assigned.permit.called, assigned.permit.places_max) = (false, None);
         self.park(assigned, &need, refusals, now);
         if is_new {
             self.units.parked.ask_for(&need);
@@ -257,7 +257,7 @@ impl Scheduler {
         let Self { units, picture, in_flight, .. } = self;
         let ids = own_holds(&picture.cluster, &assigned);
         // Also what decisions under way bind.
-        let is_first = picture.is_first(&mut assigned);
+        let is_first = assigned.is_first(&picture.cluster);
         if ids.iter().all(|id| is_ready(&picture.cluster, *id)) {
             if assigned.pending() > 0 && !is_first {
                 return Rest::Of(assigned);
@@ -353,7 +353,7 @@ impl Scheduler {
         picture.shares.count_for_maxima(&mut picture.cluster, now);
         let lacks = lacks_of(picture, &assigned, together.max(1));
         if lacks.is_empty() {
-            assigned.at_maximum = false;
+            assigned.permit.at_maximum = false;
             return Err(assigned);
         }
         match search.relieve_queues(picture, &assigned, together, left, &lacks) {
@@ -398,7 +398,7 @@ impl Scheduler {
         let Self { units, picture, search, .. } = self;
         let templates = &mut picture.placer.templates;
         let known = refusals.refusals().clone();
-        let shown = Some(Arc::new(Refusals { attempts: assigned.attempts, ..known }));
+        let shown = Some(Arc::new(Refusals { attempts: assigned.tries.attempts, ..known }));
         if picture.placer.view.is_confined() {
             if assigned.decisions.is_empty() {
                 units.give_back(assigned, ReportState::Returned, shown, templates);
@@ -408,8 +408,8 @@ impl Scheduler {
             }
             return;
         }
-        assigned.places_max = None;
-        if assigned.is_called {
+        assigned.permit.places_max = None;
+        if assigned.permit.called {
             search.times.on_call_failed(now);
         }
         units.park(assigned, need, refusals, shown, now, templates);

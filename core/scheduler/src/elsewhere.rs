@@ -43,8 +43,8 @@ impl Whole {
         let rest: Vec<(u16, Vec<ReplicaId>)> =
             assigned.groups.iter().map(|work| (work.group, work.pending().to_vec())).collect();
         assigned.groups.iter_mut().for_each(GroupWork::clear);
-        let least = usize::try_from(assigned.together()).unwrap_or(usize::MAX);
-        let mut lacks: Vec<(u16, usize)> = assigned.group_lacks().collect();
+        let least = usize::try_from(assigned.gang.lacking()).unwrap_or(usize::MAX);
+        let mut lacks: Vec<(u16, usize)> = assigned.gang.group_lacks().collect();
         let (mut lifted, mut together) = (Vec::new(), 0);
         for id in ids {
             if together >= least && lacks.iter().all(|(_, n)| *n == 0) {
@@ -106,7 +106,7 @@ pub(super) fn try_each(
             continue;
         };
         let wanted: Vec<ReplicaId> = hold.replicas().collect();
-        if assigned.has_volumes || is_of_parts {
+        if assigned.facts.has_volumes || is_of_parts {
             // What goes back to the node that keeps its volumes goes nowhere else, nor does what goes to a domain together with others.
             continue;
         }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use godel_base::{
-    ids::{ReplicaId, Revision, RunningUnitId, UnitId},
+    ids::{Revision, RunningUnitId, UnitId},
     time::Millis,
 };
 use godel_cluster::follow_record;
 use godel_domain::{
-    change::{Change, Commit, NodeScope, Partition},
+    assignment::Assignment,
+    change::{Change, Commit, Partition},
     decision::{Outcome, RejectionReason},
     pause,
     records::{Record, RecordKey, RecordKind},
     running_units::{RunChange, RunningUnits},
-    unit::UnitRecord,
     work_kind::WorkKind,
 };
 use godel_rules::budget::{Identity, WantedOrdinals};
@@ -51,7 +51,7 @@ impl Scheduler {
         for change in &commit.changes {
             self.load(change, commit.revision, commit.time_ms, now);
         }
-        self.note_read(commit.revision);
+        self.on_listed(commit.revision);
     }
 
     /// A list follows: nodes and rows are forgotten, units and decisions stay. No step may be made before the
@@ -149,11 +149,13 @@ impl Scheduler {
                     self.ask_all();
                 }
             }
-            Change::Put(Record::Budget(spec)) => picture.put_budget(spec, revision),
+            Change::Put(Record::Budget(spec)) => {
+                picture.selection.put_budget(spec, revision, &mut picture.cluster);
+            }
             Change::Put(Record::Unit(record)) => {
                 picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
                 if record.spec.has_terms() {
-                    picture.put_terms(record);
+                    picture.selection.put_terms(record, &mut picture.cluster);
                 }
                 if picture.cluster.taken().work.is_active() {
                     picture.cluster.put_work(record.id, WorkKind::of(&record.spec));
@@ -179,13 +181,8 @@ impl Scheduler {
         }
     }
 
-    /// The list is complete: everything up to `revision` has been read.
+    /// Everything up to `revision` has been read: a list is complete, or a transaction is applied.
     pub fn on_listed(&mut self, revision: Revision) {
-        self.note_read(revision);
-    }
-
-    /// Everything up to `revision` has been read.
-    fn note_read(&mut self, revision: Revision) {
         let Self { picture, units, in_flight, .. } = self;
         picture.revision = picture.revision.max(revision);
         if in_flight.unread.end_list(picture.revision) {
@@ -258,82 +255,37 @@ impl Scheduler {
         self.picture.set_partition(partition, &self.config.name);
     }
 
-    /// A unit to place, or a unit assigned already with an equal or newer record: `pending`
-    /// replaces what was to be placed; `bound` counts running units that count for the unit's first binding
-    /// already. What rows or decisions under way cover is left out.
-    pub fn on_assign(
-        &mut self,
-        record: &UnitRecord,
-        spec_revision: Revision,
-        pending: &[ReplicaId],
-        bound: u32,
-        _now: Millis,
-    ) {
+    /// A unit to place, or a unit assigned already with an equal or newer record: what is pending by the assignment replaces
+    /// what was to be placed. What rows or decisions under way cover is left out.
+    pub fn on_assign(&mut self, assignment: &Assignment, now: Millis) {
         let Self { picture, units, in_flight, .. } = self;
+        let (record, revision) = (&*assignment.record, assignment.revision);
         let unit = record.id;
-        units.count_assignment();
-        if units.get(unit).is_some_and(|assigned| assigned.revision > spec_revision) {
+        units.count_assignment(assignment.permit.called);
+        if units.get(unit).is_some_and(|assigned| assigned.revision > revision) {
             return;
         }
-        let (groups, awaiting_hold) = picture.group_work(record, spec_revision, pending);
+        let (groups, awaiting_hold) = picture.group_work(record, revision, assignment.pending());
         let old = units.detach(unit);
         let order = units.dispatch_order(old.as_deref());
-        let mut assigned = Box::new(AssignedUnit::new(picture, record, spec_revision, order, groups));
-        (assigned.bound, assigned.awaiting_hold) = (bound, awaiting_hold);
-        assigned.is_partial = bound == 0 && pending.len() < record.spec.replicas() as usize;
+        let mut assigned = Box::new(AssignedUnit::new(picture, record, revision, order, groups));
+        (assigned.permit, assigned.gang.bound) = (assignment.permit, assignment.bound);
+        assigned.awaiting_hold = awaiting_hold;
+        assigned.is_partial =
+            assignment.bound == 0 && assignment.ordinals.len() < record.spec.replicas() as usize;
         assigned.decisions = units.take_orphans(unit);
         if let Some(mut old) = old {
-            assigned.attempts = old.attempts;
-            assigned.no_turn = old.no_turn && old.revision == spec_revision;
+            assigned.tries = old.tries.carry_over(old.revision == revision);
             assigned.decisions = std::mem::take(&mut old.decisions);
             units.release_unit(old, &mut picture.placer.templates);
         }
         in_flight.remove_decided(&mut assigned);
-        picture.remove_placed(&mut assigned);
+        assigned.remove_placed(&picture.cluster);
         picture.note_device_work(&assigned);
+        if assigned.permit.at_maximum && !assigned.is_done() {
+            picture.shares.count_for_maxima(&mut picture.cluster, now);
+        }
         units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
-    }
-
-    /// Whose nodes a unit that was just assigned may use; its own partition's until this says otherwise.
-    pub fn set_scope(&mut self, unit: UnitId, scope: NodeScope) {
-        if let Some(assigned) = self.units.get_mut(unit) {
-            assigned.scope = scope;
-        }
-    }
-
-    /// A unit that was just assigned is not tried before everything up to a revision was read.
-    pub fn await_reading(&mut self, unit: UnitId, revision: Revision) {
-        if let Some(assigned) = self.units.get_mut(unit) {
-            assigned.reads = revision;
-        }
-    }
-
-    /// The dispatcher says that it is the turn of a unit that was just assigned: should it find no place, its room is
-    /// gathered.
-    pub fn set_turn(&mut self, unit: UnitId) {
-        if let Some(assigned) = self.units.get_mut(unit) {
-            assigned.has_turn = true;
-        }
-    }
-
-    /// A queue of a unit that was just assigned is at a maximum.
-    pub fn set_at_maximum(&mut self, unit: UnitId, now: Millis) {
-        if let Some(assigned) = self.units.get_mut(unit) {
-            assigned.at_maximum = true;
-            self.picture.shares.count_for_maxima(&mut self.picture.cluster, now);
-        }
-    }
-
-    /// The dispatcher calls a unit that was just assigned: there is room for it, and it is its turn.
-    pub fn set_called(&mut self, unit: UnitId) {
-        self.units.call(unit, &mut self.picture.placer.templates);
-    }
-
-    /// A unit that was just assigned gets so many places at most, and then waits until it is called again; 0: it waits at once.
-    pub fn set_places_max(&mut self, unit: UnitId, n: u32) {
-        if let Some(assigned) = self.units.get_mut(unit) {
-            assigned.places_max = usize::try_from(n).ok();
-        }
     }
 
     /// A stream to a dispatcher opens. The inventory is to be taken after that: what was assigned in part is not in it any more.
@@ -370,7 +322,8 @@ impl Scheduler {
             search.on_nodes_changed(&units.parked, now);
         }
         for fresh in &outcome.nodes {
-            picture.put_foreign(fresh, now.plus(self.config.foreign_ms));
+            let end = now.plus(self.config.foreign_ms);
+            picture.foreign.put(fresh, end, &mut picture.cluster);
         }
         if outcome.held {
             units.await_hold(&decision);
@@ -387,7 +340,7 @@ impl Scheduler {
         let is_of_terms =
             |reason| matches!(reason, RejectionReason::UnitAffinity | RejectionReason::TopologySpread);
         if refused.iter().any(|(_, _, reason)| is_of_terms(*reason)) {
-            picture.note_unknown_terms();
+            picture.selection.note_unknown_terms();
         }
         let full = outcome.rejections.iter().find(|one| one.reason == RejectionReason::QueueFull);
         if let Some(full) = full {
@@ -411,7 +364,7 @@ impl Scheduler {
         }
         let waits = |assigned: &AssignedUnit| {
             assigned.revision == spec_revision
-                && assigned.bound == 0
+                && assigned.gang.bound == 0
                 && !(is_read && assigned.awaiting_hold.is_empty())
         };
         let was_bound = picture.cluster.rows().of(unit).is_some_and(RunningUnits::was_placed);

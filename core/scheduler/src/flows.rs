@@ -10,8 +10,9 @@ use std::collections::{BTreeSet, VecDeque};
 use godel_base::ids::UnitId;
 use godel_cluster::SubClusterId;
 use godel_domain::demand::Pool;
+use godel_placement::place::templates::Templates;
 
-use super::park::QueueKey;
+use super::{assigned_unit::GroupWork, park::QueueKey};
 
 /// Running units of a turn: less than a millisecond of placing, and decisions that are still worth a message.
 const QUANTUM: i64 = 1_024;
@@ -21,6 +22,13 @@ const QUANTUM: i64 = 1_024;
 pub(crate) struct FlowIdx(usize);
 
 impl FlowIdx {
+    /// Returns the workflow of the sub-cluster that all of some task groups demand.
+    pub(crate) fn of_groups(groups: &[GroupWork], pool: Pool, templates: &Templates) -> Self {
+        let of = |group: &GroupWork| templates.get(group.template).ask.sub_cluster();
+        let first = groups.first().and_then(of);
+        Self::new(first.filter(|_| groups.iter().all(|group| of(group) == first)), pool)
+    }
+
     /// Of the units of a sub-cluster, or of none, in a pool.
     pub(crate) fn new(sub_cluster: Option<SubClusterId>, pool: Pool) -> Self {
         let pool = match pool {

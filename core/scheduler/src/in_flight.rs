@@ -60,7 +60,7 @@ impl InFlight {
         }
         let mut tried = tried;
         tried.groups.iter().for_each(|placement| assigned.advance(placement));
-        if assigned.has_volumes {
+        if assigned.facts.has_volumes {
             join_groups(&mut tried.groups);
         }
         self.send(picture, assigned, tried, decisions);
@@ -87,10 +87,7 @@ impl InFlight {
         cluster.keep_trial();
         shares.count_decision(assigned, &decision, &placer.templates, cluster);
         assigned.decisions.push(decision.id);
-        assigned.in_flight += u32::try_from(tried.n_placed).unwrap_or(u32::MAX);
-        for group in &decision.groups {
-            assigned.change_progress(group.group, |progress| progress.in_flight += group.ordinals.len());
-        }
+        assigned.gang.note_decided(&decision.groups);
         self.n_running_units += tried.n_placed as u64;
         self.undecided.insert(decision.id, decision.clone());
         decisions.push(decision);
@@ -148,13 +145,10 @@ impl InFlight {
     /// Takes out of a new assignment what decisions under way place already.
     pub(super) fn remove_decided(&self, assigned: &mut AssignedUnit) {
         let decisions = assigned.decisions.iter().filter_map(|id| self.undecided.get(id)).collect::<Vec<_>>();
-        for group in decisions.iter().flat_map(|decision| &decision.groups) {
-            assigned.change_progress(group.group, |progress| progress.in_flight += group.ordinals.len());
-        }
+        decisions.iter().for_each(|decision| assigned.gang.note_decided(&decision.groups));
         let mut decided: Vec<ReplicaId> = Vec::new();
         let of_decisions = decisions.iter().flat_map(|decision| &decision.groups);
         decided.extend(of_decisions.flat_map(GroupPlacement::replicas));
-        assigned.in_flight = u32::try_from(decided.len()).unwrap_or(u32::MAX);
         decided.sort_unstable();
         let (again, elsewhere) = std::mem::take(&mut assigned.awaiting_hold)
             .into_iter()
@@ -193,11 +187,11 @@ mod tests {
         let groups = vec![GroupPlacement { ordinals, nodes, ..GroupPlacement::default() }];
         let tried = Try { groups, n_placed: 2, ..Try::default() };
         in_flight.decide(&mut picture, &mut assigned, tried, &mut decisions);
-        assert_eq!((assigned.pending(), assigned.in_flight, in_flight.n_running_units()), (1, 2, 2));
+        assert_eq!((assigned.pending(), in_flight.n_running_units()), (1, 2));
         let mut again = tests::assigned(&mut picture, &spec, 1);
         again.decisions = assigned.decisions.clone();
         in_flight.remove_decided(&mut again);
-        assert_eq!((again.pending(), again.in_flight), (1, 2));
+        assert_eq!(again.pending(), 1);
         assert_eq!(again.wanted_again, [(0, ReplicaId::new(0, 0)), (0, ReplicaId::new(1, 0))]);
         assert_eq!(in_flight.take(decisions[0].id), Some(decisions[0].clone()));
         assert_eq!((in_flight.n_running_units(), in_flight.take(decisions[0].id)), (0, None));

@@ -17,6 +17,7 @@
 //! - `elsewhere`: units with a hold that fit on other nodes by now.
 //! - `events`: committed changes, assignments and outcomes, and what each of them brings about.
 //! - `flows`: one workflow per sub-cluster and pool.
+//! - `gang_progress`: how far the first binding of a unit is.
 //! - `in_flight`: decisions without an outcome, and those that were answered and not read yet.
 //! - `movers`: replicas that move, which go to their targets first.
 //! - `park`: units without a place, grouped by what they need.
@@ -50,6 +51,7 @@ mod cycle;
 mod elsewhere;
 mod events;
 mod flows;
+mod gang_progress;
 mod in_flight;
 mod movers;
 mod park;
@@ -197,7 +199,7 @@ impl Scheduler {
         if can_decide || units.has_news(picture.cluster.free().generations().has_gained()) {
             return Some(Millis(0));
         }
-        let times = units.backoff_end().into_iter().chain(picture.foreign_end());
+        let times = units.backoff_end().into_iter().chain(picture.foreign.first_end());
         let search = search.times.next().filter(|_| !units.parked.is_idle());
         times.chain(search).chain(picture.shares.maxima_end()).min()
     }
@@ -219,7 +221,7 @@ impl Scheduler {
     /// Returns a number that changes whenever budgets may select other units: then the records of all units are to be read
     /// again. `None` while there is no budget and nothing counts units by what their records say: no need to read them.
     pub fn selection(&self) -> Option<u64> {
-        self.picture.selection()
+        self.picture.selection.number(&self.picture.cluster)
     }
 
     /// Every unit assigned, ascending, with the revision of its record.

@@ -31,7 +31,7 @@ pub(super) fn place_on_targets(
         return 0;
     }
     // Those of a unit that lacks its minimum come back with the others.
-    let together = picture.together(assigned);
+    let together = assigned.together(&picture.cluster);
     let unit = assigned.unit();
     let mut groups: Vec<GroupPlacement> = Vec::new();
     for MovingReplica { group, template, replica, to } in moving {

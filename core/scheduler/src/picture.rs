@@ -2,18 +2,11 @@
 
 use std::sync::Arc;
 
-use godel_base::{
-    ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId},
-    time::Millis,
-};
-use godel_cluster::{AffinityTerms, Cluster, GroupDeltas};
+use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, UnitId};
+use godel_cluster::{Cluster, GroupDeltas};
 use godel_domain::{
-    budget_spec::BudgetSpec,
     change::{Block, Partition},
-    decision::FreshNode,
-    demand::Pool,
     hold::Hold,
-    lifecycle,
     pause::Pauses,
     priority_classes::PriorityClasses,
     queue_spec::Band,
@@ -22,13 +15,11 @@ use godel_domain::{
     work_kind::WorkKind,
 };
 use godel_placement::place::{Moved, Placer, Settings};
-use godel_rules::budget::{Identity, WantedOrdinals};
 use rustc_hash::FxHashSet;
 
 use super::{
     Config,
     assigned_unit::{AssignedUnit, GroupWork, UnitWork},
-    flows::FlowIdx,
     shares::{QueueNeeds, Shares},
 };
 
@@ -38,12 +29,15 @@ pub(super) mod group_domains;
 mod grouping;
 mod ordinal_order;
 mod placing;
+mod recommended;
 pub(super) mod segments;
 pub(super) mod topology;
+mod unit_selection;
 mod volumes;
 
-use self::foreign_notes::ForeignNotes;
+use self::{foreign_notes::ForeignNotes, unit_selection::UnitSelection};
 pub(super) use self::{
+    gather::TurnSearch,
     ordinal_order::follow_topology,
     placing::{Try, append, may_serve},
     segments::LevelGroup,
@@ -59,7 +53,7 @@ pub(super) struct Picture {
     pub(super) classes: PriorityClasses,
     pub(super) pauses: Pauses,
     /// What rejections said of nodes.
-    foreign: ForeignNotes,
+    pub(super) foreign: ForeignNotes,
     /// Time of day, Unix milliseconds: how long running units have run.
     pub(super) wall_ms: i64,
     /// Every record up to here was read.
@@ -68,10 +62,7 @@ pub(super) struct Picture {
     pub(super) used_as_of: Revision,
     /// The last change that the binder follows too. It may be read before what came earlier has been: in a list.
     pub(super) seen: Revision,
-    /// Rises when budgets select others than they did.
-    n_selections: u64,
-    /// Somewhere there are units with terms.
-    follows_terms: bool,
+    pub(super) selection: UnitSelection,
     /// Kept for its memory: nodes that gained room, while they are offered.
     gained: Vec<NodeId>,
 }
@@ -99,8 +90,7 @@ impl Picture {
             revision: Revision(0),
             used_as_of: Revision(0),
             seen: Revision(0),
-            n_selections: 0,
-            follows_terms: false,
+            selection: UnitSelection::default(),
             gained: Vec::new(),
         }
     }
@@ -158,36 +148,6 @@ impl Picture {
         self.placer.note_gained(&self.cluster, &own);
     }
 
-    /// A rejection says what is taken of a node: that is believed until `end`, unless something has left the node since the
-    /// binder looked.
-    pub(super) fn put_foreign(&mut self, fresh: &FreshNode, end: Millis) {
-        if self.foreign.has_left_since(fresh.node, fresh.revision) {
-            return;
-        }
-        self.cluster.nodes_mut().note_foreign(
-            fresh.node,
-            fresh.pool,
-            &fresh.allocated,
-            &fresh.device_free_milli,
-        );
-        self.foreign.put(fresh.node, end);
-    }
-
-    /// What rejections said of nodes is believed no longer where its time is over. True if there was something.
-    pub(super) fn end_foreign(&mut self, now: Millis) -> bool {
-        let mut any = false;
-        while let Some(node) = self.foreign.take_ended(now) {
-            self.cluster.nodes_mut().clear_foreign(node);
-            any = true;
-        }
-        any
-    }
-
-    /// Returns when the first of what rejections said ends.
-    pub(super) fn foreign_end(&self) -> Option<Millis> {
-        self.foreign.first_end()
-    }
-
     /// A hold's record is gone.
     pub(super) fn remove_hold(&mut self, id: HoldId, revision: Revision) -> Option<Arc<Hold>> {
         let hold = self.cluster.remove_hold(id);
@@ -198,32 +158,6 @@ impl Picture {
         hold
     }
 
-    /// Notes the nodes that running units leave by a change, before it is applied.
-    fn note_left(&mut self, unit: UnitId, change: &RunChange, revision: Revision) {
-        let RunChange::Statuses(statuses) = change else { return };
-        let Some(rows) = self.cluster.rows().of(unit) else { return };
-        for (ordinal, phase) in statuses.ordinals.iter().zip(&statuses.phases) {
-            if !phase.is_live() {
-                self.foreign.note_left(rows.row(*ordinal).node, revision);
-            }
-        }
-    }
-
-    /// Takes what a unit says about running units, and what others' terms know it by.
-    pub(super) fn put_terms(&mut self, record: &UnitRecord) {
-        let identity = || Identity::of(&record.spec);
-        // A task group that had a topology may be gone.
-        if record.spec.has_terms() || self.cluster.domains().has_terms_of(record.id) {
-            let groups = record.group_topologies();
-            let asks_all =
-                self.cluster.put_terms(record.id, &identity(), &AffinityTerms::of(&record.spec, &groups));
-            self.n_selections += u64::from(asks_all);
-        }
-        if self.cluster.domains().is_active() {
-            self.cluster.offer(record.id, &identity(), || WantedOrdinals::of(record));
-        }
-    }
-
     /// Whether what a unit's templates know of terms about running units is not what holds now. One with decisions under way is
     /// asked later.
     pub(super) fn has_other_rules(&self, assigned: &AssignedUnit) -> bool {
@@ -232,26 +166,6 @@ impl Picture {
         }
         let mut asks = assigned.groups.iter().map(|group| &self.placer.templates.get(group.template).ask);
         asks.any(|ask| !ask.has_rules_of_now(&self.cluster, assigned.unit()))
-    }
-
-    /// The binder refused something because of terms that are not known here: all units are to be read.
-    pub(super) fn note_unknown_terms(&mut self) {
-        self.follows_terms = true;
-    }
-
-    /// A budget's record.
-    pub(super) fn put_budget(&mut self, spec: &Arc<BudgetSpec>, revision: Revision) {
-        let selects_others = self.cluster.taken_mut().put_budget(Arc::clone(spec), revision);
-        self.n_selections += u64::from(selects_others);
-    }
-
-    /// As [`super::Scheduler::selection`].
-    pub(super) fn selection(&self) -> Option<u64> {
-        let follows = !self.cluster.taken().budgets().is_empty()
-            || self.cluster.domains().is_active()
-            || self.cluster.taken().work.is_active()
-            || self.follows_terms;
-        follows.then_some(self.n_selections)
     }
 
     /// Running units of a unit changed. Returns which task groups take more or less room than before; where their terms
@@ -269,7 +183,7 @@ impl Picture {
             self.shares.count_unit(unit, 1, &self.cluster);
             return self.cluster.rows().of(unit).map(GroupDeltas::of).unwrap_or_default();
         }
-        self.note_left(unit, change, revision);
+        self.foreign.note_leaving(unit, change, revision, &self.cluster);
         let deltas = self.cluster.apply_rows(unit, change, revision, time_ms);
         self.shares.count_deltas(unit, &deltas, &self.cluster);
         deltas
@@ -312,35 +226,13 @@ impl Picture {
         holds.filter(awaits).flat_map(|hold| hold.replicas()).collect()
     }
 
-    /// Whether the unit's first binding is still to be made.
-    pub(super) fn is_first(&self, assigned: &mut AssignedUnit) -> bool {
-        if let Some(rows) = self.cluster.rows().of(assigned.unit()) {
-            // As the binder counts.
-            if lifecycle::has_left(rows, &assigned.terms) {
-                let counted = lifecycle::counted(rows, &assigned.terms);
-                assigned.set_counted(&counted);
-            } else if assigned.together() > 0 {
-                let counted = lifecycle::counted(rows, &assigned.terms);
-                assigned.note_counted(&counted);
-            }
-        }
-        assigned.together() > 0
-    }
-
-    /// Running units that must be placed at once for the unit's first binding.
-    pub(super) fn together(&self, assigned: &mut AssignedUnit) -> usize {
-        self.is_first(assigned);
-        // Should too few be pending the binder has the last word.
-        (assigned.together() as usize).min(assigned.pending())
-    }
-
     /// What is to be placed by task group, without what has a row already; and what is not because room is held for it. Counts
     /// a use of each template.
     pub(super) fn group_work(
         &mut self,
         record: &UnitRecord,
         revision: Revision,
-        pending: &[ReplicaId],
+        pending: impl Iterator<Item = ReplicaId>,
     ) -> (UnitWork, Vec<(u16, ReplicaId)>) {
         let mut held = Vec::new();
         let mut by_group: Vec<Vec<ReplicaId>> = vec![Vec::new(); record.spec.task_groups.len()];
@@ -350,13 +242,13 @@ impl Picture {
             let row = rows.map(|rows| rows.row(wanted.ordinal)).unwrap_or_default();
             let is_current = !is_past(&row, wanted.incarnation);
             let Some(group) = record.group_of(wanted.ordinal).filter(|_| is_current) else { continue };
-            if held_now.contains(wanted) {
-                held.extend(u16::try_from(group).map(|group| (group, *wanted)));
+            if held_now.contains(&wanted) {
+                held.extend(u16::try_from(group).map(|group| (group, wanted)));
             } else {
-                by_group[group].push(*wanted);
+                by_group[group].push(wanted);
             }
         }
-        self.put_terms(record);
+        self.selection.put_terms(record, &mut self.cluster);
         if self.cluster.taken().work.is_active() {
             // It may have been assigned before its record was read.
             self.cluster.put_work(record.id, WorkKind::of(&record.spec));
@@ -373,26 +265,6 @@ impl Picture {
             work
         });
         (groups.collect(), held)
-    }
-
-    /// Takes out of a new assignment what the binder has bound and neither the dispatcher nor this scheduler has read yet.
-    pub(super) fn remove_placed(&self, assigned: &mut AssignedUnit) {
-        let unit = assigned.unit();
-        if !self.cluster.taken().assumptions.has_of(unit) {
-            return;
-        }
-        let is_placed =
-            |replica: ReplicaId| self.cluster.taken().assumptions.has(RunningUnitId { unit, replica });
-        for work in &mut assigned.groups {
-            work.retain(|replica| !is_placed(*replica));
-        }
-    }
-
-    /// The workflow of a unit: that of the sub-cluster that all its groups demand.
-    pub(super) fn flow_of(&self, groups: &[GroupWork], pool: Pool) -> FlowIdx {
-        let of = |group: &GroupWork| self.placer.templates.get(group.template).ask.sub_cluster();
-        let first = groups.first().and_then(of);
-        FlowIdx::new(first.filter(|_| groups.iter().all(|group| of(group) == first)), pool)
     }
 
     /// When running units of a unit may be preempted after their binding, milliseconds; `None`: never.

@@ -98,7 +98,7 @@ pub(super) fn plan(picture: &mut Picture, search: &mut PreemptionSearch, spec: &
 
 /// The record of a daemon with a replica for each node that its template may have now.
 fn on_all_nodes(picture: &mut Picture, record: UnitRecord) -> UnitRecord {
-    let (work, _) = picture.group_work(&record, Revision(0), &[]);
+    let (work, _) = picture.group_work(&record, Revision(0), std::iter::empty());
     let mut spec = record.spec;
     for (work, group) in work.iter().zip(&mut spec.task_groups) {
         let nodes = picture.placer.with_room_aside(&picture.cluster, work.template, false);
@@ -110,10 +110,11 @@ fn on_all_nodes(picture: &mut Picture, record: UnitRecord) -> UnitRecord {
 
 /// A unit as if it had just been assigned.
 fn as_assigned(picture: &mut Picture, record: &UnitRecord) -> AssignedUnit {
-    let pending: Vec<ReplicaId> = record.iter_ordinals().map(|ordinal| ReplicaId::new(ordinal, 0)).collect();
-    let (groups, _) = picture.group_work(record, Revision(0), &pending);
-    let assigned = AssignedUnit::new(picture, record, Revision(0), u64::MAX, groups);
-    AssignedUnit { scope: NodeScope::Global, attempts: 1, ..assigned }
+    let pending = record.iter_ordinals().map(|ordinal| ReplicaId::new(ordinal, 0));
+    let (groups, _) = picture.group_work(record, Revision(0), pending);
+    let mut assigned = AssignedUnit::new(picture, record, Revision(0), u64::MAX, groups);
+    (assigned.permit.scope, assigned.tries.attempts) = (NodeScope::Global, 1);
+    assigned
 }
 
 fn try_out(

@@ -37,7 +37,7 @@ use self::{
     maxima::{claimed_needs, portions, still_reaches},
     parts::{PartsIn, find_parts},
     search_times::{SEARCH_EVERY_MS, SearchTimes},
-    so_far::{SoughtReplicas, add_victims, back, may_take},
+    so_far::{SoughtReplicas, add_victims, back},
 };
 
 /// Replicas for which one search looks, a first binding apart: the next ones follow at once.
@@ -294,7 +294,7 @@ impl PreemptionSearch {
         }
         let missing = together.saturating_sub(tried.n_placed);
         let wanted = match missing {
-            0 if assigned.one_by_one => 1,
+            0 if assigned.tries.one_by_one => 1,
             0 => left.min(N_SOUGHT_MAX),
             _ => missing,
         };
@@ -395,16 +395,9 @@ impl PreemptionSearch {
             for pending in pending.chunks(if one_by_one { 1 } else { pending.len() }) {
                 let needs = claimed_needs(picture, assigned, tried, group, pending.len());
                 reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
-                let placed = tried.groups.iter().filter(|placement| placement.group == group);
-                let so_far = may_take(&picture.cluster, &preemption, group, placed);
-                let sought = SoughtReplicas {
-                    template: work.template,
-                    n: pending.len(),
-                    queue: assigned.queue,
-                    needs: &needs,
-                    preemption: &preemption,
-                    so_far: &so_far,
-                };
+                let (cluster, placed) = (&picture.cluster, tried.groups.iter());
+                let sought =
+                    SoughtReplicas::new(cluster, assigned, work, pending.len(), &needs, &preemption, placed);
                 let found = self.search(picture, seeker, &sought);
                 n_searches += 1;
                 self.counters.n_loops += found.n_loops as u64;
@@ -454,7 +447,7 @@ impl PreemptionSearch {
     /// Own nodes first, if that is how nodes are split, then all. Where too few would leave, what is held for units of lower
     /// rank is room too, but on nodes of which the decision takes some over already.
     fn search_as(&self, picture: &mut Picture, seeker: &Seeker, sought: &SoughtReplicas<'_>) -> Found {
-        let SoughtReplicas { template, n, queue, needs, preemption, so_far } = *sought;
+        let SoughtReplicas { template, n, queue, needs, preemption, ref so_far } = *sought;
         let (claimed, taken) = (&self.claimed, &self.taken);
         let Picture { placer, cluster, shares, .. } = picture;
         let shape = placer.templates.get(template).ask.shape();
@@ -563,7 +556,7 @@ fn seeker_of(picture: &Picture, assigned: &AssignedUnit) -> Seeker {
     Seeker {
         unit: assigned.unit(),
         priority: assigned.priority(),
-        pool: assigned.pool,
+        pool: assigned.facts.pool,
         now_ms: picture.wall_ms,
         spares_masters: false,
     }

@@ -423,7 +423,7 @@ impl Shares {
             }
         }
         let mut lent = Vec::new();
-        if assigned.at_maximum {
+        if assigned.permit.at_maximum {
             let victims: Vec<RunningUnitId> = decision.claim.victims().copied().collect();
             let asked = self.quota.usage().sum(&needs);
             let pays = |quota: &Quota, victim: &RunningUnitId| pays_still(quota, victim, cluster);

@@ -8,7 +8,8 @@ use godel_base::{
 };
 use godel_domain::{
     allocation::DeviceSet,
-    change::{Change, Partition},
+    assignment::{Assignment, Permit},
+    change::{Change, NodeScope, Partition},
     decision::{Decision, FreshNode, GroupPlacement, Outcome, Rejection, RejectionReason},
     demand::{Demand, DeviceRequest, Pool},
     node::{Device, NodeReport, NodeSpec},
@@ -64,10 +65,9 @@ pub(super) fn call(scheduler: &mut Scheduler, rooms: &[RoomReport]) {
         let Scheduler { units, picture, .. } = &mut *scheduler;
         for position in units.parked.first_of(room.need, room.places) {
             let Some(mut assigned) = units.detach(position.2) else { continue };
-            units.count_assignment();
-            units.parked.note_call();
+            units.count_assignment(true);
             // A call comes with an assignment.
-            (assigned.is_called, assigned.state) = (true, UnitState::Waiting);
+            (assigned.permit.called, assigned.state) = (true, UnitState::Waiting);
             units.attach(assigned, UnitState::Ready, &mut picture.placer.templates);
         }
     }
@@ -92,6 +92,28 @@ pub(super) fn unit(id: u64, replicas: u32, min_member: u32, demand: Demand) -> U
         .profile("most-allocated")
 }
 
+/// What of a unit is pending is handed over, as the dispatcher does it.
+pub(super) fn assignment(
+    record: &UnitRecord,
+    revision: Revision,
+    pending: &[ReplicaId],
+    bound: u32,
+) -> Assignment {
+    let (ordinals, incarnations) = ReplicaId::columns(pending.iter().copied());
+    let record = Arc::new(record.clone());
+    Assignment { record, revision, ordinals, incarnations, bound, permit: Permit::default() }
+}
+
+/// All nodes may be used.
+pub(super) const ANYWHERE: Permit = Permit {
+    scope: NodeScope::Global,
+    at_maximum: false,
+    turn: false,
+    called: false,
+    places_max: None,
+    read: Revision(0),
+};
+
 pub(super) fn all(record: &UnitRecord) -> Vec<ReplicaId> {
     record.iter_ordinals().map(|ordinal| ReplicaId::new(ordinal, 0)).collect()
 }
@@ -103,7 +125,7 @@ pub(super) fn replicas(of: &[(u32, u32)]) -> Vec<ReplicaId> {
 
 /// A unit of which everything is pending, assigned as the `order`-th one.
 pub(super) fn assigned(picture: &mut Picture, record: &UnitRecord, order: u64) -> Box<AssignedUnit> {
-    let (groups, _) = picture.group_work(record, Revision(1), &all(record));
+    let (groups, _) = picture.group_work(record, Revision(1), all(record).into_iter());
     Box::new(AssignedUnit::new(picture, record, Revision(1), order, groups))
 }
 

@@ -8,8 +8,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use godel_base::ids::{NodeId, Revision, UnitId};
-use godel_core_dispatcher::{Assignment, Dispatcher, EvictRequest, read::UnitView};
+use godel_core_dispatcher::{Dispatcher, EvictRequest, read::UnitView};
 use godel_domain::{
+    assignment::{Assignment, Permit},
     change::NodeScope,
     lifecycle::{self, Counts, UnitPhase},
     refusals::{RefusalCount, Refusals},
@@ -266,20 +267,8 @@ pub(crate) fn room(room: &v1::RoomReport) -> RoomReport {
 
 /// What a scheduler gets, with the bytes of the unit's record.
 pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssignment {
-    let Assignment {
-        session: _,
-        record: _,
-        revision,
-        ordinals,
-        mut incarnations,
-        bound,
-        scope,
-        at_maximum,
-        turn,
-        called,
-        places_max,
-        read,
-    } = assignment;
+    let Assignment { record: _, revision, ordinals, mut incarnations, bound, permit } = assignment;
+    let Permit { scope, at_maximum, turn, called, places_max, read } = permit;
     if incarnations.iter().all(|incarnation| *incarnation == 0) {
         incarnations.clear();
     }

@@ -2,40 +2,18 @@
 
 use std::sync::Arc;
 
-use godel_base::ids::{ReplicaId, Revision};
+use godel_base::ids::Revision;
 use godel_core_scheduler::{PlanOutcome, PlanReport};
 use godel_domain::{
+    assignment::{Assignment, Permit},
     change::NodeScope,
-    unit::{UnitRecord, UnitSpec},
+    unit::UnitSpec,
     unit_report::{ReportState, RoomReport, UnitReport},
 };
 use godel_proto::{raw, v1};
 use godel_rules::admission;
 use godel_wire::{BadField, from_proto, to_proto};
 use prost::Message as _;
-
-/// A unit to place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Assignment {
-    pub(crate) record: Arc<UnitRecord>,
-    pub(crate) spec_revision: Revision,
-    /// The replicas to place.
-    pub(crate) pending: Vec<ReplicaId>,
-    /// Bound and not evicting.
-    pub(crate) bound: u32,
-    /// Whose nodes may be used.
-    pub(crate) scope: NodeScope,
-    /// A queue of it is at a maximum.
-    pub(crate) at_maximum: bool,
-    /// Should it find no place its room is gathered.
-    pub(crate) turn: bool,
-    /// There is room for it, and it is its turn.
-    pub(crate) called: bool,
-    /// Most that are placed before it waits again.
-    pub(crate) places_max: Option<u32>,
-    /// Nothing is decided before this was read.
-    pub(crate) read: Revision,
-}
 
 /// An assignment as sent.
 ///
@@ -61,25 +39,14 @@ pub(crate) fn assignment(pb: raw::UnitAssignment) -> Result<Assignment, BadField
     let record =
         v1::UnitRecord::decode(record).map_err(|error| BadField::new("record", error.to_string()))?;
     let record = from_proto::unit_record(record).map_err(|bad| bad.under("record"))?;
-    let pending = ReplicaId::of_columns(&ordinals, &incarnations).collect();
     // One that this version does not know is the narrower one.
     let scope = match v1::AssignmentScope::try_from(scope) {
         Ok(v1::AssignmentScope::Global) => NodeScope::Global,
         Ok(v1::AssignmentScope::Unspecified) | Err(_) => NodeScope::Partition,
     };
-    let (record, spec_revision, read) = (Arc::new(record), Revision(spec_revision), Revision(read_revision));
-    Ok(Assignment {
-        record,
-        spec_revision,
-        pending,
-        bound,
-        scope,
-        at_maximum,
-        turn,
-        called,
-        places_max,
-        read,
-    })
+    let (record, revision, read) = (Arc::new(record), Revision(spec_revision), Revision(read_revision));
+    let permit = Permit { scope, at_maximum, turn, called, places_max, read };
+    Ok(Assignment { record, revision, ordinals, incarnations, bound, permit })
 }
 
 /// What became of a try.

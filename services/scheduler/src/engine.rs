@@ -330,38 +330,12 @@ impl Engine {
         let (unit_id, spec_revision) = (raw::unit_id(&pb.record).unwrap_or_default(), pb.spec_revision);
         match convert::assignment(pb) {
             Ok(assignment) => {
-                let n_running_units = u32::try_from(assignment.pending.len()).unwrap_or(u32::MAX);
+                let n_running_units = u32::try_from(assignment.ordinals.len()).unwrap_or(u32::MAX);
                 if let Some(session) = &mut run.session {
                     session.granted = session.granted.saturating_sub(n_running_units);
                 }
                 run.parked.remove(&assignment.record.id);
-                let convert::Assignment {
-                    record,
-                    spec_revision,
-                    pending,
-                    bound,
-                    scope,
-                    at_maximum,
-                    turn,
-                    called,
-                    places_max,
-                    read,
-                } = assignment;
-                self.core.on_assign(&record, spec_revision, &pending, bound, self.clock.now());
-                self.core.set_scope(record.id, scope);
-                self.core.await_reading(record.id, read);
-                if at_maximum {
-                    self.core.set_at_maximum(record.id, self.clock.now());
-                }
-                if turn {
-                    self.core.set_turn(record.id);
-                }
-                if let Some(n) = places_max {
-                    self.core.set_places_max(record.id, n);
-                }
-                if called {
-                    self.core.set_called(record.id);
-                }
+                self.core.on_assign(&assignment, self.clock.now());
             }
             Err(bad) => {
                 tracing::error!(

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
-use godel_cluster::{Cluster, Owned, Unfit};
+use godel_cluster::{Cluster, Owned, ShapeId, Unfit};
 use godel_domain::{
     allocation::Allocation,
     decision::{Decision, RejectionReason},
@@ -268,6 +268,13 @@ pub(crate) struct Asked<'a> {
     /// The volumes of single replicas aside.
     on_node: NodeAsk<'a>,
     concerned: ConcernedFilters,
+}
+
+impl Asked<'_> {
+    /// What each replica takes.
+    pub(super) fn shape(&self) -> ShapeId {
+        self.on_node.shape
+    }
 }
 
 /// Whether one running unit may go where the decision wants it: by every filter that may say otherwise since the decision was

@@ -19,7 +19,10 @@ use godel_queueing::{Amounts, QueueIdx};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{BinderHolds, HoldState, KnownHold};
+use super::{
+    BinderHolds, HoldState,
+    known::{KnownHold, KnownHolds},
+};
 use crate::{
     Wait,
     claims::{ClaimCheck, Wrong},
@@ -59,7 +62,7 @@ impl TakenOver {
     }
 }
 
-impl BinderHolds {
+impl KnownHolds {
     /// Takes no account of some holds until [`Self::restore`], on nodes and in queues, nor of what victims give up there for
     /// their units: those at a maximum go together. What moves counts in its queue meanwhile, until it has a place.
     pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
@@ -103,7 +106,7 @@ impl BinderHolds {
     }
 
     fn lend_reliefs(&self, ids: &[HoldId], quotas: &mut Quotas, sign: i128) {
-        let holds = ids.iter().filter_map(|id| self.hold(*id));
+        let holds = ids.iter().filter_map(|id| self.get(*id));
         let mut units: SmallVec<[UnitId; 2]> =
             holds.filter(|hold| hold.at_maximum).map(|hold| hold.unit).collect();
         units.sort_unstable();
@@ -143,7 +146,7 @@ impl BinderHolds {
 
     /// Running units for which these holds are.
     pub(crate) fn replicas_of(&self, ids: &[HoldId]) -> FxHashSet<ReplicaId> {
-        let holds = ids.iter().filter_map(|id| self.hold(*id));
+        let holds = ids.iter().filter_map(|id| self.get(*id));
         holds.flat_map(Hold::replicas).collect()
     }
 
@@ -157,30 +160,9 @@ impl BinderHolds {
             return Vec::new();
         }
         let placed: FxHashSet<ReplicaId> = placed.collect();
-        let holds = own.iter().filter_map(|id| self.hold(*id));
+        let holds = own.iter().filter_map(|id| self.get(*id));
         let gone = holds.filter(|hold| hold.replicas().any(|replica| placed.contains(&replica)));
         gone.map(|hold| (hold.id, if hold.movement.is_some() { PLACED } else { ELSEWHERE })).collect()
-    }
-
-    /// The ends of these holds are under way.
-    pub(crate) fn begin_ends(&mut self, gone: &[(HoldId, &'static str)]) {
-        for (id, _) in gone {
-            if let Some(kept) = self.by_id.get_mut(id) {
-                kept.state = HoldState::Ending;
-            }
-        }
-    }
-
-    /// The transaction that was to end these holds was refused.
-    pub(crate) fn keep_ended(&mut self, ids: &[HoldId], cluster: &mut Cluster) {
-        for id in ids {
-            let Some(kept) = self.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Ending) else {
-                continue;
-            };
-            kept.state = HoldState::Held;
-            self.is_stale = true;
-        }
-        self.follow_again(ids, cluster);
     }
 
     /// Holds have their victims again, who left for others in the meantime.
@@ -190,6 +172,30 @@ impl BinderHolds {
                 cluster.put_hold(Arc::clone(&kept.hold));
             }
         }
+    }
+}
+
+impl BinderHolds {
+    /// The ends of these holds are under way.
+    pub(crate) fn begin_ends(&mut self, gone: &[(HoldId, &'static str)]) {
+        for (id, _) in gone {
+            if let Some(kept) = self.known.by_id.get_mut(id) {
+                kept.state = HoldState::Ending;
+            }
+        }
+    }
+
+    /// The transaction that was to end these holds was refused.
+    pub(crate) fn keep_ended(&mut self, ids: &[HoldId], cluster: &mut Cluster) {
+        for id in ids {
+            let Some(kept) = self.known.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Ending)
+            else {
+                continue;
+            };
+            kept.state = HoldState::Held;
+            self.is_stale = true;
+        }
+        self.known.follow_again(ids, cluster);
     }
 }
 
@@ -279,7 +285,7 @@ impl<'a> ClaimCheck<'a> {
         let rows = self.picture.cluster.rows().of(owner);
         let count = |terms| rows.map(|rows| lifecycle::counted(rows, terms)).unwrap_or_default();
         let is_first = terms.is_some_and(|terms| !terms.is_reached(&count(terms)));
-        let of_owner = |id: &HoldId| self.holds.hold(*id).filter(|hold| hold.unit == owner);
+        let of_owner = |id: &HoldId| self.holds.get(*id).filter(|hold| hold.unit == owner);
         let at_maximum = ids.iter().filter_map(of_owner).any(|hold| hold.at_maximum);
         for id in self.picture.cluster.holds().of(owner) {
             let Some(kept) = self.holds.by_id.get(&id).filter(|kept| kept.state == HoldState::Held) else {

@@ -59,11 +59,11 @@ impl BinderHolds {
     ) -> Vec<HoldWork> {
         self.is_stale = false;
         picture.cluster.free_mut().gathering.take_met();
-        let later = self.by_id.values().map(|kept| kept.hold.expires_ms).chain(expiries);
+        let later = self.known.by_id.values().map(|kept| kept.hold.expires_ms).chain(expiries);
         self.expiry_ms = later.filter(|at| *at > picture.now_ms).min();
         let mut by_unit: BTreeMap<UnitId, Vec<HoldId>> = BTreeMap::new();
         let mut ended: BTreeMap<&'static str, Vec<HoldId>> = BTreeMap::new();
-        for (id, kept) in &self.by_id {
+        for (id, kept) in &self.known.by_id {
             if kept.revision.is_none() || kept.state != HoldState::Held || kept.hold.slot.is_some() {
                 continue;
             }
@@ -93,7 +93,7 @@ impl BinderHolds {
             // Looked at again when it is known what becomes of that.
             return Vec::new();
         }
-        if ids.iter().any(|id| picture.is_hold_frozen(&self.by_id[id].hold)) {
+        if ids.iter().any(|id| picture.is_hold_frozen(&self.known.by_id[id].hold)) {
             // Looked at again when something has come that can be read.
             return Vec::new();
         }
@@ -106,7 +106,7 @@ impl BinderHolds {
                 Fate::Ends(why) => dead.entry(why).or_default().push(id),
             }
         }
-        let team = keep_together(self, ids, &mut dead, &mut ready);
+        let team = keep_together(&self.known, ids, &mut dead, &mut ready);
         let terms = picture.units.get(&unit).map(|unit| &unit.terms);
         let rows = picture.cluster.rows().of(unit);
         let counted = terms.zip(rows).map(|(terms, rows)| lifecycle::counted(rows, terms));
@@ -118,7 +118,7 @@ impl BinderHolds {
         }
         let mut work: Vec<HoldWork> = dead.into_iter().map(|(why, ids)| self.end(&ids, why)).collect();
         if let Some(terms) = terms {
-            for hold in ready.iter().map(|id| &self.by_id[id].hold) {
+            for hold in ready.iter().map(|id| &self.known.by_id[id].hold) {
                 terms.add(&mut count, hold.group, hold.ordinals.len());
             }
         }
@@ -130,7 +130,7 @@ impl BinderHolds {
     }
 
     fn judge(&self, id: HoldId, picture: &BinderPicture) -> Fate {
-        let hold = &self.by_id[&id].hold;
+        let hold = &self.known.by_id[&id].hold;
         let Some(unit) = picture.units.get(&hold.unit) else { return Fate::Ends("changed") };
         let rows = picture.cluster.rows().of(hold.unit);
         let is_wanted = |replica: ReplicaId| {
@@ -162,7 +162,7 @@ impl BinderHolds {
     pub(crate) fn end(&mut self, ids: &[HoldId], why: &'static str) -> HoldWork {
         let mut holds = Vec::with_capacity(ids.len());
         for id in ids {
-            if let Some(kept) = self.by_id.get_mut(id) {
+            if let Some(kept) = self.known.by_id.get_mut(id) {
                 kept.state = HoldState::Ending;
                 holds.push((*id, kept.revision.unwrap_or_default()));
             }
@@ -182,7 +182,7 @@ impl BinderHolds {
     ) -> HoldWork {
         let (queue, payer) = (picture.units[&unit].queue, picture.units[&unit].payer);
         let standings = picture.classes.standings(&picture.units[&unit], picture.quotas.path(queue));
-        let holds: Vec<Arc<Hold>> = ids.iter().map(|id| Arc::clone(&self.by_id[id].hold)).collect();
+        let holds: Vec<Arc<Hold>> = ids.iter().map(|id| Arc::clone(&self.known.by_id[id].hold)).collect();
         picture.cluster.lift_holds(ids);
         let known: &Unit = &picture.units[&unit];
         let given = assume_all(unit, known, &holds, &mut picture.cluster);
@@ -225,35 +225,21 @@ impl BinderHolds {
         let mut needs = GroupNeeds::new();
         let mut ends = Vec::with_capacity(ids.len());
         for id in ids {
-            let kept = &self.by_id[id];
+            let kept = &self.known.by_id[id];
             ends.push((*id, kept.revision.unwrap_or_default()));
             needs.push((kept.hold.group, kept.need));
         }
         let holds = OpenHolds { converted: ids.to_vec(), ..OpenHolds::default() };
         let ticket = under_way.open(unit, replicas, payer, needs, Some(Box::new(holds)));
         for id in ids {
-            if let Some(kept) = self.by_id.get_mut(id) {
+            if let Some(kept) = self.known.by_id.get_mut(id) {
                 kept.state = HoldState::Converting(ticket);
             }
         }
         let unit_revision = picture.units[&unit].revision;
         let binds = binds.into_values().map(tidy).collect();
-        let (holds, evictions, rejections) = (Vec::new(), Vec::new(), Vec::new());
-        HoldWork::Bind(Box::new(Accepted {
-            ticket,
-            unit,
-            unit_revision,
-            queue,
-            binds,
-            holds,
-            evictions,
-            victims: Vec::new(),
-            ends,
-            rejections,
-            budgets: Vec::new(),
-            slots: Vec::new(),
-            gone: Vec::new(),
-        }))
+        let accepted = Accepted::new(ticket, unit, unit_revision, queue);
+        HoldWork::Bind(Box::new(Accepted { binds, ends, ..accepted }))
     }
 }
 

@@ -94,7 +94,7 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
     begin(&mut world, &gather(4, revision, &places));
     assert_eq!(world.binder.gathering().len(), 2);
     let id = accepted.holds[0].id;
-    let turn = world.binder.turn_of(id);
+    let turn = world.binder.holds.known.turn_of(id);
     assert_eq!(turn.as_ref().map(|(unit, turn)| (*unit, turn.since_ms)), Some((UnitId(2), world.time_ms)));
     world.binder.on_wall(world.time_ms + 999);
     assert!(!world.binder.has_hold_work() || world.binder.take_hold_work().is_empty());
@@ -103,14 +103,14 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
     let work = world.binder.take_hold_work();
     assert!(work.iter().all(|work| matches!(work, HoldWork::Drop { why: "expired", .. })), "{work:?}");
     assert_eq!(world.refuse(&gather(3, second, &places)), taken, "its end is under way");
-    assert_eq!(world.binder.turn_of(id), turn);
+    assert_eq!(world.binder.holds.known.turn_of(id), turn);
     for work in work {
         let HoldWork::Drop { holds, .. } = work else { continue };
         holds.into_iter().for_each(|(id, _)| {
             world.change(Change::Gone(RecordKey::Hold(id)));
         });
     }
-    assert_eq!(world.binder.turn_of(id), None, "it is gone");
+    assert_eq!(world.binder.holds.known.turn_of(id), None, "it is gone");
     begin(&mut world, &gather(3, second, &places));
 }
 

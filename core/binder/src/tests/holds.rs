@@ -48,9 +48,8 @@ pub(super) fn claims(
         now_ms: binder.picture.now_ms,
         spares_masters: false,
     };
-    let nodes: Vec<usize> =
-        (1..cluster.free().n_indices()).filter(|idx| cluster.nodes().is_usable(*idx)).collect();
-    let mut quota = binder.quota().clone();
+    let nodes: Vec<usize> = (1..cluster.free().n_indices()).filter(|idx| cluster.nodes().is_usable(*idx)).collect();
+    let mut quota = binder.picture.quotas.quota().clone();
     let queue = quota.queue(&record.spec.queue);
     let need = Need { ask: quota.usage_mut().intern(&demand), n: u32::try_from(members.len()).unwrap() };
     let rights = Rights::new(&quota, queue, &[need]);
@@ -210,7 +209,7 @@ fn lender(world: &mut World, min: i64, record: UnitRecord) -> u64 {
 
 /// How much the queue `lender` has beyond its guarantee.
 fn borrowed(world: &World) -> i128 {
-    let quota = world.binder.quota();
+    let quota = world.binder.picture.quotas.quota();
     let (queue, usage) = (quota.tree().find("lender").unwrap(), quota.usage());
     let asked = usage.amounts_of(&demand(250, 0));
     (0..).find(|less| usage.n_beyond(queue, &asked, |_| *less) == 0).unwrap()

@@ -290,7 +290,9 @@ impl Run {
                 );
                 let mut queues: QueueRevisions = self
                     .binder
-                    .queue_records(accepted.queue)
+                    .picture
+                    .quotas
+                    .records(accepted.queue)
                     .map(|(_, path, revision)| (path.to_owned(), revision.0))
                     .collect();
                 queues.reverse();
@@ -415,7 +417,7 @@ impl Run {
 
     /// What queues use is what the model counts from scratch.
     fn assert_same_usage(&self) {
-        let quota = self.binder.quota();
+        let quota = self.binder.picture.quotas.quota();
         for path in QUEUES {
             let Some(queue) = quota.tree().find(path) else { continue };
             let used = |name| i64::try_from(quota.usage().used(queue, name)).unwrap();

@@ -83,11 +83,11 @@ fn an_owner_takes_no_more_than_one_owner_may() {
     // A unit that moves away takes along what it takes.
     world.unit(of("ann", "other", 1));
     let _ = world.accept(&place(2, second, &[(1, 3)]));
-    let usage = world.binder.quota().usage();
-    let a = world.binder.quota().tree().find("a").unwrap();
+    let usage = world.binder.picture.quotas.quota().usage();
+    let a = world.binder.picture.quotas.quota().tree().find("a").unwrap();
     assert_eq!(usage.used_by_owner(a, "ann", CPU), Some(400));
     world.binder.reset();
-    assert_eq!(world.binder.quota().usage().used(a, CPU), 400, "only what is under way");
+    assert_eq!(world.binder.picture.quotas.quota().usage().used(a, CPU), 400, "only what is under way");
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn a_gang_that_its_queue_has_no_room_for_is_refused_whole() {
     let Verdict::Reject(rejections) = refused else { panic!("{refused:?}") };
     assert_eq!(short(&rejections), [(RejectionReason::QueueFull, vec![2, 0, 1])]);
     assert_eq!(rejections[0].detail, "queue a is at its maximum of running units");
-    let a = world.binder.quota().tree().find("a").unwrap();
-    assert_eq!(world.binder.quota().usage().running_units(a), 0);
+    let a = world.binder.picture.quotas.quota().tree().find("a").unwrap();
+    assert_eq!(world.binder.picture.quotas.quota().usage().running_units(a), 0);
     assert_eq!(world.binder.cluster().free().node_state(NodeId(1)).unwrap().0, Resources::default());
     world.change(queue("a", &[], 3));
     let _ = world.accept(&place(1, revision, &[(0, 1), (1, 2), (2, 3)]));
@@ -159,7 +159,7 @@ fn a_binding_rests_on_the_records_of_its_queue_and_those_above() {
     let revision = world.unit(in_queue("a.b", unit(1, 2, 1, demand(10, 0))));
     let accepted = world.accept(&place(1, revision, &[(0, 1)]));
     let records = |world: &World| -> Vec<(String, u64)> {
-        let records = world.binder.queue_records(accepted.queue);
+        let records = world.binder.picture.quotas.records(accepted.queue);
         records.map(|(_, path, revision)| (path.to_owned(), revision.0)).collect()
     };
     assert_eq!(records(&world), [("a.b".to_owned(), 0), ("a".to_owned(), a)]);
@@ -178,7 +178,7 @@ fn a_unit_that_moves_takes_its_usage_along() {
     world.commit(&accepted);
     world.unit(in_queue("b", unit(1, 2, 1, demand(10, 0))));
     let used = |world: &World, path: &str| {
-        let quota = world.binder.quota();
+        let quota = world.binder.picture.quotas.quota();
         quota.tree().find(path).map_or(0, |queue| quota.usage().used(queue, CPU))
     };
     assert_eq!((used(&world, "a"), used(&world, "b")), (0, 20));
@@ -194,7 +194,7 @@ fn rows_that_are_listed_again_count_once() {
     world.commit(&accepted);
     let rows = world.binder.cluster().rows().of(UnitId(1)).unwrap().clone();
     world.change(Change::RowsLoaded(UnitId(1), rows));
-    let quota = world.binder.quota();
+    let quota = world.binder.picture.quotas.quota();
     assert_eq!(quota.usage().used(quota.tree().find("a").unwrap(), CPU), 20);
 }
 
@@ -221,7 +221,7 @@ fn a_binding_that_came_and_went_before_a_list_counts_no_longer() {
     world.binder.on_change(Change::Put(Record::Unit(Arc::new(spec))), Revision(revision), 1);
     world.binder.on_change(Change::RowsLoaded(UnitId(1), rows), Revision(world.revision), 1);
     world.binder.on_revision(Revision(world.revision));
-    let quota = world.binder.quota();
+    let quota = world.binder.picture.quotas.quota();
     assert_eq!(quota.usage().used(quota.tree().find("a").unwrap(), CPU), 0);
 }
 
@@ -237,7 +237,7 @@ fn a_unit_without_a_priority_follows_its_class() {
     for spec in [of(1, 0, "gold"), of(2, 3, "gold"), of(3, 0, "online"), of(4, 0, "")] {
         world.unit(spec);
     }
-    let priorities = |world: &World| [1, 2, 3, 4].map(|id| world.binder.priority(UnitId(id)));
+    let priorities = |world: &World| [1, 2, 3, 4].map(|id| world.binder.picture.priority(UnitId(id)));
     assert_eq!(priorities(&world), [0, 3, 1_000_000, 0]);
     world.change(gold(7));
     assert_eq!(priorities(&world), [7, 3, 1_000_000, 0]);

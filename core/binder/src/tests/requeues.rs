@@ -72,9 +72,9 @@ fn nothing_comes_back_of_a_unit_that_is_gone() {
     world.commit(&accepted);
     world.evict(1, &[0], EvictionReason::Drained);
     world.statuses(1, &[0], Phase::Stopped);
-    assert!(world.binder.has_requeues());
+    assert!(world.binder.requeues.has_ready());
     world.change(Change::Gone(RecordKey::Unit(UnitId(1))));
-    assert!(!world.binder.has_requeues());
+    assert!(!world.binder.requeues.has_ready());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_replica_that_was_asked_for_comes_back_however_it_ended() {
     assert!(!work.requeue.anew);
     world.change(Change::Rows(UnitId(1), RunChange::Requeue(work.requeue)));
     // One that still runs comes back once it has ended, and one that came back is not awaited again.
-    assert!(!world.binder.has_requeues());
+    assert!(!world.binder.requeues.has_ready());
     world.statuses(1, &[2], Phase::Succeeded);
     assert_eq!(world.binder.take_requeues(10)[0].requeue.ordinals, [2]);
     world.unit(asked(vec![(1, 1)]).suspended(true));
@@ -109,7 +109,7 @@ fn all_that_has_ended_comes_back_when_a_unit_starts_again() {
     world.commit(&accepted);
     world.statuses(1, &[0], Phase::Failed);
     world.statuses(1, &[1], Phase::Succeeded);
-    assert!(!world.binder.has_requeues());
+    assert!(!world.binder.requeues.has_ready());
     world.unit(whole.restarting(true));
     assert_eq!(world.binder.take_requeues(10)[0].requeue.ordinals, [0, 1]);
     world.evict(1, &[2], EvictionReason::Failure);
@@ -125,7 +125,7 @@ fn evicted_and_ended_ones_come_back_if_still_wanted() {
     world.commit(&accepted);
     world.evict(1, &[0, 1], EvictionReason::Drained);
     world.evict(1, &[2], EvictionReason::ScaledIn);
-    assert!(!world.binder.has_requeues(), "they have not ended");
+    assert!(!world.binder.requeues.has_ready(), "they have not ended");
     world.statuses(1, &[0, 2], Phase::Stopped);
     world.statuses(1, &[1, 3], Phase::Succeeded);
     let expected = RequeueWork {
@@ -150,7 +150,7 @@ fn evicted_and_ended_ones_come_back_if_still_wanted() {
     assert_eq!(world.binder.check(&next), Verdict::Wait(Wait::Revision(Revision(world.revision + 1))));
     world.change(Change::Rows(UnitId(1), RunChange::Requeue(expected.requeue)));
     assert_eq!(world.accept(&next).binds[0].incarnations, [1]);
-    assert!(!world.binder.has_requeues());
+    assert!(!world.binder.requeues.has_ready());
 }
 
 #[test]
@@ -182,9 +182,9 @@ fn what_had_to_come_back_before_a_list_the_list_says_again() {
     world.commit(&accepted);
     world.evict(1, &[0], EvictionReason::Drained);
     world.statuses(1, &[0], Phase::Stopped);
-    assert!(world.binder.has_requeues());
+    assert!(world.binder.requeues.has_ready());
     world.binder.reset();
-    assert!(!world.binder.has_requeues());
+    assert!(!world.binder.requeues.has_ready());
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn runs_stopped_by_the_agent_return_and_ended_ones_do_not() {
     world.statuses(1, &[1], Phase::Failed);
     let requeue = Requeue { ordinals: vec![0], incarnations: vec![1], anew: false };
     assert_eq!(world.binder.take_requeues(10)[0].requeue, requeue);
-    assert!(!world.binder.has_requeues());
+    assert!(!world.binder.requeues.has_ready());
 }
 
 #[test]

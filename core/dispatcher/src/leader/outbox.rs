@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use godel_base::ids::{Revision, UnitId};
 use godel_domain::{
+    assignment::Assignment,
     change::{Change, Partition},
     lifecycle::UnitPhase,
     pause::{Pause, Scope},
@@ -14,7 +15,7 @@ use godel_domain::{
 use godel_rules::admission::{SpecViolation, retry::RetryRefusal};
 
 use crate::{
-    Assignment, DeleteRefusal, Dispatcher, EndedView, EvictRequest, SessionId, Unresolved,
+    DeleteRefusal, Dispatcher, EndedView, EvictRequest, SessionId, Unresolved,
     moves::NoRoomToMove,
     record_changes::{EditOutcome, EditRefusal},
 };
@@ -135,7 +136,7 @@ pub enum TxnFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outgoing {
     /// Hand a unit to a scheduler, or hand it over again.
-    Assign(Assignment),
+    Assign(SessionId, Assignment),
     /// Take a unit away from a scheduler.
     Revoke(SessionId, UnitId),
     /// End a scheduler's stream: its lease is lost, or it has a newer stream.

@@ -17,7 +17,7 @@ fn gang(id: u64) -> UnitRecord {
 /// Units handed out with a turn in the next step.
 fn turns(rig: &mut Rig) -> Vec<u64> {
     let assigned = rig.core.step(rig.now).into_iter().filter_map(|action| match action {
-        Action::Assign(one) => one.turn.then_some(one.record.id.0),
+        Action::Assign(_, one) => one.permit.turn.then_some(one.record.id.0),
         _ => None,
     });
     assigned.collect()
@@ -154,7 +154,7 @@ fn a_unit_whose_held_room_was_taken_over_says_by_whom() {
     assert_eq!(words, "waits again, as default/u3 took over the room that was held for it");
     // Handed out again, with all that it lacks.
     let assigned = rig.core.step(rig.now).into_iter().filter_map(|action| match action {
-        Action::Assign(one) if one.record.id == UnitId(1) => Some(one.ordinals),
+        Action::Assign(_, one) if one.record.id == UnitId(1) => Some(one.ordinals),
         _ => None,
     });
     assert_eq!(assigned.collect::<Vec<_>>(), [vec![0, 1]]);
@@ -213,7 +213,7 @@ fn a_turn_is_for_all_nodes_where_partitions_are_strict() {
     rig.report(1, 1, ReportState::Parked);
     later(&mut rig, 60_500);
     let assigned = rig.core.step(rig.now).into_iter().filter_map(|action| match action {
-        Action::Assign(one) => Some((one.turn, one.scope)),
+        Action::Assign(_, one) => Some((one.permit.turn, one.permit.scope)),
         _ => None,
     });
     assert_eq!(assigned.collect::<Vec<_>>(), [(true, NodeScope::Global)]);

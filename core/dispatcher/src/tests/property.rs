@@ -338,7 +338,7 @@ impl World {
         let fake = &mut self.fakes[idx];
         for action in std::mem::take(&mut fake.inbox) {
             match action {
-                Action::Assign(one) => {
+                Action::Assign(_, one) => {
                     let rows = one.ordinals.into_iter().zip(one.incarnations).collect();
                     fake.holds.insert(one.record.id, (one.revision, rows));
                 }
@@ -365,8 +365,7 @@ impl World {
         self.check_handed_out(before, &actions)?;
         for action in actions {
             let session = match &action {
-                Action::Assign(one) => one.session,
-                Action::Revoke(session, _) | Action::Close(session) => *session,
+                Action::Assign(session, _) | Action::Revoke(session, _) | Action::Close(session) => *session,
                 Action::WritePartition(split) => {
                     let (split, revision) = (split.clone(), self.rig.next());
                     self.rig.core.on_partition(split, revision);

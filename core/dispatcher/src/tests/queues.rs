@@ -46,7 +46,7 @@ impl Rig {
         actions
             .iter()
             .filter_map(|action| match action {
-                Action::Assign(one) => Some(one.record.id.0),
+                Action::Assign(_, one) => Some(one.record.id.0),
                 _ => None,
             })
             .collect()
@@ -56,8 +56,8 @@ impl Rig {
     fn handed_to_full(&mut self) -> Vec<u64> {
         let actions = self.core.step(self.now);
         let full = actions.iter().filter_map(|action| match action {
-            Action::Assign(one) => {
-                assert!(one.at_maximum, "there is room for {}", one.record.id);
+            Action::Assign(_, one) => {
+                assert!(one.permit.at_maximum, "there is room for {}", one.record.id);
                 Some(one.record.id.0)
             }
             _ => None,

@@ -59,13 +59,13 @@ proptest! {
         let mut placed = 0;
         for _ in 0..gangs.len() * (n_schedulers + 2) {
             for action in rig.core.step(rig.now) {
-                let Action::Assign(one) = action else { continue };
-                let idx = usize::try_from(one.session.0).unwrap() - 1;
+                let Action::Assign(session, one) = action else { continue };
+                let idx = usize::try_from(session.0).unwrap() - 1;
                 let unit = one.record.id;
                 let (tried, n_over) = partitions.tries.entry(unit).or_default();
                 // Once more by the scheduler that watches what waits, if another one found no place for it.
                 prop_assert!(*n_over < 2, "{unit} was tried on all nodes");
-                match one.scope {
+                match one.permit.scope {
                     NodeScope::Partition => {
                         prop_assert!(*n_over == 0 && !tried.contains(&idx), "{unit} is back at {idx} after {tried:?}");
                         tried.push(idx);
@@ -76,17 +76,17 @@ proptest! {
                     }
                 }
                 let n_wanted = u32::try_from(one.ordinals.len()).unwrap();
-                if partitions.place(idx, one.scope, n_wanted) {
+                if partitions.place(idx, one.permit.scope, n_wanted) {
                     rig.bind(unit.0, &one.ordinals);
                     partitions.tries.entry(unit).or_default().1 = 2;
                     placed += 1;
                 } else {
-                    let parked = one.scope == NodeScope::Global;
+                    let parked = one.permit.scope == NodeScope::Global;
                     if parked {
                         prop_assert!(partitions.free.iter().sum::<u32>() < n_wanted);
                     }
                     let state = if parked { ReportState::Parked } else { ReportState::Returned };
-                    rig.report(one.session.0, unit.0, state);
+                    rig.report(session.0, unit.0, state);
                 }
             }
             for idx in 0..n_schedulers {

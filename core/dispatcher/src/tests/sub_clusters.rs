@@ -89,7 +89,7 @@ fn a_gang_of_each_sub_cluster_has_its_turn_at_the_same_time() {
     }
     rig.now = rig.now.plus(60_500);
     let turns = rig.core.step(rig.now).into_iter().filter_map(|action| match action {
-        Action::Assign(one) => one.turn.then_some(one.record.id.0),
+        Action::Assign(_, one) => one.permit.turn.then_some(one.record.id.0),
         _ => None,
     });
     assert_eq!(turns.collect::<Vec<_>>(), [1, 3]);

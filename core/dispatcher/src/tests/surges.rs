@@ -159,7 +159,7 @@ fn an_assignment_says_up_to_where_its_scheduler_must_have_read_of_moves() {
         let assigned = |rig: &mut Rig| -> Vec<(u64, Revision)> {
             let actions = rig.core.step(rig.now);
             let of = |action: Action| match action {
-                Action::Assign(one) => Some((one.record.id.0, one.read)),
+                Action::Assign(_, one) => Some((one.record.id.0, one.permit.read)),
                 _ => None,
             };
             actions.into_iter().filter_map(of).collect()

@@ -260,14 +260,14 @@ impl DispatcherPart {
             }
         };
         match message {
-            Outgoing::Assign(one) => {
+            Outgoing::Assign(session, one) => {
                 // What is reported counts once all that it rests on is read.
                 let heard = self.reported.range(..=self.seen).next_back().copied().unwrap_or(Revision(0));
                 // One that waits on only hears that its record is another.
-                if one.places_max != Some(0) {
+                if one.permit.places_max != Some(0) {
                     self.handed_out.entry(one.record.id).or_default().push((now_ms, heard));
                 }
-                send(one.session, Message::Assign(one));
+                send(session, Message::Assign(one));
             }
             Outgoing::Revoke(session, unit) => send(session, Message::Revoke(unit)),
             Outgoing::Close(SessionId(session)) => {
@@ -534,11 +534,11 @@ pub(super) fn name(scheduler: usize) -> String {
 
 fn shown(message: &Outgoing) -> String {
     match message {
-        Outgoing::Assign(one) => {
-            let (scope, called) = (one.scope, if one.called { ", called" } else { "" });
+        Outgoing::Assign(session, one) => {
+            let (scope, called) = (one.permit.scope, if one.permit.called { ", called" } else { "" });
             format!(
                 "assigns {} {:?} {:?} {scope:?} on {:?}{called}",
-                one.record.id, one.ordinals, one.incarnations, one.session
+                one.record.id, one.ordinals, one.incarnations, session
             )
         }
         other => format!("{other:?}"),

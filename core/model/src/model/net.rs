@@ -6,8 +6,9 @@ use godel_base::{
     ids::{Epoch, NodeId, Revision, UnitId},
     time::Millis,
 };
-use godel_core_dispatcher::{Assignment, EvictRequest};
+use godel_core_dispatcher::EvictRequest;
 use godel_domain::{
+    assignment::Assignment,
     decision::{Decision, Outcome},
     requested_move::{MadeMove, MoveRefusal, RequestedMove},
     running_units::EvictionReason,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_base::{
-    ids::{Epoch, ReplicaId, UnitId},
+    ids::{Epoch, UnitId},
     time::Millis,
 };
 use godel_core_scheduler::{Config, Scheduler};
@@ -198,25 +198,10 @@ impl SchedulerPart {
             }
             Message::Welcome => self.ends[line as usize].is_welcome = true,
             Message::Assign(one) => {
-                let pending: Vec<ReplicaId> =
-                    ReplicaId::of_columns(&one.ordinals, &one.incarnations).collect();
-                self.granted = self.granted.saturating_sub(u32::try_from(pending.len()).unwrap_or(u32::MAX));
+                let n_pending = u32::try_from(one.ordinals.len()).unwrap_or(u32::MAX);
+                self.granted = self.granted.saturating_sub(n_pending);
                 self.parked.remove(&one.record.id);
-                self.core.on_assign(&one.record, one.revision, &pending, one.bound, net.millis());
-                self.core.set_scope(one.record.id, one.scope);
-                self.core.await_reading(one.record.id, one.read);
-                if let Some(n) = one.places_max {
-                    self.core.set_places_max(one.record.id, n);
-                }
-                if one.turn {
-                    self.core.set_turn(one.record.id);
-                }
-                if one.called {
-                    self.core.set_called(one.record.id);
-                }
-                if one.at_maximum {
-                    self.core.set_at_maximum(one.record.id, net.millis());
-                }
+                self.core.on_assign(&one, net.millis());
             }
             Message::Revoke(unit) => {
                 self.parked.remove(&unit);

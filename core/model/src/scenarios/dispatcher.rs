@@ -6,8 +6,9 @@ use godel_base::{
     ids::{Epoch, NodeId, Revision},
     time::Millis,
 };
-use godel_core_dispatcher::{Action, Assignment, Attach, Config, Dispatcher, NameClaim, SessionId};
+use godel_core_dispatcher::{Action, Attach, Config, Dispatcher, NameClaim, SessionId};
 use godel_domain::{
+    assignment::Assignment,
     change::{Change, Lease},
     records::Record,
     running_units::{Bind, RunChange},
@@ -35,7 +36,7 @@ struct Dispatching {
     core: Dispatcher,
     revision: u64,
     units: Vec<Arc<UnitRecord>>,
-    assigned: Vec<Assignment>,
+    assigned: Vec<(SessionId, Assignment)>,
 }
 
 impl Dispatching {
@@ -84,7 +85,7 @@ impl Dispatching {
     }
 
     /// The scheduler places all of it, says so, and has room again.
-    fn place(&mut self, one: &Assignment) {
+    fn place(&mut self, session: SessionId, one: &Assignment) {
         let unit = one.record.id;
         self.revision += 1;
         let bind = Bind {
@@ -105,7 +106,7 @@ impl Dispatching {
             lacking: Vec::new(),
             assigned: 0,
         };
-        self.core.on_report(one.session, report, NOW);
+        self.core.on_report(session, report, NOW);
     }
 }
 
@@ -116,13 +117,13 @@ impl Work for Dispatching {
             self.submit(some);
             let first = self.assigned.len();
             for action in self.core.step(NOW) {
-                if let Action::Assign(assignment) = action {
-                    self.assigned.push(assignment);
+                if let Action::Assign(session, assignment) = action {
+                    self.assigned.push((session, assignment));
                 }
             }
             let assigned = self.assigned.split_off(first);
-            for one in &assigned {
-                self.place(one);
+            for (session, one) in &assigned {
+                self.place(*session, one);
             }
             self.assigned.extend(assigned);
             for number in 1..=N_SCHEDULERS {
@@ -134,9 +135,9 @@ impl Work for Dispatching {
 
     fn done(&self) -> Done {
         let (mut n_ops, mut checksum) = (0, Checksum::default());
-        for one in &self.assigned {
+        for (session, one) in &self.assigned {
             n_ops += one.ordinals.len() as u64;
-            for value in [one.record.id.0, one.session.0, one.ordinals.len() as u64] {
+            for value in [one.record.id.0, session.0, one.ordinals.len() as u64] {
                 checksum.add(value);
             }
         }

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_base::{
-    ids::{ReplicaId, Revision, UnitId},
+    ids::{Revision, UnitId},
     resources::CPU,
     time::Millis,
 };
 use godel_core_scheduler::{Config, Scheduler};
 use godel_domain::{
+    assignment::{Assignment, Permit},
     change::Change,
     decision::{Decision, Outcome, Preemption},
     demand::Demand,
@@ -38,8 +39,7 @@ const NOW: Millis = Millis(1_000);
 const FILLER: UnitId = UnitId(1 << 40);
 
 struct Assigned {
-    record: UnitRecord,
-    pending: Vec<ReplicaId>,
+    assignment: Assignment,
     /// By task group: what a bind carries.
     demands: Vec<Arc<Demand>>,
 }
@@ -133,10 +133,17 @@ impl Scheduling {
 
 impl Assigned {
     fn new(record: UnitRecord) -> Self {
-        let pending = record.iter_ordinals().map(|ordinal| ReplicaId::new(ordinal, 0)).collect();
         let demands =
             record.spec.task_groups.iter().map(|group| Arc::new(group.template.demand.clone())).collect();
-        Self { record, pending, demands }
+        let assignment = Assignment {
+            ordinals: record.iter_ordinals().collect(),
+            incarnations: Vec::new(),
+            record: Arc::new(record),
+            revision: Revision(1),
+            bound: 0,
+            permit: Permit::default(),
+        };
+        Self { assignment, demands }
     }
 }
 
@@ -145,10 +152,10 @@ impl Work for Scheduling {
         let (mut next, mut held) = (0, 0);
         loop {
             while held < AHEAD
-                && let Some(Assigned { record, pending, .. }) = self.units.get(next)
+                && let Some(Assigned { assignment, .. }) = self.units.get(next)
             {
-                self.core.on_assign(record, Revision(1), pending, 0, NOW);
-                held += pending.len();
+                self.core.on_assign(assignment, NOW);
+                held += assignment.ordinals.len();
                 next += 1;
             }
             let step = self.core.step(NOW, BUDGET);
@@ -165,7 +172,7 @@ impl Work for Scheduling {
     }
 
     fn done(&self) -> Done {
-        placements(self.core.cluster(), self.units.iter().map(|unit| unit.record.id))
+        placements(self.core.cluster(), self.units.iter().map(|unit| unit.assignment.record.id))
     }
 }
 
@@ -336,7 +343,7 @@ pub(super) fn follow(size: Size) -> Box<dyn Work> {
     let mut deciding = equal(n_nodes, n_units, WorkloadClass::Service, 1_000);
     deciding.run();
     let mut changes = Vec::new();
-    for Assigned { record, demands, .. } in &deciding.units {
+    for Assigned { assignment: Assignment { record, .. }, demands } in &deciding.units {
         let rows = deciding.core.cluster().rows().of(record.id);
         let nodes: Vec<_> =
             rows.into_iter().flat_map(|rows| rows.rows.values()).map(|row| row.node).collect();

@@ -23,6 +23,9 @@ use crate::{
     picture::{Picture, is_past},
 };
 
+/// Rejections in a row after which a unit in backoff holds no credits: by then it waits a tenth of a second and more.
+const N_FAILURES_CREDITED: u32 = 6;
+
 /// A running unit that the binder refused: its group in the decision, itself, why.
 type RefusedReplica = (u16, ReplicaId, RejectionReason);
 
@@ -72,17 +75,18 @@ impl AssignedUnits {
         let templates = &mut picture.placer.templates;
         if decision.claim != Claim::FreeRoom
             && decision.len() > 1
-            && assigned.together() == 0
-            && !assigned.one_by_one
+            && assigned.gang.lacking() == 0
+            && !assigned.tries.one_by_one
         {
-            assigned.one_by_one = true;
+            assigned.tries.one_by_one = true;
             self.attach(assigned, UnitState::Ready, templates);
             return;
         }
         let reason = RefusalCount::waits(WaitReason::Queue, what.to_owned());
-        let refusals = Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() };
+        let refusals =
+            Refusals { reasons: vec![reason], attempts: assigned.tries.attempts, ..Refusals::default() };
         let refusals = Arc::new(refusals);
-        if n_bound == 0 && assigned.together() == 0 {
+        if n_bound == 0 && assigned.gang.lacking() == 0 {
             for placed in &decision.groups {
                 if let Some(group) = assigned.groups.get_mut(usize::from(placed.group)) {
                     group.clear();
@@ -94,7 +98,7 @@ impl AssignedUnits {
                     self.parked.has_units(&WaitKey::one(templates, group.template, queue))
                 };
                 let is_alone = !assigned.pending_groups().any(is_wanted);
-                assigned.is_called = is_alone;
+                assigned.permit.called = is_alone;
                 assigned.full = Some(refusals);
                 self.attach(assigned, UnitState::Ready, templates);
                 return;
@@ -113,7 +117,6 @@ impl AssignedUnits {
     ) {
         let Answered { decision, refused, n_bound } = *answered;
         let unit = decision.unit;
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         if let Some(orphan) = self.orphans.get_mut(&unit) {
             orphan.retain(|id| *id != decision.id);
             if orphan.is_empty() {
@@ -126,21 +129,12 @@ impl AssignedUnits {
         };
         let Some(assigned) = self.units.get_mut(&unit) else { return };
         assigned.decisions.retain(|id| *id != decision.id);
-        assigned.in_flight = assigned.in_flight.saturating_sub(count(decision.len()));
         if refused.iter().any(|(_, _, reason)| *reason == RejectionReason::MinMember) {
-            // Fewer count than was thought: what was bound has to come back whole.
-            assigned.bound = 0;
-            assigned.of_groups.iter_mut().for_each(|progress| progress.bound = 0);
+            // Fewer count than was thought.
+            assigned.gang.forget_bound();
         }
-        assigned.bound = assigned.bound.saturating_add(count(n_bound));
-        for group in &decision.groups {
-            let n_refused = refused.iter().filter(|(of, ..)| *of == group.group).count();
-            let n = group.ordinals.len();
-            assigned.change_progress(group.group, |progress| {
-                progress.in_flight = progress.in_flight.saturating_sub(n);
-                progress.bound += if n_bound > 0 { n.saturating_sub(n_refused) } else { 0 };
-            });
-        }
+        let n_refused = |group| refused.iter().filter(|(of, ..)| *of == group).count();
+        assigned.gang.note_answered(decision, n_bound, n_refused);
         let is_overtaken = |assigned: &AssignedUnit, replica: ReplicaId| {
             let is_later = |other: &ReplicaId| {
                 other.ordinal == replica.ordinal && other.incarnation > replica.incarnation
@@ -155,7 +149,7 @@ impl AssignedUnits {
         let again = wanted_again(assigned, decision, refused, is_overtaken, &held_now);
         let templates = &mut picture.placer.templates;
         if again.is_empty() && assigned.awaiting_hold.len() == n_held {
-            assigned.failures = if n_bound > 0 { 0 } else { assigned.failures };
+            assigned.tries.failures = if n_bound > 0 { 0 } else { assigned.tries.failures };
             // Done, or it waited for this to go back.
             if assigned.decisions.is_empty()
                 && assigned.state == UnitState::Waiting
@@ -167,17 +161,15 @@ impl AssignedUnits {
             return;
         }
         let Some(mut assigned) = self.detach(unit) else { return };
-        if decision.id > assigned.failed_up_to {
-            assigned.failures += 1;
-            assigned.failed_up_to = in_flight.last_id();
-        }
+        assigned.tries.note_rejection(decision.id, in_flight.last_id());
         for (group, wanted) in again {
             if let Some(group) = assigned.groups.get_mut(usize::from(group)) {
                 group.add(&[wanted]);
             }
         }
-        let state = if assigned.failures > 1 {
-            UnitState::Backoff(now.plus(self.delays.after(unit, assigned.failures)))
+        let state = if assigned.tries.failures > 1 {
+            let end = now.plus(self.delays.after(unit, assigned.tries.failures));
+            UnitState::Backoff { end, rests: assigned.tries.failures > N_FAILURES_CREDITED }
         } else {
             UnitState::Ready
         };

@@ -45,7 +45,7 @@ impl AssignedUnits {
         }
         let Picture { cluster, placer, used_as_of, .. } = picture;
         count_rooms(&mut self.parked, placer, cluster);
-        let (assigned, revision) = (self.n_assigned, *used_as_of);
+        let (assigned, revision) = (self.reports.n_assigned, *used_as_of);
         let news = self.parked.take_news();
         for need in self.parked.take_dropped() {
             need.templates.iter().for_each(|(template, _)| placer.templates.release(*template));

@@ -21,46 +21,51 @@ use crate::assigned_unit::{AssignedUnit, GroupWork};
 /// Tries of some replicas in one domain, above four for each domain of each of them.
 const N_TRIES_MORE: usize = 64;
 
-impl Picture {
-    /// Chooses nodes on which room is gathered for the next `together` running units of a unit. Nothing is assumed there.
+/// The search for nodes on which room is gathered for a unit. Nothing is assumed there.
+pub(crate) struct TurnSearch<'a> {
+    picture: &'a mut Picture,
+    assigned: &'a AssignedUnit,
+}
+
+impl<'a> TurnSearch<'a> {
+    pub(crate) fn new(picture: &'a mut Picture, assigned: &'a AssignedUnit) -> Self {
+        Self { picture, assigned }
+    }
+
+    /// Chooses nodes on which room is gathered for the next `together` running units of the unit.
     /// `None`: there is no such room, or what is in it goes on for good.
-    pub(crate) fn gather(&mut self, assigned: &AssignedUnit, together: usize) -> Option<Try> {
-        self.gather_for(assigned, &assigned.first(together))
+    pub(crate) fn for_gang(&mut self, together: usize) -> Option<Try> {
+        self.find(&self.assigned.first(together))
     }
 
     /// The same for one running unit of a unit that is placed one by one: of its first task group for which there are nodes.
-    pub(crate) fn gather_for_one(&mut self, assigned: &AssignedUnit) -> Option<Try> {
-        let mut works = assigned.works().filter(|work| !work.pending().is_empty());
-        works.find_map(|work| self.gather_for(assigned, &[(work, 1)]))
+    pub(crate) fn for_one(&mut self) -> Option<Try> {
+        let mut works = self.assigned.works().filter(|work| !work.pending().is_empty());
+        works.find_map(|work| self.find(&[(work, 1)]))
     }
 
-    fn gather_for(&mut self, assigned: &AssignedUnit, wanted: &[(&GroupWork, usize)]) -> Option<Try> {
-        if assigned.has_volumes {
+    fn find(&mut self, wanted: &[(&GroupWork, usize)]) -> Option<Try> {
+        if self.assigned.facts.has_volumes {
             // Volumes say on which node each replica has to be: what is gathered elsewhere is of no use.
             return None;
         }
-        self.cluster.taken_mut().keep_occupants();
-        match required_level(self, assigned) {
-            None => self.gather_in(assigned, wanted, None).map(|(_, tried)| tried),
-            Some(level) => self.gather_in_domain(assigned, wanted, &level),
+        self.picture.cluster.taken_mut().keep_occupants();
+        match required_level(self.picture, self.assigned) {
+            None => self.find_within(wanted, None).map(|(_, tried)| tried),
+            Some(level) => self.find_in_domain(wanted, &level),
         }
     }
 
     /// The same for a gang that has to be in one domain of a level: in the domain where that is believed to take least time.
-    fn gather_in_domain(
-        &mut self,
-        assigned: &AssignedUnit,
-        wanted: &[(&GroupWork, usize)],
-        level: &TopologyLevel,
-    ) -> Option<Try> {
-        let (number, groups) = self.cluster.taken_mut().domains.groups_at(level);
+    fn find_in_domain(&mut self, wanted: &[(&GroupWork, usize)], level: &TopologyLevel) -> Option<Try> {
+        let (number, groups) = self.picture.cluster.taken_mut().domains.groups_at(level);
         let together = wanted.iter().map(|(_, n)| n).sum();
         let mut best: Option<(i64, Try)> = None;
         for group in 0..groups.len() {
-            if !could_hold(self, assigned, groups.nodes(group), together) {
+            if !could_hold(self.picture, self.assigned, groups.nodes(group), together) {
                 continue;
             }
-            if let Some((wait_ms, tried)) = self.gather_in(assigned, wanted, Some((number, group)))
+            if let Some((wait_ms, tried)) = self.find_within(wanted, Some((number, group)))
                 && best.as_ref().is_none_or(|(least, _)| wait_ms < *least)
             {
                 best = Some((wait_ms, tried));
@@ -70,27 +75,28 @@ impl Picture {
     }
 
     /// The same in one group of nodes, or wherever the unit may go, with how long it is believed to take, milliseconds.
-    fn gather_in(
+    fn find_within(
         &mut self,
-        assigned: &AssignedUnit,
         wanted: &[(&GroupWork, usize)],
         within: Option<LevelGroup>,
     ) -> Option<(i64, Try)> {
-        let (rules, one_by_one) = (rules_of_parts(self, assigned), is_one_by_one(self, assigned));
-        if rules.is_none() && !one_by_one && !is_placed(self, assigned) {
-            look_within(self, assigned, within);
-            let found = self.gather_here(assigned, wanted);
-            look_within(self, assigned, None);
+        let Self { picture, assigned } = self;
+        let (rules, one_by_one) = (rules_of_parts(picture, assigned), is_one_by_one(picture, assigned));
+        if rules.is_none() && !one_by_one && !is_placed(picture, assigned) {
+            look_within(picture, assigned, within);
+            let found = self.find_here(wanted);
+            look_within(self.picture, self.assigned, None);
             return found;
         }
         let rules = rules.unwrap_or_default();
         let parts = parts_of(&rules, wanted);
         let search = GatherSearch { assigned, rules: &rules, within, one_by_one, steps: Vec::new(), left: 0 };
-        search.find(self, &parts)
+        search.find(picture, &parts)
     }
 
     /// The same on the nodes that are looked at now, with how long it is believed to take, milliseconds.
-    fn gather_here(&mut self, assigned: &AssignedUnit, works: &[(&GroupWork, usize)]) -> Option<(i64, Try)> {
+    fn find_here(&mut self, works: &[(&GroupWork, usize)]) -> Option<(i64, Try)> {
+        let Self { picture, assigned } = self;
         let mut asks = Vec::with_capacity(works.len());
         let mut wanted: Vec<(u16, &[ReplicaId])> = Vec::with_capacity(works.len());
         for (work, n) in works {
@@ -98,12 +104,12 @@ impl Picture {
             if pending.is_empty() {
                 continue;
             }
-            let nodes = self.nodes_to_gather_on(assigned, work);
-            let shape = self.placer.templates.get(work.template).ask.shape();
+            let nodes = nodes_to_gather_on(picture, assigned, work);
+            let shape = picture.placer.templates.get(work.template).ask.shape();
             asks.push(GroupAsk { unit: assigned.unit(), shape, nodes, n: pending.len() });
             wanted.push((work.group, pending));
         }
-        let chosen = gang::choose(&self.cluster, &asks, assigned.priority(), self.wall_ms)?;
+        let chosen = gang::choose(&picture.cluster, &asks, assigned.priority(), picture.wall_ms)?;
         let place = |((group, wanted), places): ((u16, &[ReplicaId]), Vec<_>)| GroupPlacement {
             group,
             ordinals: wanted.iter().map(|replica| replica.ordinal).collect(),
@@ -121,19 +127,9 @@ impl Picture {
         };
         Some((chosen.wait_ms, tried))
     }
+}
 
-    /// Returns the nodes that replicas may use, room aside, and on which nobody else of their pool gathers room; ascending.
-    fn nodes_to_gather_on(&mut self, assigned: &AssignedUnit, work: &GroupWork) -> Vec<usize> {
-        let mut nodes = self.placer.with_room_aside(&self.cluster, work.template, false);
-        if self.cluster.free().gathering().is_any() {
-            let node_of = |idx: usize| u32::try_from(idx).map(NodeId);
-            let is_taken =
-                |node| self.cluster.free().gathering().gathers_beside(assigned.unit(), assigned.pool, node);
-            nodes.retain(|idx| node_of(*idx).is_ok_and(|node| !is_taken(node)));
-        }
-        nodes
-    }
-
+impl Picture {
     /// Whether a unit is admitted to what some gang gathers, or to a slot of a reservation.
     pub(crate) fn is_admitted_anywhere(&self, assigned: &AssignedUnit) -> bool {
         self.may_borrow(assigned) || self.has_slots(assigned)
@@ -160,9 +156,9 @@ impl Picture {
         let queue = self.shares.told_apart(assigned.queue);
         Borrower {
             priority: assigned.priority(),
-            pool: assigned.pool,
-            active_deadline_ms: assigned.active_deadline_ms,
-            leaves_after_ms: assigned.leaves_after_ms,
+            pool: assigned.facts.pool,
+            active_deadline_ms: assigned.facts.active_deadline_ms,
+            leaves_after_ms: assigned.facts.leaves_after_ms,
             queue: queue.map(|queue| self.shares.tree().shared_path(queue).clone()),
             home: Some(self.shares.tree().shared_path(assigned.queue).clone()),
             now_ms: self.wall_ms,
@@ -298,7 +294,7 @@ impl GatherSearch<'_> {
         let mut step = GatherStep { wait_ms: 0, placement };
         look_within(picture, assigned, place);
         let is_whole = wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }).all(|wanted| {
-            let nodes = picture.nodes_to_gather_on(assigned, work);
+            let nodes = nodes_to_gather_on(picture, assigned, work);
             let asks = [GroupAsk { unit: assigned.unit(), shape, nodes, n: wanted.len() }];
             let chosen = gang::choose(&picture.cluster, &asks, assigned.priority(), picture.wall_ms);
             let Some(chosen) = chosen else { return false };
@@ -323,6 +319,17 @@ impl GatherSearch<'_> {
             picture.undo_part(self.assigned.unit(), std::slice::from_ref(&step.placement));
         }
     }
+}
+
+/// Returns the nodes that replicas may use, room aside, and on which nobody else of their pool gathers room; ascending.
+fn nodes_to_gather_on(picture: &mut Picture, assigned: &AssignedUnit, work: &GroupWork) -> Vec<usize> {
+    let mut nodes = picture.placer.with_room_aside(&picture.cluster, work.template, false);
+    if picture.cluster.free().gathering().is_any() {
+        let node_of = |idx: usize| u32::try_from(idx).map(NodeId);
+        let is_taken = |node| picture.cluster.free().gathering().gathers_beside(assigned.unit(), assigned.facts.pool, node);
+        nodes.retain(|idx| node_of(*idx).is_ok_and(|node| !is_taken(node)));
+    }
+    nodes
 }
 
 /// Empty: all 0.

@@ -161,7 +161,7 @@ pub(super) fn place_in_own_domains(
 
 /// What may be placed together, the best first: as many as the first binding needs, or of each task group its minimum.
 fn attempts<'a>(assigned: &'a AssignedUnit, rules: &UnitRules) -> Vec<Vec<GroupPart<'a>>> {
-    let together = assigned.together() as usize;
+    let together = assigned.gang.lacking() as usize;
     if together == 0 {
         return Vec::new();
     }

@@ -41,7 +41,7 @@ impl<'a> Together<'a> {
         let parts = assigned.first(together);
         let parts = parts.iter().filter(|(_, n)| *n > 0);
         let wanted = parts.map(|(work, n)| wanted(picture, work.template, *n)).collect();
-        let is_recommended = !owned.is_empty() || assigned.returns || assigned.has_volumes;
+        let is_recommended = !owned.is_empty() || assigned.facts.returns || assigned.facts.has_volumes;
         let is_plain = !is_recommended && !rules.has_parts();
         Some(Self { unit: assigned.unit(), template, keys: &rules.keys, is_plain, wanted })
     }

@@ -18,7 +18,7 @@ const N_LEAST: usize = 3;
 /// Deals the places of a first placement out to the ordinals of its task groups: by the levels of a task group that has some of its own,
 /// else by those of the unit. Slots of reservations keep who is in them, and segments have their ordinals already.
 pub(crate) fn follow_topology(picture: &mut Picture, assigned: &AssignedUnit, tried: &mut Try) {
-    if assigned.together() == 0 || !picture.cluster.domains().is_active() {
+    if assigned.gang.lacking() == 0 || !picture.cluster.domains().is_active() {
         return;
     }
     let Some(rules) = picture.cluster.domains().rules_of(assigned.unit()) else { return };

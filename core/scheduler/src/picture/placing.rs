@@ -4,25 +4,16 @@
 //! Recommended nodes come first: a replica that is moved takes the room that is held for it, an owner takes slots that have all that
 //! it asks for before any other place, and a replica that returns the node on which it ran.
 
-use std::collections::VecDeque;
-
 use godel_base::ids::{NodeId, ReplicaId, RunningUnitId, UnitId};
 use godel_cluster::{Cluster, Owned, ShapeId};
-use godel_domain::{
-    decision::{Claim, GroupPlacement},
-    demand::Pool,
-};
-use godel_framework::{
-    plugins::movement::{entered_on, target_of},
-    point::{AnyRecommender, RecommendInput},
-    registry::RECOMMENDERS,
-};
+use godel_domain::decision::{Claim, GroupPlacement};
+use godel_framework::plugins::movement::{entered_on, target_of};
 use godel_placement::place::{PlacementChoice, Placer, templates::TemplateId};
-use smallvec::SmallVec;
 
 use super::{
     Picture,
     group_domains::{GroupPart, place_in_own_domains},
+    recommended::Recommended,
     segments::{LevelGroup, place_segments},
     topology::{look_within, place_in_group},
 };
@@ -164,34 +155,30 @@ impl Picture {
     ) -> GroupPlacement {
         let unit = assigned.unit();
         let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
-        let recommenders = self.recommenders(assigned, owned, template);
-        let mut recommended = self.recommended(&recommenders, assigned, owned, template);
+        let mut recommended = Recommended::new(self, assigned, owned, template);
         self.placer.begin(&mut self.cluster, template, unit, wanted.len());
         for (idx, &replica) in wanted.iter().enumerate() {
-            let own = self.recommended_to(&recommenders, assigned, owned, template, replica);
-            let (id, left) = (RunningUnitId { unit, replica }, wanted.len() - idx);
-            let choice = self.place_one(owned, template, left, id, own, &mut recommended);
-            let Some(choice) = choice else { break };
+            let id = RunningUnitId { unit, replica };
+            let Some(choice) = self.place_one(id, wanted.len() - idx, &mut recommended) else { break };
             placement.push(replica, choice.node, choice.allocation);
         }
         placement
     }
 
-    /// Places one of `left` replicas of a template: where it moves to, on a node that is recommended to any of them, on the one that is
+    /// Places one of `left` replicas: where it moves to, on a node that is recommended to any of them, on the one that is
     /// recommended to it, or on the best one. For its own sake it does not count on its target, as it counts there for others.
     fn place_one(
         &mut self,
-        owned: &Owned,
-        template: TemplateId,
-        left: usize,
         id: RunningUnitId,
-        own: Option<NodeId>,
-        recommended: &mut VecDeque<NodeId>,
+        left: usize,
+        recommended: &mut Recommended<'_>,
     ) -> Option<PlacementChoice> {
+        let (template, owned) = (recommended.template, recommended.owned);
+        let own = recommended.for_replica(self, id.replica);
         let shape = self.placer.templates.get(template).ask.shape();
         let is_lifted = self.cluster.lift_target(id);
         let choice = own.and_then(|node| self.enter_target(template, shape, node, id)).or_else(|| {
-            let next = self.next_recommended(recommended, template);
+            let next = recommended.take_next(self);
             next.and_then(|node| self.enter_slot(owned, shape, node, id)).or_else(|| {
                 let mut nodes = next.into_iter().chain(own);
                 let choice = nodes.find_map(|node| self.placer.choose_on(&self.cluster, template, node));
@@ -205,62 +192,6 @@ impl Picture {
             self.cluster.put_down_target();
         }
         choice
-    }
-
-    /// The recommenders that may recommend nodes to replicas of a template of a unit; mostly none.
-    fn recommenders(
-        &self,
-        assigned: &AssignedUnit,
-        owned: &Owned,
-        template: TemplateId,
-    ) -> SmallVec<[&'static dyn AnyRecommender; 2]> {
-        let of = self.recommend_input(assigned, owned, template);
-        RECOMMENDERS.into_iter().filter(|one| one.concerns(&of)).collect()
-    }
-
-    fn recommend_input<'a>(
-        &'a self,
-        assigned: &AssignedUnit,
-        owned: &'a Owned,
-        template: TemplateId,
-    ) -> RecommendInput<'a> {
-        let ask = &self.placer.templates.get(template).ask;
-        let unit = assigned.unit();
-        let is_target = |hold| self.cluster.holds().get(hold).is_some_and(|hold| hold.movement.is_some());
-        let moves =
-            self.cluster.holds().has_of(unit) && self.cluster.holds().of(unit).into_iter().any(is_target);
-        RecommendInput { ask, unit, owned, returns: assigned.returns, moves }
-    }
-
-    /// Nodes that are recommended to any replica of a template, the best first.
-    fn recommended(
-        &self,
-        recommenders: &[&dyn AnyRecommender],
-        assigned: &AssignedUnit,
-        owned: &Owned,
-        template: TemplateId,
-    ) -> VecDeque<NodeId> {
-        if recommenders.is_empty() {
-            return VecDeque::new();
-        }
-        let of = self.recommend_input(assigned, owned, template);
-        recommenders.iter().flat_map(|one| one.for_any(&self.cluster, &of)).collect()
-    }
-
-    /// The node that is recommended to one replica.
-    fn recommended_to(
-        &self,
-        recommenders: &[&dyn AnyRecommender],
-        assigned: &AssignedUnit,
-        owned: &Owned,
-        template: TemplateId,
-        replica: ReplicaId,
-    ) -> Option<NodeId> {
-        if recommenders.is_empty() {
-            return None;
-        }
-        let of = self.recommend_input(assigned, owned, template);
-        recommenders.iter().find_map(|one| one.for_replica(&self.cluster, &of, replica))
     }
 
     /// Takes back all that was tried out of a unit, since it comes to nothing.
@@ -289,14 +220,10 @@ impl Picture {
 
     /// Reservations that a unit owns.
     pub(crate) fn owned(&self, assigned: &AssignedUnit) -> Owned {
-        self.owned_by(assigned.pool, &assigned.marks)
-    }
-
-    fn owned_by(&self, pool: Pool, marks: &[u64]) -> Owned {
         if !self.cluster.held().has_slots() {
             return Owned::new();
         }
-        self.cluster.held().owned(pool, |spec| spec.is_marked(marks))
+        self.cluster.held().owned(assigned.facts.pool, |spec| spec.is_marked(&assigned.facts.marks))
     }
 
     /// Whether some slot would do for some running unit of a unit.
@@ -307,22 +234,6 @@ impl Picture {
                 let shape = self.placer.templates.get(group.template).ask.shape();
                 !self.cluster.held().free_slots(&owned, shape).is_empty()
             })
-    }
-
-    /// Takes the first of some recommended nodes where a replica may stand beside those that were placed before it: they have its
-    /// ports, or are too many of its unit in a domain.
-    fn next_recommended(&mut self, nodes: &mut VecDeque<NodeId>, template: TemplateId) -> Option<NodeId> {
-        if nodes.is_empty() {
-            return None;
-        }
-        let Self { placer, cluster, .. } = self;
-        let at = nodes.iter().position(|node| placer.admits(cluster, template, *node));
-        if placer.templates.get(template).ask.unit().is_none() {
-            // What keeps it away now does so for good.
-            nodes.drain(..at.unwrap_or(nodes.len()));
-            return nodes.pop_front();
-        }
-        nodes.remove(at?)
     }
 
     /// Takes the room on a node that a movement holds for a replica, if it is held and the node still takes the replica. The hold

@@ -26,7 +26,7 @@ pub(super) fn place_in_group(
     owned: &Owned,
     quota: usize,
 ) -> Option<Try> {
-    let together = assigned.together() as usize;
+    let together = assigned.gang.lacking() as usize;
     if together == 0 || !(picture.cluster.domains().is_active() || picture.placer.groups_all()) {
         return None;
     }
@@ -81,7 +81,7 @@ fn place_at_level(
 /// The level of which a unit's first replicas have to be in one domain; `None`: there is none, or some of the unit runs
 /// already, which says where the rest goes.
 pub(crate) fn required_level(picture: &Picture, assigned: &AssignedUnit) -> Option<TopologyLevel> {
-    if assigned.together() == 0 || !picture.cluster.domains().is_active() || has_live(picture, assigned) {
+    if assigned.gang.lacking() == 0 || !picture.cluster.domains().is_active() || has_live(picture, assigned) {
         return None;
     }
     let rules = picture.cluster.domains().rules_of(assigned.unit())?;

@@ -8,7 +8,7 @@ use crate::assigned_unit::{AssignedUnit, GroupWork};
 
 /// Parts what is pending of a unit by the nodes that keep its volumes, as they are known now.
 pub(crate) fn part_by_volumes(picture: &mut Picture, assigned: &mut AssignedUnit) {
-    if !assigned.has_volumes {
+    if !assigned.facts.has_volumes {
         return;
     }
     let unit = assigned.unit();

@@ -18,7 +18,7 @@ use super::{
     PreemptionSearch,
     parts::{PartsIn, find_parts},
     seeker_of,
-    so_far::{SoughtReplicas, may_take},
+    so_far::SoughtReplicas,
 };
 use crate::{
     assigned_unit::AssignedUnit,
@@ -151,16 +151,9 @@ impl PreemptionSearch {
                 let of_group = (group, placement.ordinals.len() + pending.len());
                 let needs = picture.needs(assigned, placed.chain([of_group]));
                 reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
-                let placed = tried.groups.iter().filter(|placed| placed.group == group).chain([&placement]);
-                let so_far = may_take(&picture.cluster, &preemption, group, placed);
-                let sought = SoughtReplicas {
-                    template: work.template,
-                    n: pending.len(),
-                    queue: assigned.queue,
-                    needs: &needs,
-                    preemption: &preemption,
-                    so_far: &so_far,
-                };
+                let (cluster, placed) = (&picture.cluster, tried.groups.iter().chain([&placement]));
+                let sought =
+                    SoughtReplicas::new(cluster, assigned, work, pending.len(), &needs, &preemption, placed);
                 let found = self.search_full(picture, seeker, &sought);
                 let (n_found, n_loops) = (found.places.len(), found.n_loops);
                 tried.n_loops += n_loops;
@@ -256,7 +249,7 @@ impl PreemptionSearch {
 
     /// Own nodes first, if that is how nodes are split, then all.
     fn search_full_as(&self, picture: &mut Picture, seeker: &Seeker, sought: &SoughtReplicas<'_>) -> Found {
-        let SoughtReplicas { template, n, queue, needs, preemption, so_far } = *sought;
+        let SoughtReplicas { template, n, queue, needs, preemption, ref so_far } = *sought;
         let given = given(picture, queue, preemption);
         let mut lacks = picture.shares.lacks(queue, needs, &picture.cluster);
         for lack in &mut lacks {
@@ -288,7 +281,7 @@ impl PreemptionSearch {
 
 /// For how many to search, one after the other, until some are found.
 fn sizes(picture: &mut Picture, assigned: &AssignedUnit, together: usize, left: usize) -> Vec<usize> {
-    if together > 0 || assigned.one_by_one {
+    if together > 0 || assigned.tries.one_by_one {
         return vec![together.max(1)];
     }
     let most = assigned.pending().min(left).clamp(1, N_ASKED_MAX);
@@ -347,7 +340,7 @@ pub(crate) fn full_refusals(
 ) -> Refusals {
     let reason = full_words(quota, lacks, n_loops);
     let reason = RefusalCount::waits(WaitReason::Queue, reason);
-    Refusals { reasons: vec![reason], attempts: assigned.attempts, ..Refusals::default() }
+    Refusals { reasons: vec![reason], attempts: assigned.tries.attempts, ..Refusals::default() }
 }
 
 fn full_words(quota: &Quota, lacks: &[Lack], n_loops: usize) -> String {

@@ -19,7 +19,7 @@ use godel_placement::preempt::N_VICTIMS_MAX;
 use super::{
     PreemptionSearch, SoughtReplicas, add_victims, back,
     domains::{cost_of, sort_of},
-    may_take, still_reaches,
+    still_reaches,
 };
 use crate::{
     assigned_unit::{AssignedUnit, GroupWork},
@@ -364,16 +364,8 @@ impl PartSearch<'_> {
             self.reach |= picture.shares.rights(assigned.queue, &needs).map_or(0, |rights| rights.reach());
             let preemption = self.leaving(picture, &step);
             let placed = self.steps.iter().chain([&step]).map(|step| &step.placement);
-            let of_group = placed.filter(|placed| placed.group == work.group);
-            let so_far = may_take(&picture.cluster, &preemption, work.group, of_group);
-            let sought = SoughtReplicas {
-                template: work.template,
-                n: wanted.len(),
-                queue: assigned.queue,
-                needs: &needs,
-                preemption: &preemption,
-                so_far: &so_far,
-            };
+            let (cluster, n) = (&picture.cluster, wanted.len());
+            let sought = SoughtReplicas::new(cluster, assigned, work, n, &needs, &preemption, placed);
             let found = match self.is_full {
                 true => self.victims.search_full(picture, self.seeker, &sought),
                 false => self.victims.search(picture, self.seeker, &sought),

@@ -6,8 +6,10 @@ use godel_domain::decision::{GroupPlacement, NodeVictims, Preemption};
 use godel_placement::{place::templates::TemplateId, preempt::SoFar};
 use godel_queueing::{Need, QueueIdx};
 
+use crate::assigned_unit::{AssignedUnit, GroupWork};
+
 /// Describes replicas of one task group that a decision still needs, and what the decision has already.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct SoughtReplicas<'a> {
     pub(super) template: TemplateId,
     pub(super) n: usize,
@@ -16,7 +18,24 @@ pub(super) struct SoughtReplicas<'a> {
     pub(super) needs: &'a [Need],
     /// Who leaves for the decision already.
     pub(super) preemption: &'a Preemption,
-    pub(super) so_far: &'a SoFar,
+    /// What the search may take of those.
+    pub(super) so_far: SoFar,
+}
+
+impl<'a> SoughtReplicas<'a> {
+    /// Returns `n` more replicas of a task group. `placed`: what the decision places, of any task group.
+    pub(super) fn new<'p>(
+        cluster: &Cluster,
+        assigned: &AssignedUnit,
+        work: &GroupWork,
+        n: usize,
+        needs: &'a [Need],
+        preemption: &'a Preemption,
+        placed: impl Iterator<Item = &'p GroupPlacement>,
+    ) -> Self {
+        let so_far = may_take(cluster, preemption, work.group, placed);
+        Self { template: work.template, n, queue: assigned.queue, needs, preemption, so_far }
+    }
 }
 
 /// Adds victims to those that leave the same node for the same task group.
@@ -51,20 +70,19 @@ pub(super) fn back(
     unknown
 }
 
-/// What a search for more of a task group may take of those who leave for its decision already; `placed` is what the decision places of
-/// that task group.
-pub(super) fn may_take<'a>(
+/// What a search for more of a task group may take of those who leave for its decision already; `placed` is what the decision places.
+fn may_take<'a>(
     cluster: &Cluster,
     preemption: &Preemption,
     group: u16,
-    placed: impl IntoIterator<Item = &'a GroupPlacement>,
+    placed: impl Iterator<Item = &'a GroupPlacement>,
 ) -> SoFar {
     if preemption.is_empty() {
         return SoFar::default();
     }
     let of_group = preemption.nodes.iter().filter(|on| on.group == group).flat_map(|on| &on.victims);
     let leaving = of_group.chain(&preemption.others).copied();
-    let places = placed.into_iter().flat_map(|placement| {
+    let places = placed.filter(|placement| placement.group == group).flat_map(|placement| {
         let given = (0..placement.nodes.len()).map(|idx| placement.allocation(idx));
         placement.nodes.iter().copied().zip(given)
     });

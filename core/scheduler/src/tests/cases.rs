@@ -2,7 +2,7 @@
 
 use godel_domain::{
     allocation::DeviceSet,
-    change::{Commit, NodeScope, PartitionMode},
+    change::{Commit, PartitionMode},
     node::NodeAllocatable,
     node::{Taint, TaintEffect},
     queue_spec::PriorityClass,
@@ -37,7 +37,12 @@ pub(super) fn cpu(cpu: i64) -> Demand {
 }
 
 pub(super) fn assign(scheduler: &mut Scheduler, record: &UnitRecord) {
-    scheduler.on_assign(record, Revision(1), &all(record), 0, Millis(0));
+    assign_with(scheduler, record, Permit::default());
+}
+
+fn assign_with(scheduler: &mut Scheduler, record: &UnitRecord, permit: Permit) {
+    let assigned = Assignment { permit, ..assignment(record, Revision(1), &all(record), 0) };
+    scheduler.on_assign(&assigned, Millis(0));
 }
 
 /// The outcome that takes everything.
@@ -181,7 +186,7 @@ fn a_gang_that_restarts_as_a_whole_is_placed_as_a_whole() {
     };
     let bound = Change::Rows(UnitId(1), RunChange::Bind(bind));
     scheduler.load(&bound, Revision(2), 0, Millis(0));
-    scheduler.on_assign(&gang, Revision(1), &replicas(&[(0, 1), (1, 1)]), 0, Millis(0));
+    scheduler.on_assign(&assignment(&gang, Revision(1), &replicas(&[(0, 1), (1, 1)]), 0), Millis(0));
     let decision = scheduler.step(Millis(0), 1).decisions[0].clone();
     assert_eq!(decision.len(), 1, "as one that is whole and gets what is left");
     for ordinal in 0..2 {
@@ -283,8 +288,8 @@ fn equal_units_park_together_and_only_as_many_are_called_as_fit() {
 fn a_unit_gets_no_more_places_than_it_was_given() {
     let mut scheduler = scheduler(&[(4000, 0)]);
     let record = unit(1, 5, 1, cpu(1000));
-    assign(&mut scheduler, &record);
-    scheduler.set_places_max(UnitId(1), 1);
+    let permit = |n, called| Permit { places_max: Some(n), called, ..Permit::default() };
+    assign_with(&mut scheduler, &record, permit(1, false));
     let step = scheduler.step(Millis(0), 100);
     assert_eq!((step.decisions.len(), step.decisions[0].len()), (1, 1));
     let [report] = step.reports.as_slice() else { panic!("{:?}", step.reports) };
@@ -293,17 +298,14 @@ fn a_unit_gets_no_more_places_than_it_was_given() {
     let [room] = step.rooms.as_slice() else { panic!("{:?}", step.rooms) };
     assert_eq!((room.need, room.places), (report.need, 3));
     // It hears of its new record, and waits on.
-    let pending = &all(&record)[1..];
-    scheduler.on_assign(&record, Revision(2), pending, 1, Millis(1));
-    scheduler.set_places_max(UnitId(1), 0);
+    let again = assignment(&record, Revision(2), &all(&record)[1..], 1);
+    scheduler.on_assign(&Assignment { permit: permit(0, false), ..again.clone() }, Millis(1));
     let step = scheduler.step(Millis(1), 100);
     assert_eq!((step.decisions.len(), step.reports.len()), (0, 1));
     assert_eq!((step.reports[0].unplaced, step.reports[0].assigned), (Some(4), 2));
     assert_eq!((step.rooms[0].places, step.rooms[0].assigned), (3, 2), "said again, as it may be forgotten");
     // Called for more than there is it finds that nothing is left.
-    scheduler.on_assign(&record, Revision(2), pending, 1, Millis(2));
-    scheduler.set_places_max(UnitId(1), 4);
-    scheduler.set_called(UnitId(1));
+    scheduler.on_assign(&Assignment { permit: permit(4, true), ..again }, Millis(2));
     let step = scheduler.step(Millis(2), 100);
     assert_eq!((step.decisions[0].len(), states(&step)), (3, vec![(1, ReportState::Parked)]));
     assert_eq!((step.reports[0].unplaced, step.rooms.len()), (Some(1), 0));
@@ -400,8 +402,7 @@ fn a_unit_that_fits_no_partition_is_tried_on_all_nodes() {
     assert_eq!((step.decisions.len(), states(&step)), (0, vec![(1, ReportState::Returned)]));
     // Nobody is held any more, and the next one of the partition's size still goes there.
     assert_eq!(scheduler.stats().units, 0);
-    assign(&mut scheduler, &gang);
-    scheduler.set_scope(UnitId(1), NodeScope::Global);
+    assign_with(&mut scheduler, &gang, ANYWHERE);
     let step = scheduler.step(Millis(0), 10);
     let mut nodes: Vec<u32> = step.decisions[0].groups[0].nodes.iter().map(|node| node.0).collect();
     assert!(nodes[..2].iter().all(|node| *node >= 3), "own nodes first: {nodes:?}");
@@ -411,8 +412,7 @@ fn a_unit_that_fits_no_partition_is_tried_on_all_nodes() {
     scheduler.load(&bind(&step.decisions[0], &cpu(1000)), Revision(20), 0, Millis(1));
     assert_eq!(states(&scheduler.step(Millis(1), 10)), [(1, ReportState::Done)]);
     // Full: one with all nodes in view parks, and room on another's node wakes it; a confined one goes back.
-    assign(&mut scheduler, &unit(2, 1, 1, cpu(1000)));
-    scheduler.set_scope(UnitId(2), NodeScope::Global);
+    assign_with(&mut scheduler, &unit(2, 1, 1, cpu(1000)), ANYWHERE);
     assign(&mut scheduler, &unit(3, 1, 1, cpu(1000)));
     let step = scheduler.step(Millis(2), 10);
     assert_eq!(states(&step), [(2, ReportState::Parked), (3, ReportState::Returned)]);

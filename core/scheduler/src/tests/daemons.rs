@@ -39,7 +39,7 @@ fn step(scheduler: &mut Scheduler) -> (Vec<u32>, Vec<String>) {
 fn each_node_gets_one_replica_and_a_full_one_is_waited_for() {
     let mut scheduler = scheduler(5, &[4]);
     let record = daemon(5);
-    scheduler.on_assign(&record, Revision(1), &all(&record), 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &all(&record), 0), Millis(0));
     let (nodes, reasons) = step(&mut scheduler);
     assert_eq!(nodes, [1, 2, 3, 5]);
     assert_eq!(
@@ -52,7 +52,7 @@ fn each_node_gets_one_replica_and_a_full_one_is_waited_for() {
 fn a_replica_looks_at_the_nodes_without_one_only() {
     let mut scheduler = scheduler(60, &[]);
     let record = daemon(60);
-    scheduler.on_assign(&record, Revision(1), &all(&record), 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &all(&record), 0), Millis(0));
     assert_eq!(step(&mut scheduler).0, (1..=60).collect::<Vec<u32>>());
     let bind = Bind {
         demand: Arc::new(record.spec.task_groups[0].template.demand.clone()),
@@ -64,7 +64,7 @@ fn a_replica_looks_at_the_nodes_without_one_only() {
     join(&mut scheduler, 61, 4_000);
     let before = scheduler.picture.placer.n_looked;
     let again = daemon(61);
-    scheduler.on_assign(&again, Revision(2), &replicas(&[(60, 0)]), 0, Millis(0));
+    scheduler.on_assign(&assignment(&again, Revision(2), &replicas(&[(60, 0)]), 0), Millis(0));
     assert_eq!(step(&mut scheduler).0, [61]);
     let n_looked = scheduler.picture.placer.n_looked - before;
     assert!(n_looked <= 2, "{n_looked} nodes were looked at");

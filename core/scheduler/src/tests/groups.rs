@@ -43,7 +43,7 @@ fn demand(cpu: i64, n_gpus: u32) -> Demand {
 
 /// The nodes of all replicas that are decided of a unit.
 fn decided(scheduler: &mut Scheduler, record: &UnitRecord) -> Vec<u32> {
-    scheduler.on_assign(record, Revision(1), &all(record), 0, Millis(0));
+    scheduler.on_assign(&assignment(record, Revision(1), &all(record), 0), Millis(0));
     let decisions = scheduler.step(Millis(0), 1_000).decisions;
     let groups = decisions.iter().flat_map(|decision| &decision.groups);
     groups.flat_map(|group| &group.nodes).map(|node| node.0).collect()

@@ -123,7 +123,7 @@ impl World {
                 let min_member = if is_gang { replicas } else { 1 };
                 let spec = unit(id, replicas, min_member, demand(kind)).priority(priority);
                 let owner = self.specs.len() % self.schedulers.len();
-                self.schedulers[owner].on_assign(&spec, Revision(1), &all(&spec), 0, self.now);
+                self.schedulers[owner].on_assign(&assignment(&spec, Revision(1), &all(&spec), 0), self.now);
                 self.specs.push(spec);
                 self.owner.push(Some(owner));
             }

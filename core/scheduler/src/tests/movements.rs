@@ -104,8 +104,8 @@ fn who_moves_goes_where_room_is_held_for_it() {
     let (mut scheduler, record) = moving([4_000, 4_000, 1_000]);
     // Somebody else who would fit there alone does not get the room.
     let other = unit(2, 3, 1, Demand { requests: resources(2_500, 1), ..Demand::default() });
-    scheduler.on_assign(&other, Revision(1), &all(&other), 0, Millis(0));
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
+    scheduler.on_assign(&assignment(&other, Revision(1), &all(&other), 0), Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 1)]), 0), Millis(0));
     let placed = places(&mut scheduler);
     assert_eq!(placed[&(1, 0)], 3);
     assert!(placed.iter().all(|((unit, _), node)| *unit == 1 || *node != 3), "{placed:?}");
@@ -117,7 +117,7 @@ fn who_moves_goes_to_a_node_of_another_scheduler() {
     let schedulers = vec!["a".to_owned(), "b".to_owned()];
     let split = Partition { mode: PartitionMode::Strict, schedulers, ..Partition::default() };
     scheduler.load(&Change::Put(Record::Partition(split)), Revision(20), 0, Millis(0));
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 1)]), 0), Millis(0));
     assert_eq!(places(&mut scheduler).get(&(1, 0)), Some(&3));
 }
 
@@ -130,7 +130,7 @@ fn who_moves_goes_elsewhere_if_the_target_takes_it_no_more() {
     ] {
         let (mut scheduler, record) = moving([4_000, 4_000, 1_000]);
         scheduler.load(&change, Revision(20), 0, Millis(0));
-        scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
+        scheduler.on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 1)]), 0), Millis(0));
         assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 0), 1)]), "{change:?}");
     }
 }
@@ -144,11 +144,11 @@ fn only_who_moves_gets_what_is_held_for_it() {
     for (revision, change) in (20..).zip([RunChange::Statuses(stopped), RunChange::Requeue(again)]) {
         scheduler.load(&Change::Rows(UnitId(1), change), Revision(revision), 0, Millis(0));
     }
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1), (1, 1)]), 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 1), (1, 1)]), 0), Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 0), 3), ((1, 1), 1)]));
     // Its decision is under way: the room is its own until the answer.
     let other = unit(2, 1, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
-    scheduler.on_assign(&other, Revision(1), &all(&other), 0, Millis(0));
+    scheduler.on_assign(&assignment(&other, Revision(1), &all(&other), 0), Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([((2, 0), 1)]));
 }
 
@@ -157,12 +157,14 @@ fn who_moves_is_placed_though_others_of_its_unit_wait_before_it() {
     // There is room on the target, and nowhere else: replicas 0 and 1 wait.
     let record = unit(1, 4, 1, Demand { requests: resources(1_000, 1), ..Demand::default() });
     let mut scheduler = moving_of([1_000, 0, 1_000], &record, &[2, 3], 3);
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (3, 1)]), 0, Millis(0));
+    scheduler
+        .on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (3, 1)]), 0), Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 3), 3)]));
     // Also if its queue is due no place now.
     let mut scheduler = moving_of([1_000, 0, 1_000], &record, &[2, 3], 3);
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (3, 1)]), 0, Millis(0));
-    scheduler.set_places_max(UnitId(1), 0);
+    let permit = Permit { places_max: Some(0), ..Permit::default() };
+    let assigned = assignment(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (3, 1)]), 0);
+    scheduler.on_assign(&Assignment { permit, ..assigned }, Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 3), 3)]));
 }
 
@@ -197,13 +199,13 @@ fn waiting_replicas_follow_the_one_that_moves() {
             scheduler.load(change, Revision(revision), 0, Millis(0));
         }
         scheduler.load(&Change::Put(Record::Unit(Arc::new(record.clone()))), Revision(1), 0, Millis(0));
-        scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0)]), 1, Millis(0));
+        scheduler.on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 0), (1, 0)]), 1), Millis(0));
         let placed = places(&mut scheduler);
         assert_eq!(placed, BTreeMap::from([((1, 0), 2), ((1, 1), 2)]), "{key}");
         for (revision, change) in (5..).zip(&changes[3..]) {
             scheduler.load(change, Revision(revision), 0, Millis(0));
         }
-        scheduler.on_assign(&record, Revision(1), &replicas(&[(2, 1)]), 0, Millis(0));
+        scheduler.on_assign(&assignment(&record, Revision(1), &replicas(&[(2, 1)]), 0), Millis(0));
         assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 2), 3)]), "{key}");
     }
 }
@@ -221,7 +223,8 @@ fn a_segment_without_room_for_all_that_wait_lets_the_one_that_moves_in() {
     for (revision, change) in (2..).zip(&moves(&record, &[2], 2)) {
         scheduler.load(change, Revision(revision), 0, Millis(0));
     }
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (2, 1)]), 0, Millis(0));
+    scheduler
+        .on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 0), (1, 0), (2, 1)]), 0), Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([((1, 2), 3)]));
 }
 
@@ -237,8 +240,9 @@ fn a_unit_is_tried_once_its_scheduler_has_read_as_much_as_its_assignment_says() 
     };
     read(&mut scheduler, 0);
     // The dispatcher is ahead of it.
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
-    scheduler.await_reading(UnitId(1), Revision(4));
+    let permit = Permit { read: Revision(4), ..Permit::default() };
+    let assigned = assignment(&record, Revision(1), &replicas(&[(0, 1)]), 0);
+    scheduler.on_assign(&Assignment { permit, ..assigned }, Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::new());
     assert_eq!((scheduler.next_wake(), scheduler.stats().units), (None, 1), "it waits for what it reads");
     read(&mut scheduler, 1);
@@ -258,8 +262,8 @@ fn what_a_rejection_said_of_a_target_keeps_nobody_from_moving_there() {
         &[],
     );
     let other = unit(2, 1, 1, Demand { requests: resources(100, 1), ..Demand::default() });
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
-    scheduler.on_assign(&other, Revision(1), &all(&other), 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 1)]), 0), Millis(0));
+    scheduler.on_assign(&assignment(&other, Revision(1), &all(&other), 0), Millis(0));
     let placed = places(&mut scheduler);
     assert_eq!((placed[&(1, 0)], placed[&(2, 0)] == 3), (3, false));
 }
@@ -297,7 +301,7 @@ fn a_replica_that_moves_counts_once_in_its_queue() {
     }
     let mut scheduler = with_nodes([8_000, 8_000, 8_000]);
     load(&mut scheduler, &[&queue, bind, evict, hold, stopped, again]);
-    scheduler.on_assign(&record, Revision(1), &replicas(&[(0, 1)]), 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &replicas(&[(0, 1)]), 0), Millis(0));
     let decisions = scheduler.step(Millis(0), 100).decisions;
     assert_eq!((decisions.len(), counted(&scheduler)), (1, 2), "by what is decided");
     let rejection = Rejection {

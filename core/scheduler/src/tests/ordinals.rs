@@ -28,7 +28,7 @@ fn two_racks() -> Scheduler {
 
 /// The nodes of a unit in the order of its ordinals.
 fn nodes_of(scheduler: &mut Scheduler, record: &UnitRecord) -> Vec<u32> {
-    scheduler.on_assign(record, Revision(1), &all(record), 0, Millis(0));
+    scheduler.on_assign(&assignment(record, Revision(1), &all(record), 0), Millis(0));
     let decisions = scheduler.step(Millis(0), 100_000).decisions;
     let mut nodes = BTreeMap::new();
     for group in decisions.iter().flat_map(|decision| &decision.groups) {
@@ -90,7 +90,7 @@ fn second_node(class: WorkloadClass) -> u32 {
         scheduler.picture.cluster.apply_rows(UnitId(1), change, Revision(revision), 0);
     }
     let wanted = [ReplicaId { ordinal: 0, incarnation: 1 }];
-    scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &wanted, 0), Millis(0));
     let decisions = scheduler.step(Millis(0), 10).decisions;
     decisions[0].groups[0].nodes[0].0
 }

@@ -84,8 +84,13 @@ impl Pair {
     }
 
     fn assign(&mut self, record: &UnitRecord) {
+        self.assign_with(record, &all(record), Permit::default());
+    }
+
+    fn assign_with(&mut self, record: &UnitRecord, pending: &[ReplicaId], permit: Permit) {
         let revision = self.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
-        self.scheduler.on_assign(record, revision, &all(record), 0, self.now);
+        let assigned = Assignment { permit, ..assignment(record, revision, pending, 0) };
+        self.scheduler.on_assign(&assigned, self.now);
     }
 
     fn write(&mut self, accepted: &Accepted) -> Revision {
@@ -119,7 +124,7 @@ impl Pair {
                 outcome.rejections = accepted.rejections;
             }
             Verdict::Reject(rejections) => {
-                outcome.nodes = self.binder.fresh_nodes(decision.unit, &rejections);
+                outcome.nodes = self.binder.picture().fresh_nodes(decision.unit, &rejections);
                 outcome.rejections = rejections;
             }
             Verdict::Wait(wait) => panic!("waits for {wait:?}"),
@@ -427,10 +432,7 @@ fn a_queue_takes_back_what_it_is_guaranteed_and_no_more() {
         // Who borrowed does not take it back, whatever its priority.
         let revision = pair.revision;
         pair.scheduler.on_assign(
-            &lab,
-            Revision(3 + u64::from(!is_late)),
-            &replicas(&[(0, 1), (1, 1)]),
-            2,
+            &assignment(&lab, Revision(3 + u64::from(!is_late)), &replicas(&[(0, 1), (1, 1)]), 2),
             pair.now,
         );
         assert!(pair.steps().contains(&(1, ReportState::Parked)));

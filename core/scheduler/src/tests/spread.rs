@@ -23,7 +23,7 @@ fn of_class(class: WorkloadClass, id: u64, replicas: u32, requests: Resources) -
 
 /// Replicas by node once all of it is placed that finds a place.
 fn placed(scheduler: &mut Scheduler, record: &UnitRecord) -> BTreeMap<u32, usize> {
-    scheduler.on_assign(record, Revision(1), &all(record), 0, Millis(0));
+    scheduler.on_assign(&assignment(record, Revision(1), &all(record), 0), Millis(0));
     let mut counts = BTreeMap::new();
     for decision in scheduler.step(Millis(0), 100_000).decisions {
         for node in decision.groups.iter().flat_map(|group| &group.nodes) {
@@ -108,7 +108,7 @@ fn a_replica_that_comes_back_goes_where_its_unit_is_not() {
     let again =
         godel_domain::running_units::Requeue { ordinals: vec![3], incarnations: vec![1], anew: false };
     scheduler.load(&Change::Rows(record.id, RunChange::Requeue(again)), Revision(4), 1, Millis(0));
-    scheduler.on_assign(&record, Revision(4), &replicas(&[(3, 1)]), 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(4), &replicas(&[(3, 1)]), 0), Millis(0));
     let decisions = scheduler.step(Millis(0), 100).decisions;
     assert_eq!(decisions[0].groups[0].nodes, [NodeId(4)]);
 }

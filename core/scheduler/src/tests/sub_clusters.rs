@@ -2,11 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use godel_domain::{
-    change::{NodeScope, PartitionMode},
-    records::Record,
-    sub_cluster::KEY,
-};
+use godel_domain::{change::PartitionMode, records::Record, sub_cluster::KEY};
 use godel_framework::profile::ProfileSpec;
 use godel_placement::profiles::ProfileSettings;
 use proptest::prelude::*;
@@ -45,7 +41,12 @@ fn wants(id: u64, replicas: u32, sub_cluster: &str, cpu: i64) -> UnitRecord {
 }
 
 fn assign(scheduler: &mut Scheduler, record: &UnitRecord) {
-    scheduler.on_assign(record, Revision(1), &all(record), 0, Millis(0));
+    assign_with(scheduler, record, Permit::default());
+}
+
+fn assign_with(scheduler: &mut Scheduler, record: &UnitRecord, permit: Permit) {
+    let assigned = Assignment { permit, ..assignment(record, Revision(1), &all(record), 0) };
+    scheduler.on_assign(&assigned, Millis(0));
 }
 
 fn decided(step: &Step) -> Vec<u64> {
@@ -189,8 +190,7 @@ fn a_partition_without_the_sub_cluster_returns_the_unit() {
     assign(&mut scheduler, &located(1, 1, "b"));
     let step = scheduler.step(Millis(0), 10);
     assert_eq!((decided(&step), step.reports[0].state), (vec![], ReportState::Returned));
-    assign(&mut scheduler, &located(1, 1, "b"));
-    scheduler.set_scope(UnitId(1), NodeScope::Global);
+    assign_with(&mut scheduler, &located(1, 1, "b"), ANYWHERE);
     assert_eq!(scheduler.step(Millis(0), 10).decisions[0].groups[0].nodes, [NodeId(2)]);
 }
 
@@ -262,8 +262,8 @@ proptest! {
             };
             let may: BTreeSet<u32> = nodes.iter().filter(may).map(|node| node.id).collect();
             let n_fit: u32 = may.iter().map(|id| left[id]).sum();
-            assign(&mut scheduler, &located(id, *replicas, sub_cluster));
-            scheduler.set_scope(UnitId(id), if is_wide { NodeScope::Global } else { NodeScope::Partition });
+            let permit = if is_wide { ANYWHERE } else { Permit::default() };
+            assign_with(&mut scheduler, &located(id, *replicas, sub_cluster), permit);
             let mut n_placed = 0;
             let mut is_on_others = false;
             loop {

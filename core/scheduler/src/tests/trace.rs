@@ -77,13 +77,8 @@ fn replay(tasks: &[Task], config: &Config, profile: Option<&str>, seed: u64) -> 
         now = now.plus(1);
         for idx in 0..N_SCHEDULERS * BURST {
             if next <= tasks.len() {
-                schedulers[idx % N_SCHEDULERS].on_assign(
-                    &spec_of(next),
-                    Revision(1),
-                    &replicas(&[(0, 0)]),
-                    0,
-                    now,
-                );
+                schedulers[idx % N_SCHEDULERS]
+                    .on_assign(&assignment(&spec_of(next), Revision(1), &replicas(&[(0, 0)]), 0), now);
                 next += 1;
             }
         }

@@ -67,7 +67,7 @@ fn places(scheduler: &mut Scheduler) -> BTreeMap<u32, u32> {
 #[test]
 fn replicas_go_back_to_their_volumes() {
     let (mut scheduler, record, wanted) = ran();
-    scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &wanted, 0), Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([(0, 1), (1, 2), (2, 1), (3, 3)]));
 }
 
@@ -82,7 +82,7 @@ fn a_replica_waits_for_the_node_of_its_volumes() {
         ..Bind::default()
     };
     scheduler.picture.cluster.apply_rows(UnitId(2), &RunChange::Bind(bind), Revision(9), 0);
-    scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &wanted, 0), Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([(0, 1), (2, 1), (3, 3)]));
     assert_eq!(scheduler.units.parked.len(), 1, "the other one waits");
     // Its node has room again: the scheduler says so, and the dispatcher calls the unit.
@@ -103,7 +103,7 @@ fn a_replica_waits_for_the_node_of_its_volumes() {
 fn volumes_are_lost_with_the_record_of_their_node() {
     let (mut scheduler, record, wanted) = ran();
     scheduler.picture.cluster.nodes_mut().remove(NodeId(2));
-    scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &wanted, 0), Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([(0, 1), (1, 3), (2, 1), (3, 3)]));
 }
 
@@ -113,7 +113,7 @@ fn the_end_of_a_node_frees_who_waits_for_it() {
     let mut report = node_report(2, resources(1_000, 8), 0, "");
     report.ready = false;
     scheduler.picture.cluster.nodes_mut().put_report(report, Revision(9));
-    scheduler.on_assign(&record, Revision(1), &wanted, 0, Millis(0));
+    scheduler.on_assign(&assignment(&record, Revision(1), &wanted, 0), Millis(0));
     assert_eq!(places(&mut scheduler), BTreeMap::from([(0, 1), (2, 1), (3, 3)]));
     let change = Change::Gone(RecordKey::NodeSpec(NodeId(2)));
     scheduler.load(&change, Revision(10), 0, Millis(1));

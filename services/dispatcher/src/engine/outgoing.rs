@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use godel_base::ids::{IdMap, UnitId};
-use godel_core_dispatcher::{Assignment, EvictRequest, SessionId, leader::Outgoing};
-use godel_domain::unit::UnitRecord;
+use godel_core_dispatcher::{EvictRequest, SessionId, leader::Outgoing};
+use godel_domain::{assignment::Assignment, unit::UnitRecord};
 use godel_kit::{CancellationToken, message::field_len};
 use godel_proto::{raw, v1};
 use godel_wire::to_proto;
@@ -120,10 +120,10 @@ impl EngineOutbox {
         let mut evictions = Vec::new();
         for message in outgoing {
             match message {
-                Outgoing::Assign(assignment) => {
+                Outgoing::Assign(session, assignment) => {
                     self.context.metrics.assigned.inc();
                     let record = self.encoded.take(&assignment);
-                    let to = streams.entry(assignment.session).or_default();
+                    let to = streams.entry(session).or_default();
                     to.assign(convert::assignment(assignment, record));
                 }
                 Outgoing::Revoke(session, unit) => streams.entry(session).or_default().revoke(unit.0),

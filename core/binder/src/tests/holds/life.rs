@@ -178,7 +178,7 @@ fn a_hold_that_is_read_before_its_unit_counts_in_its_queue() {
     let mut other = World::new(1);
     other.change(Change::Put(Record::Hold(Arc::clone(&accepted.holds[0]))));
     other.unit(high);
-    let quota = other.binder.quota();
+    let quota = other.binder.picture.quotas.quota();
     let used = |path: &str| quota.usage().used(quota.tree().find(path).unwrap(), CPU);
     assert_eq!((used("a"), used("default")), (600, 0));
 }

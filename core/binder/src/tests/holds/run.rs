@@ -129,7 +129,7 @@ impl Run {
             assert!(!is_gone || !self.in_flight.is_empty() || !self.unread.is_empty(), "{rejections:?}");
         }
         if let Verdict::Bind(accepted) = verdict {
-            let queues = self.binder.queue_records(accepted.queue);
+            let queues = self.binder.picture.quotas.records(accepted.queue);
             let queues = queues.map(|(_, path, revision)| (path.to_owned(), revision)).collect();
             self.in_flight.push_back(Work::Accepted(accepted, queues));
         }
@@ -142,7 +142,7 @@ impl Run {
             let row = known.row(ordinal);
             let replica = ReplicaId::new(ordinal, row.incarnation);
             let is_free = row.phase == Phase::Pending
-                && !self.binder.holds.has(RunningUnitId { unit: record.id, replica });
+                && !self.binder.holds.known.has(RunningUnitId { unit: record.id, replica });
             is_free.then_some(replica)
         });
         let n = if known.rows.is_empty() { n.max(record.spec.min_member as usize) } else { n };
@@ -195,7 +195,7 @@ impl Run {
             // The slots are there as they are seen, so all of them are taken.
             let n_bound: usize = accepted.binds.iter().map(|bind| bind.ordinals.len()).sum();
             assert_eq!(accepted.slots.len(), n_bound);
-            let queues = self.binder.queue_records(accepted.queue);
+            let queues = self.binder.picture.quotas.records(accepted.queue);
             let queues = queues.map(|(_, path, revision)| (path.to_owned(), revision)).collect();
             self.in_flight.push_back(Work::Accepted(accepted, queues));
         }
@@ -211,7 +211,7 @@ impl Run {
             ..place(id, revision, &nodes)
         };
         if let Verdict::Bind(accepted) = self.binder.check(&decision) {
-            let queues = self.binder.queue_records(accepted.queue);
+            let queues = self.binder.picture.quotas.records(accepted.queue);
             let queues = queues.map(|(_, path, revision)| (path.to_owned(), revision)).collect();
             self.in_flight.push_back(Work::Accepted(accepted, queues));
         }
@@ -486,10 +486,11 @@ impl Run {
         let taken = |binder: &Binder| -> Vec<_> {
             (1..=3).map(|id| binder.cluster().free().node_state(NodeId(id)).unwrap()).collect()
         };
-        let (mine, used) = (taken(&self.binder), self.binder.quota().usage().bound(QueueIdx::DEFAULT).0);
+        let (mine, used) =
+            (taken(&self.binder), self.binder.picture.quotas.quota().usage().bound(QueueIdx::DEFAULT).0);
         self.restart();
         assert_eq!(mine, taken(&self.binder));
-        assert_eq!(used, self.binder.quota().usage().bound(QueueIdx::DEFAULT).0);
+        assert_eq!(used, self.binder.picture.quotas.quota().usage().bound(QueueIdx::DEFAULT).0);
     }
 
     pub(super) fn judge(&self) {

@@ -21,7 +21,7 @@ fn most(n: u32) -> Change {
 
 impl World {
     fn counted(&self, path: &str) -> i128 {
-        let quota = self.binder.quota();
+        let quota = self.binder.picture.quotas.quota();
         let queue: QueueIdx = quota.tree().find(path).unwrap();
         quota.usage().running_units(queue)
     }

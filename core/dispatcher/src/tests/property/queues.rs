@@ -76,8 +76,8 @@ impl World {
         let tree = core.quota().tree();
         for action in actions {
             // One that waits on only hears that its record is another.
-            let Action::Assign(one) = action else { continue };
-            if one.places_max == Some(0) {
+            let Action::Assign(_, one) = action else { continue };
+            if one.permit.places_max == Some(0) {
                 continue;
             }
             let Some((n_least, n_pending)) = waiters.remove(&one.record.id) else { continue };
@@ -86,7 +86,7 @@ impl World {
                 let used = used.entry(level).or_default();
                 let max = tree.record(level).and_then(|record| record.max.get("cpu"));
                 // One that goes out as one of a full queue takes the place of others there, or none.
-                if let Some(max) = max.filter(|_| n_least > 0 && !one.at_maximum) {
+                if let Some(max) = max.filter(|_| n_least > 0 && !one.permit.at_maximum) {
                     let with_it = *used + i128::from(n_least) * 100;
                     prop_assert!(
                         with_it <= i128::from(*max),
@@ -97,7 +97,7 @@ impl World {
                         tree.path(level)
                     );
                 }
-                *used += i128::from(n_pending.min(one.places_max.unwrap_or(u32::MAX))) * 100;
+                *used += i128::from(n_pending.min(one.permit.places_max.unwrap_or(u32::MAX))) * 100;
             }
         }
         Ok(())

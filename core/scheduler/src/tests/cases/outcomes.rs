@@ -117,7 +117,7 @@ fn a_unit_whose_queue_is_full_goes_back_and_holds_nothing() {
     let (allocated, _) = scheduler.picture.cluster.free().node_state(NodeId(1)).unwrap();
     assert_eq!(allocated.get(CPU), 1000, "what was bound");
     // Assigned again it is tried again.
-    scheduler.on_assign(&spec, Revision(2), &replicas(&[(1, 0), (2, 0)]), 1, Millis(2));
+    scheduler.on_assign(&assignment(&spec, Revision(2), &replicas(&[(1, 0), (2, 0)]), 1), Millis(2));
     assert_eq!(scheduler.step(Millis(2), 100).decisions[0].groups[0].ordinals, [1, 2]);
 }
 
@@ -151,7 +151,7 @@ fn groups_that_a_full_queue_may_take_are_tried_first() {
         scheduler.on_outcome(&refused(&step.decisions[0], RejectionReason::QueueFull), Millis(1));
     };
     // The large one alone has room on the node, and none in the queue: the small one goes there.
-    scheduler.on_assign(&spec, Revision(1), &replicas(&[(0, 0), (1, 0)]), 1, Millis(0));
+    scheduler.on_assign(&assignment(&spec, Revision(1), &replicas(&[(0, 0), (1, 0)]), 1), Millis(0));
     let (group, step) = decide(&mut scheduler, 0);
     assert_eq!(group, Some(0));
     full(&mut scheduler, &step);
@@ -170,7 +170,7 @@ fn an_answer_about_an_older_incarnation_changes_nothing() {
     assign(&mut scheduler, &spec);
     let old = scheduler.step(Millis(0), 100).decisions.remove(0);
     // It was bound, the answer was lost; it has left, and is to be placed anew.
-    scheduler.on_assign(&spec, Revision(1), &replicas(&[(0, 1)]), 1, Millis(1));
+    scheduler.on_assign(&assignment(&spec, Revision(1), &replicas(&[(0, 1)]), 1), Millis(1));
     scheduler.on_outcome(&refused(&old, RejectionReason::UnitChanged), Millis(2));
     let new = scheduler.step(Millis(2), 100).decisions.remove(0);
     assert_eq!(new.groups[0].incarnations, [1]);
@@ -189,8 +189,8 @@ fn a_newer_assignment_replaces_what_is_pending() {
     assert_eq!(decision.groups[0].ordinals, [0, 1]);
     // Meanwhile the unit shrank to three; the dispatcher has not seen the decision.
     let smaller = unit(1, 3, 1, cpu(1000));
-    scheduler.on_assign(&smaller, Revision(2), &all(&smaller), 0, Millis(1));
-    scheduler.on_assign(&spec, Revision(1), &all(&spec), 0, Millis(1));
+    scheduler.on_assign(&assignment(&smaller, Revision(2), &all(&smaller), 0), Millis(1));
+    scheduler.on_assign(&assignment(&spec, Revision(1), &all(&spec), 0), Millis(1));
     assert_eq!(scheduler.inventory(), [(UnitId(1), Revision(2))], "an older one is ignored");
     assert_eq!(scheduler.stats().running_units, 3);
     scheduler.on_outcome(&refused(&decision, RejectionReason::UnitChanged), Millis(2));
@@ -208,7 +208,7 @@ fn a_changed_unit_waits_for_its_new_assignment() {
     scheduler.on_outcome(&refused(&decision, RejectionReason::UnitChanged), Millis(1));
     assert_eq!(scheduler.step(Millis(1), 10), Step::default());
     assert_eq!(scheduler.inventory().len(), 1);
-    scheduler.on_assign(&spec, Revision(4), &all(&spec), 0, Millis(2));
+    scheduler.on_assign(&assignment(&spec, Revision(4), &all(&spec), 0), Millis(2));
     assert_eq!(scheduler.step(Millis(2), 10).decisions.len(), 1);
 }
 

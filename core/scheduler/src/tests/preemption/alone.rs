@@ -168,11 +168,11 @@ impl Alone {
         if pending.is_empty() || (!held.is_empty() && !rows.was_placed()) {
             return;
         }
-        self.pair.scheduler.on_assign(spec, *revision, &pending, bound, self.pair.now);
         // The dispatcher gives turns one after the other.
-        if has_turn && self.pair.binder.gathering().is_empty() {
-            self.pair.scheduler.set_turn(UnitId(id));
-        }
+        let turn = has_turn && self.pair.binder.gathering().is_empty();
+        let permit = Permit { turn, ..Permit::default() };
+        let assigned = Assignment { permit, ..assignment(spec, *revision, &pending, bound) };
+        self.pair.scheduler.on_assign(&assigned, self.pair.now);
     }
 
     fn turn(&mut self, nth: usize, phase: Phase) {

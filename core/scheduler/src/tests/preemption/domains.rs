@@ -193,8 +193,7 @@ fn a_gang_of_a_full_queue_preempts_in_one_rack() {
         pair.steps();
     }
     let gang = in_rack(of("q", ranked(9, 10, 2, 2, cpu(1000))));
-    pair.assign(&gang);
-    pair.scheduler.set_at_maximum(gang.id, pair.now);
+    pair.assign_with(&gang, &all(&gang), Permit { at_maximum: true, ..Permit::default() });
     pair.steps();
     assert_eq!(pair.leaving().iter().map(|(unit, _)| *unit).collect::<Vec<_>>(), [3, 4]);
     pair.leave();

@@ -30,8 +30,7 @@ fn full() -> Pair {
 
 impl Pair {
     fn assign_turn(&mut self, record: &UnitRecord) {
-        self.assign(record);
-        self.scheduler.set_turn(record.id);
+        self.assign_with(record, &all(record), Permit { turn: true, ..Permit::default() });
     }
 
     fn end(&mut self, unit: u64, ordinals: &[u32]) {
@@ -234,8 +233,8 @@ fn a_unit_of_several_large_replicas_gathers_for_one_of_them_at_a_time() {
     let mut pair = full();
     let large = unit(3, 2, 1, cpu(1000)).preemptible(false);
     for n_bound in [1, 2] {
-        pair.assign_turn(&large);
-        pair.scheduler.set_places_max(large.id, 1);
+        let permit = Permit { turn: true, places_max: Some(1), ..Permit::default() };
+        pair.assign_with(&large, &all(&large), permit);
         pair.steps();
         assert_eq!((pair.binder.n_holds(), pair.binder.gathering()[0].n_wanted), (1, 1), "{n_bound}");
         let node = pair.binder.cluster().holds().all()[0].node.0;

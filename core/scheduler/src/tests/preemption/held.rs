@@ -65,7 +65,7 @@ fn ordinals_left_out_as_held_are_placed_after_the_hold() {
     pair.steps();
     assert_eq!(pair.binder.n_holds(), 3);
     // The dispatcher has read that they have ended, the scheduler has not.
-    pair.scheduler.on_assign(&gang, revision, &all(&gang), 0, pair.now);
+    pair.scheduler.on_assign(&assignment(&gang, revision, &all(&gang), 0), pair.now);
     pair.steps();
     let stopped = Statuses {
         ordinals: vec![0, 1],
@@ -122,7 +122,7 @@ fn an_assignment_after_the_end_of_a_hold_is_placed() {
     pair.leave();
     assert_eq!(pair.live(2).len(), 1);
     pair.scheduler = scheduler;
-    pair.scheduler.on_assign(&spec, assigned, &replicas(&[(1, 0)]), 1, pair.now);
+    pair.scheduler.on_assign(&assignment(&spec, assigned, &replicas(&[(1, 0)]), 1), pair.now);
     pair.scheduler.on_outcome(&answer, pair.now);
     pair.scheduler.on_reset();
     pair.list();
@@ -144,7 +144,7 @@ fn a_new_stream_gives_up_what_is_assigned_in_part() {
         assert_eq!(pair.scheduler.inventory().len(), n_kept, "of {n_replicas}");
         // Assigned while the hold lasts it is what that is for, and no more.
         let (record, revision) = (ranked(id, 9, n_replicas, 1, cpu(1000)), Revision(pair.revision));
-        pair.scheduler.on_assign(&record, revision, &replicas(&[(0, 0)]), 0, pair.now);
+        pair.scheduler.on_assign(&assignment(&record, revision, &replicas(&[(0, 0)]), 0), pair.now);
         pair.scheduler.on_attach();
         assert_eq!(pair.scheduler.inventory().len(), n_kept, "of {n_replicas} again");
     }

@@ -20,15 +20,12 @@ fn limited(path: &str, min: i64, max: i64, max_running_units: u32) -> Change {
 impl Pair {
     /// The dispatcher sees that a queue of the unit is full.
     fn assign_full(&mut self, record: &UnitRecord) {
-        self.assign(record);
-        self.scheduler.set_at_maximum(record.id, self.now);
+        self.assign_with(record, &all(record), Permit { at_maximum: true, ..Permit::default() });
     }
 
     /// The same again.
     fn again(&mut self, record: &UnitRecord, pending: &[(u32, u32)]) {
-        let revision = self.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
-        self.scheduler.on_assign(record, revision, &replicas(pending), 0, self.now);
-        self.scheduler.set_at_maximum(record.id, self.now);
+        self.assign_with(record, &replicas(pending), Permit { at_maximum: true, ..Permit::default() });
     }
 
     /// Running units told to leave, wherever their room is held.
@@ -43,7 +40,7 @@ impl Pair {
 
     /// How many more running units, or CPUs if these are fewer, there is room for in a queue by the binder.
     fn room(&self, path: &str) -> usize {
-        let quota = self.binder.quota();
+        let quota = self.binder.picture().quota();
         let queue = quota.tree().find(path).unwrap();
         let fits = |n: &i128| quota.usage().exceeded(queue, &[*n, *n], |_, _| 0).is_none();
         (1..10_000).take_while(fits).count()
@@ -254,7 +251,7 @@ fn what_is_held_in_a_full_queue_ends_together() {
     pair.steps();
     let spec = of("q", ranked(2, 9, 4, 1, cpu(300)));
     let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(spec.clone())))]);
-    pair.scheduler.on_assign(&spec, revision, &replicas(&[(0, 0)]), 0, pair.now);
+    pair.scheduler.on_assign(&assignment(&spec, revision, &replicas(&[(0, 0)]), 0), pair.now);
     pair.steps();
     pair.again(&spec, &[(1, 0), (2, 0), (3, 0)]);
     pair.steps();

@@ -151,7 +151,7 @@ fn a_replacement_goes_to_the_rack_of_its_task_group() {
     pair.commit(vec![Change::Rows(UnitId(1), RunChange::Requeue(again))]);
     let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
     let wanted = [ReplicaId::new(1, 1)];
-    pair.scheduler.on_assign(&record, revision, &wanted, 0, pair.now);
+    pair.scheduler.on_assign(&assignment(&record, revision, &wanted, 0), pair.now);
     pair.steps();
     assert_eq!(racks_of(&pair, 1, 3)[..2], [racks[0]; 2]);
 }
@@ -264,7 +264,7 @@ fn a_lost_member_of_a_segment_preempts_in_its_rack() {
     let again = Requeue { ordinals: vec![1], incarnations: vec![1], anew: false };
     pair.commit(vec![Change::Rows(UnitId(1), RunChange::Requeue(again))]);
     let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
-    pair.scheduler.on_assign(&record, revision, &[ReplicaId::new(1, 1)], 0, pair.now);
+    pair.scheduler.on_assign(&assignment(&record, revision, &[ReplicaId::new(1, 1)], 0), pair.now);
     pair.step();
     let nodes: Vec<u32> = pair.leaving().iter().map(|(_, node)| (node - 1) / 2).collect();
     assert_eq!(nodes, [rack]);
@@ -292,7 +292,7 @@ fn an_added_group_begins_in_a_rack_that_holds_it() {
     pair.steps();
     let added = [ReplicaId::new(1, 0), ReplicaId::new(2, 0)];
     let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(after.clone())))]);
-    pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
+    pair.scheduler.on_assign(&assignment(&after, revision, &added, 1), pair.now);
     pair.steps();
     let racks = racks_of(&pair, 1, 3);
     assert!(racks.len() == 3 && racks[1] == racks[2], "{racks:?}");
@@ -312,7 +312,7 @@ fn an_added_group_preempts_in_a_rack_that_holds_all_of_it() {
     assert_eq!(pair.live(1), [4]);
     let added = [ReplicaId::new(1, 0), ReplicaId::new(2, 0)];
     let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(after.clone())))]);
-    pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
+    pair.scheduler.on_assign(&assignment(&after, revision, &added, 1), pair.now);
     pair.step();
     // No rack holds both: one begins where that costs least, and the other one waits there.
     assert_eq!(pair.leaving(), [(2, 1)]);
@@ -324,7 +324,7 @@ fn an_added_group_preempts_in_a_rack_that_holds_all_of_it() {
     pair.assign(&before);
     pair.steps();
     let revision = pair.commit(vec![Change::Put(Record::Unit(Arc::new(after.clone())))]);
-    pair.scheduler.on_assign(&after, revision, &added, 1, pair.now);
+    pair.scheduler.on_assign(&assignment(&after, revision, &added, 1), pair.now);
     pair.step();
     assert_eq!(pair.leaving(), [(4, 3), (5, 4)]);
 }

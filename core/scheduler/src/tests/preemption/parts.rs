@@ -22,7 +22,7 @@ impl Pair {
     /// A unit of which one is bound already, whether or not rows say so here.
     fn assign_rest(&mut self, record: &UnitRecord, rest: &[ReplicaId]) {
         let revision = self.commit(vec![Change::Put(Record::Unit(Arc::new(record.clone())))]);
-        self.scheduler.on_assign(record, revision, rest, 1, self.now);
+        self.scheduler.on_assign(&assignment(record, revision, rest, 1), self.now);
     }
 }
 
