@@ -24,7 +24,7 @@ use godel_proto::{
 };
 use prost::Message as _;
 
-use super::{BadField, ops, records, zones};
+use super::{BadField, ops, records, to_proto, zones};
 
 /// Keys of one name: the one before the current one, the current one, and the next one.
 const N_YARN_KEYS_MAX: usize = 3;

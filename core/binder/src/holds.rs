@@ -12,11 +12,7 @@ use std::sync::Arc;
 
 use godel_base::ids::{Epoch, HoldId, Revision, UnitId};
 use godel_cluster::Cluster;
-use godel_domain::{
-    change::Change,
-    hold::Hold,
-    records::RecordKind,
-};
+use godel_domain::{change::Change, hold::Hold, records::RecordKind};
 use godel_queueing::{Need, PayerIdx, QueueIdx, Reliefs};
 
 use super::{Ticket, picture::BinderPicture};

@@ -358,7 +358,9 @@ impl AssignedUnit {
             return;
         }
         for work in &mut self.groups {
-            work.retain(|replica| !cluster.taken().assumptions.has(RunningUnitId { unit, replica: *replica }));
+            work.retain(|replica| {
+                !cluster.taken().assumptions.has(RunningUnitId { unit, replica: *replica })
+            });
         }
     }
 

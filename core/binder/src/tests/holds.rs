@@ -48,7 +48,8 @@ pub(super) fn claims(
         now_ms: binder.picture.now_ms,
         spares_masters: false,
     };
-    let nodes: Vec<usize> = (1..cluster.free().n_indices()).filter(|idx| cluster.nodes().is_usable(*idx)).collect();
+    let nodes: Vec<usize> =
+        (1..cluster.free().n_indices()).filter(|idx| cluster.nodes().is_usable(*idx)).collect();
     let mut quota = binder.picture.quotas.quota().clone();
     let queue = quota.queue(&record.spec.queue);
     let need = Need { ask: quota.usage_mut().intern(&demand), n: u32::try_from(members.len()).unwrap() };

@@ -194,8 +194,8 @@ fn pictures(model: &mut Model) -> Result<(), String> {
         return Err("the binder has something under way for ever".to_owned());
     }
     compare_nodes("binder", binder.core().cluster(), model)?;
-    compare_queues("binder", binder.core().quota().usage(), model, |path| {
-        binder.core().quota().tree().find(path)
+    compare_queues("binder", binder.core().picture().quota().usage(), model, |path| {
+        binder.core().picture().quota().tree().find(path)
     })?;
     for (idx, scheduler) in model.schedulers.iter().enumerate() {
         let stats = scheduler.core.stats();

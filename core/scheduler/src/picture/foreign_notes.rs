@@ -24,7 +24,12 @@ impl ForeignNotes {
     /// binder looked.
     pub(crate) fn put(&mut self, fresh: &FreshNode, end: Millis, cluster: &mut Cluster) {
         if self.left.get(&fresh.node).is_none_or(|at| *at <= fresh.revision) {
-            cluster.nodes_mut().note_foreign(fresh.node, fresh.pool, &fresh.allocated, &fresh.device_free_milli);
+            cluster.nodes_mut().note_foreign(
+                fresh.node,
+                fresh.pool,
+                &fresh.allocated,
+                &fresh.device_free_milli,
+            );
             self.note_end(fresh.node, end);
         }
     }

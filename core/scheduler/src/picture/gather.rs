@@ -326,7 +326,9 @@ fn nodes_to_gather_on(picture: &mut Picture, assigned: &AssignedUnit, work: &Gro
     let mut nodes = picture.placer.with_room_aside(&picture.cluster, work.template, false);
     if picture.cluster.free().gathering().is_any() {
         let node_of = |idx: usize| u32::try_from(idx).map(NodeId);
-        let is_taken = |node| picture.cluster.free().gathering().gathers_beside(assigned.unit(), assigned.facts.pool, node);
+        let is_taken = |node| {
+            picture.cluster.free().gathering().gathers_beside(assigned.unit(), assigned.facts.pool, node)
+        };
         nodes.retain(|idx| node_of(*idx).is_ok_and(|node| !is_taken(node)));
     }
     nodes
