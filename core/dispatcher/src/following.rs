@@ -7,11 +7,14 @@ use godel_base::{
     ids::{HoldId, NodeId, Revision, UnitId},
     time::Millis,
 };
-use godel_domain::{pause, records::RecordKey};
+use godel_domain::{
+    pause,
+    records::{Record, RecordKey},
+};
 
 /// How far the records have been read.
 #[derive(Debug, Default)]
-pub(super) struct Following {
+pub struct Following {
     /// Everything up to this revision is known.
     pub(super) revision: Revision,
     /// What was seen since a list began; `None` when none is under way.
@@ -24,9 +27,21 @@ impl Following {
         self.revision = self.revision.max(revision);
     }
 
+    /// Everything up to this revision is known.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
     /// While a list is under way, what is known may be old.
-    pub(super) fn is_listing(&self) -> bool {
+    pub fn is_listing(&self) -> bool {
         self.listed.is_some()
+    }
+
+    /// A record is there, of any kind but units: these are noted where they are taken in, as the store's answers bring them too.
+    pub(super) fn note_record(&mut self, record: &Record) {
+        if let (Some(listed), false) = (&mut self.listed, matches!(record, Record::Unit(_))) {
+            listed.note(&record.key());
+        }
     }
 }
 
@@ -50,6 +65,11 @@ impl ListedRecords {
     /// A record that cannot be read is there, whatever it says.
     pub(super) fn note_unreadable(&mut self, subject: &RecordKey) {
         self.unreadable.insert(subject.clone());
+        self.note(subject);
+    }
+
+    /// A record is there.
+    fn note(&mut self, subject: &RecordKey) {
         match subject {
             RecordKey::NodeReport(node) => drop(self.nodes.insert(*node)),
             RecordKey::Unit(unit) => drop(self.units.insert(*unit)),
@@ -59,6 +79,7 @@ impl ListedRecords {
             RecordKey::Budget(name) => drop(self.budgets.insert(name.clone())),
             RecordKey::Reservation(name) => drop(self.reservations.insert(name.clone())),
             RecordKey::Hold(id) => drop(self.holds.insert(*id)),
+            RecordKey::PartitionBlock(number) => drop(self.partition_blocks.insert(number.0)),
             RecordKey::Pause(scope) => self.pauses.extend(pause::Scope::parse(scope)),
             _ => {}
         }
