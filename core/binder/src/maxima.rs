@@ -56,7 +56,7 @@ pub(super) fn at_maximum(
     let others = preemption
         .others
         .iter()
-        .filter(|victim| pays(quota, victim).is_some_and(|(of, _)| quota.usage().shares_maximum(queue, of)));
+        .filter(|victim| pays(quota, victim).is_some_and(|(of, _)| quota.usage().sums().share_maximum(queue, of)));
     Ok(Some(others.copied().collect()))
 }
 

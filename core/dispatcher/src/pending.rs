@@ -36,7 +36,7 @@ impl PendingUnits<'_> {
         let Some(entry) = units.get(unit) else { return true };
         match &entry.place {
             Whereabouts::Queued(waiting)
-                if waiting.room != RoomIdx::NONE && !queueing.queues.is_open(waiting.room) =>
+                if waiting.room != RoomIdx::NONE && !queueing.queues.rooms().is_open(waiting.room) =>
             {
                 // No unit of its room is served now.
                 false

@@ -248,7 +248,7 @@ impl Dispatcher {
             queued_units: (queues.len() + settling.unsettled.len()) as u64,
             queued_running_units: queues.running_units(),
             dispatched_units: held(|one| one.held.len() as u64),
-            parked_units: held(|one| u64::from(one.parked)) + queues.n_unheld() as u64,
+            parked_units: held(|one| u64::from(one.parked)) + queues.rooms().n_unheld() as u64,
             counters: self.assignments.counters,
             revision: self.following.revision,
             n_by_phase: *units.tally.all(),
@@ -260,7 +260,7 @@ impl Dispatcher {
             evictions_paused: self.node_evictions.is_braked(),
             nodes_draining: self.node_evictions.n_draining(),
             gangs_waiting: self.gangs.n_due(self.stepped_at),
-            floor_percent: self.config.queues.floor_percent.min(50),
+            floor_percent: self.config.queues.floor_percent_in_force(),
         }
     }
 

@@ -468,7 +468,7 @@ impl World {
             if let Whereabouts::Queued(waiting) = &entry.place {
                 prop_assert!(holders.is_empty(), "unit {} is queued and held", unit);
                 if waiting.room != RoomIdx::NONE
-                    && !self.rig.core.assignments.queueing.queues.is_open(waiting.room)
+                    && !self.rig.core.assignments.queueing.queues.rooms().is_open(waiting.room)
                 {
                     let is_watched = self
                         .rig

@@ -262,7 +262,8 @@ fn compare_queues(
                 ));
             }
         }
-        let (says, by_records) = (usage.used_by_masters(queue, CPU), of(&naive::of_masters(path)));
+        let (says, by_records) =
+            (usage.used(queue, &format!("{CPU} of application masters")), of(&naive::of_masters(path)));
         if says != i128::from(by_records) {
             return Err(format!("{whose}: masters use {says} of queue {path}, by the records {by_records}"));
         }
