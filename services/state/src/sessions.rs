@@ -447,7 +447,7 @@ impl NodeSessions {
 
 /// The row of `key` if it is current and holds room.
 pub(crate) fn live_row(state: &State, key: RunningUnitId) -> Option<RunningUnit> {
-    let row = state.rows(key.unit)?.row(key.replica.ordinal);
+    let row = state.rows().get(key.unit)?.row(key.replica.ordinal);
     (row.incarnation == key.replica.incarnation && row.phase.is_live()).then_some(row)
 }
 

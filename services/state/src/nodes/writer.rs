@@ -176,7 +176,7 @@ fn absent(hub: &NodeSessions) -> Vec<NodeId> {
     });
     hub.store.read(|state| {
         for one in &mut presences {
-            one.has_units = state.live_on_node(one.node) > 0;
+            one.has_units = state.rows().live_on_node(one.node) > 0;
         }
     });
     node_absence::absent(presences, now, limit_ms, N_ABSENT_MAX)
@@ -400,7 +400,7 @@ impl Nodes for Known<'_> {
             let spec =
                 state.record(v1::Kind::NodeSpec, &key).map(|record| (record.revision, record.value.clone()));
             let report = state.record(v1::Kind::NodeReport, &key).map(|record| record.value.clone());
-            (spec, report, state.live_on_node(node))
+            (spec, report, state.rows().live_on_node(node))
         });
         let (revision, spec) = spec?;
         Some(Stored {
@@ -435,7 +435,7 @@ impl Nodes for Known<'_> {
 /// Something is bound to a node, or held there.
 fn in_use(hub: &NodeSessions, name: &str) -> Status {
     let node = hub.names.read().find(name).ok();
-    let n_live = node.map_or(0, |node| hub.store.read(|state| state.live_on_node(node)));
+    let n_live = node.map_or(0, |node| hub.store.read(|state| state.rows().live_on_node(node)));
     let what = match n_live {
         0 => "room is held there".to_owned(),
         1 => "1 running unit is bound there".to_owned(),

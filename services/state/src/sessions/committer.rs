@@ -155,7 +155,7 @@ async fn commit(hub: &NodeSessions, reported: &[Reported]) -> Option<Revision> {
         let mut fresh = Vec::new();
         for one in reported {
             for report in &one.reports {
-                let rows = state.rows(report.key.unit);
+                let rows = state.rows().get(report.key.unit);
                 if rows.is_some_and(|rows| {
                     statuses::changes(&rows.row(report.key.replica.ordinal), one.node.0, report)
                 }) {
