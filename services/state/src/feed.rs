@@ -53,7 +53,7 @@ pub(crate) async fn run(hub: Arc<NodeSessions>, mut watcher: Watcher, stop: Canc
             Ok(group) => {
                 apply(&hub, &group);
                 if let Some(last) = group.last() {
-                    hub.delivered(last.revision(), last.commit.commit_time_ms);
+                    hub.delivery.advance(last.revision(), last.commit.commit_time_ms);
                 }
             }
             Err(WatchEnd::Lagged { .. } | WatchEnd::Compacted(_)) => {
@@ -140,7 +140,7 @@ fn take_over(hub: &NodeSessions, loaded: Loaded) {
     for (node, value) in usages {
         put_usage(hub, node, &value);
     }
-    hub.delivered(revision, time_ms);
+    hub.delivery.advance(revision, time_ms);
 }
 
 fn apply(hub: &NodeSessions, group: &[Arc<Published>]) {

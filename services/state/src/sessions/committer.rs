@@ -116,7 +116,7 @@ pub(crate) async fn run(hub: Arc<NodeSessions>, stop: CancellationToken) {
         if let Some(revision) = durable {
             // Who delivers stops as well, and may have done so before this one.
             tokio::select! {
-                () = hub.until_delivered(revision) => {}
+                () = hub.delivery.until(revision) => {}
                 () = stop.cancelled() => return,
             }
         }

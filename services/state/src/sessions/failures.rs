@@ -132,7 +132,7 @@ impl NodeSessions {
         failures.ends.note(node, end);
         if failures.ends.n_on(node) >= self.failing.n_replicas && !failures.suspect.contains_key(&node) {
             failures.is_due = true;
-            self.looked.notify_one();
+            self.due_nodes.wake_writer();
         }
         let is_suspect = failures.suspect.contains_key(&node) || failures.bad.contains(&node);
         let may_move = is_lack || is_suspect && unit.spec.restart_policy != RestartPolicy::Never;
@@ -157,7 +157,7 @@ impl NodeSessions {
         drop(failures);
         let why = AssignmentRefusal::Lacks;
         self.metrics.assignments_refused.get_or_create(&vec![("why", why.name())]).inc();
-        self.looked.notify_one();
+        self.due_nodes.wake_writer();
         Report { phase: Phase::Stopped, ..report }
     }
 
