@@ -248,7 +248,7 @@ pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, Admin
     };
     report.store_id = state.store_id().0;
     report.revision = state.revision().0;
-    report.rows = state.n_rows();
+    report.rows = state.rows().n_rows();
     report.records = WHOLE.iter().map(|kind| (kind.as_str_name(), state.count(*kind))).collect();
     report.records.push((v1::Kind::Rows.as_str_name(), state.count(v1::Kind::Rows)));
     // It is the store that they are about.
@@ -310,8 +310,8 @@ fn unreadable(state: &State, content: ContentCheck<'_>) -> Vec<String> {
             read(kind, key, record);
         }
     }
-    for (unit, ..) in state.units_with_rows(None) {
-        if let Some(record) = state.rows_record(unit) {
+    for (unit, ..) in state.rows().iter(None) {
+        if let Some(record) = state.rows().record(unit) {
             read(v1::Kind::Rows, &Key::Id(unit.0), &record);
         }
     }

@@ -131,8 +131,8 @@ fn fill(state: &State, cursor: Cursor, buffer: &mut BytesMut, piece_bytes: usize
             Some(if next < WHOLE.len() { Cursor::Records(next, None) } else { Cursor::Rows(None) })
         }
         Cursor::Rows(after) => {
-            for (unit, ..) in state.units_with_rows(after) {
-                let Some(record) = state.rows_record(unit) else { continue };
+            for (unit, ..) in state.rows().iter(after) {
+                let Some(record) = state.rows().record(unit) else { continue };
                 encode_delimited(v1::Kind::Rows, &record, buffer);
                 if buffer.len() >= piece_bytes {
                     return Some(Cursor::Rows(Some(unit)));

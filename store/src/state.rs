@@ -10,29 +10,26 @@ mod transact;
 mod undo;
 mod window;
 
-use std::{
-    collections::{BTreeMap, btree_map},
-    ops::Bound,
-};
+use std::{collections::BTreeMap, ops::Bound};
 
 use bytes::Bytes;
 use godel_base::ids::{NodeId, Revision, StoreId, UnitId};
-use godel_domain::running_units::RunningUnits;
+use godel_domain::running_units::RunningUnit;
 use godel_proto::{
     kinds::{WHOLE, is_of_node},
     v1,
 };
 use godel_wire::ops::ParsedOp;
 use prost::Message as _;
-use rustc_hash::FxHashMap;
 
-use self::rows::NodeSlots;
+use self::window::Windows;
 use crate::{
     feed::Published,
     record::{Key, Record},
 };
 
 pub(crate) use load::Counters;
+pub use rows::RowsByUnit;
 pub use transact::{Committed, RefusalReason, TxnRefusal};
 pub(crate) use transact::{Outcome, txn_bytes};
 pub(crate) use window::Window;
@@ -51,29 +48,17 @@ pub struct State {
     pub(crate) commit_time_ms: i64,
     /// By position of the kind in [`WHOLE`].
     records: [BTreeMap<Key, Record>; WHOLE.len()],
-    rows: BTreeMap<UnitId, StoredRows>,
+    rows: RowsByUnit,
     /// The lease records, decoded.
     pub(crate) leases: BTreeMap<String, v1::LeaseRecord>,
-    windows: FxHashMap<String, Window>,
+    windows: Windows,
     pub(crate) last_unit_id: UnitId,
     next_node_id: NodeId,
-    nodes: NodeSlots,
     /// The newest of all NodeSpecs and NodeReports, or newer.
     nodes_changed: Revision,
     /// The newest of all NodeUsages, or newer.
     node_usages_changed: Revision,
     value_bytes: u64,
-    n_rows: u64,
-}
-
-/// Rows of a unit with what is derived from them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StoredRows {
-    pub(crate) rows: RunningUnits,
-    /// Of the last change.
-    pub(crate) revision: Revision,
-    /// Rows that hold room.
-    pub(crate) live: u32,
 }
 
 impl Default for State {
@@ -86,16 +71,14 @@ impl Default for State {
             revision: Revision(0),
             commit_time_ms: 0,
             records: Default::default(),
-            rows: BTreeMap::new(),
+            rows: RowsByUnit::default(),
             leases: BTreeMap::new(),
-            windows: FxHashMap::default(),
+            windows: Windows::default(),
             last_unit_id: UnitId(0),
             next_node_id: NodeId(1),
-            nodes: NodeSlots::default(),
             nodes_changed: Revision(0),
             node_usages_changed: Revision(0),
             value_bytes: 0,
-            n_rows: 0,
         }
     }
 }
@@ -165,40 +148,14 @@ impl State {
     /// Number of records of `kind`; for rows, of units that have some.
     pub fn count(&self, kind: v1::Kind) -> usize {
         kind_idx(kind).map_or_else(
-            || if kind == v1::Kind::Rows { self.rows.len() } else { 0 },
+            || if kind == v1::Kind::Rows { self.rows.n_units() } else { 0 },
             |idx| self.records[idx].len(),
         )
     }
 
-    /// Rows of a unit; `None` before its first binding.
-    pub fn rows(&self, unit: UnitId) -> Option<&RunningUnits> {
-        self.rows.get(&unit).map(|stored| &stored.rows)
-    }
-
-    /// Revision of the last change to the rows of a unit; 0 without rows.
-    pub fn rows_revision(&self, unit: UnitId) -> Revision {
-        self.rows.get(&unit).map_or(Revision(0), |stored| stored.revision)
-    }
-
-    /// Units with rows in order of id, from the first behind `after`, with the revision of their last change.
-    pub fn units_with_rows(
-        &self,
-        after: Option<UnitId>,
-    ) -> impl Iterator<Item = (UnitId, Revision, &RunningUnits)> {
-        let range: btree_map::Range<'_, UnitId, StoredRows> =
-            self.rows.range((behind(after.as_ref()), Bound::Unbounded));
-        range.map(|(unit, stored)| (*unit, stored.revision, &stored.rows))
-    }
-
-    /// The rows of a unit as a record whose value is an encoded `godel.v1.RunningUnits`.
-    pub fn rows_record(&self, unit: UnitId) -> Option<Record> {
-        let stored = self.rows.get(&unit)?;
-        Some(Record {
-            create_revision: Revision(0),
-            revision: stored.revision,
-            create_time_ms: 0,
-            value: Bytes::from(godel_wire::ops::rows_to_proto(unit, &stored.rows).encode_to_vec()),
-        })
+    /// The rows of all units.
+    pub fn rows(&self) -> &RowsByUnit {
+        &self.rows
     }
 
     /// A lease as last granted; its holder is empty once it was released or has expired.
@@ -211,19 +168,9 @@ impl State {
         self.leases.values()
     }
 
-    /// Running units that hold room on a node.
-    pub fn live_on_node(&self, node: NodeId) -> u32 {
-        self.nodes.get(node).live
-    }
-
-    /// Rows of all units.
-    pub fn n_rows(&self) -> u64 {
-        self.n_rows
-    }
-
     /// Bytes of all record values and rows.
     pub fn live_bytes(&self) -> u64 {
-        self.value_bytes + self.n_rows * size_of::<godel_domain::running_units::RunningUnit>() as u64
+        self.value_bytes + self.rows.n_rows() * size_of::<RunningUnit>() as u64
     }
 
     /// Applies a committed transaction; the next one, or on recovery one that a snapshot has seen already.
@@ -238,7 +185,7 @@ impl State {
             self.apply(op, revision, commit.commit_time_ms, None);
         }
         if let Some(writer) = &commit.writer {
-            self.remember(writer, Committed { revision, commit_time_ms: commit.commit_time_ms });
+            self.windows.remember(writer, Committed { revision, commit_time_ms: commit.commit_time_ms });
         }
         self.revision = self.revision.max(revision);
         self.commit_time_ms = self.commit_time_ms.max(commit.commit_time_ms);
@@ -250,21 +197,12 @@ impl State {
         }
     }
 
-    fn remember(&mut self, writer: &v1::Writer, committed: Committed) {
-        if !self.windows.contains_key(&writer.lease) {
-            self.windows.insert(writer.lease.clone(), Window::default());
-        }
-        if let Some(window) = self.windows.get_mut(&writer.lease) {
-            window.push(writer.epoch, writer.sequence, committed);
-        }
-    }
-
     /// The one way in which anything changes.
     fn apply(&mut self, op: &ParsedOp, revision: Revision, time_ms: i64, undo: Option<&mut undo::Undo>) {
         match op {
             ParsedOp::Put { kind, key, value } => self.put(*kind, key, value, revision, time_ms, undo),
             ParsedOp::Delete { kind, key } => self.delete(*kind, key, revision, undo),
-            ParsedOp::Rows { unit, change } => self.apply_rows(*unit, change, revision, time_ms, undo),
+            ParsedOp::Rows { unit, change } => self.rows.apply(*unit, change, revision, time_ms, undo),
         }
     }
 
@@ -325,7 +263,7 @@ impl State {
         match (kind, key) {
             (v1::Kind::Unit, Key::Id(id)) => {
                 self.remove_task_groups(UnitId(*id), revision, undo.as_deref_mut());
-                self.remove_rows(UnitId(*id), undo);
+                self.rows.remove(UnitId(*id), undo);
             }
             (v1::Kind::TaskGroup, Key::Name(name)) => self.touch_unit(name, revision, undo),
             _ => {}
@@ -353,7 +291,7 @@ impl State {
         match (WHOLE[idx], key) {
             (v1::Kind::Lease, Key::Name(name)) => self.set_lease(name, record.as_ref()),
             (v1::Kind::NodeSpec, Key::Id(id)) => {
-                self.nodes.slot(NodeId(u32::try_from(*id).unwrap_or(0))).registered = record.is_some();
+                self.rows.nodes.slot(NodeId(u32::try_from(*id).unwrap_or(0))).registered = record.is_some();
                 self.note_node(record.as_ref());
             }
             (v1::Kind::NodeReport, _) => self.note_node(record.as_ref()),
@@ -380,10 +318,6 @@ impl State {
             Some(lease) => self.leases.insert(name.to_owned(), lease),
             None => self.leases.remove(name),
         };
-    }
-
-    fn comparable_rows(&self) -> impl Iterator<Item = impl PartialEq + '_> {
-        self.rows.iter().map(|(unit, stored)| (*unit, stored.revision, stored.live, stored.trimmed()))
     }
 }
 
@@ -413,8 +347,7 @@ impl PartialEq for State {
             && self.windows == other.windows
             && self.last_unit_id == other.last_unit_id
             && self.next_node_id == other.next_node_id
-            && self.nodes.trimmed() == other.nodes.trimmed()
-            && self.comparable_rows().eq(other.comparable_rows())
+            && self.rows == other.rows
     }
 }
 

@@ -466,7 +466,7 @@ impl Store {
             live_bytes: state.live_bytes(),
             units: state.count(v1::Kind::Unit) as u64,
             nodes: state.count(v1::Kind::NodeSpec) as u64,
-            rows: state.n_rows(),
+            rows: state.rows().n_rows(),
             last_unit_id: state.last_unit_id().0,
             ..status
         })

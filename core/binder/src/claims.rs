@@ -141,20 +141,20 @@ impl ClaimCheck<'_> {
                     rows,
                     rows.row(victim.replica.ordinal).group,
                 );
-                tree.upwards(queue).any(|level| usage.concerns(level, &takes))
+                tree.upwards(queue).any(|level| usage.guarantees().concerns(level, &takes))
             })
         };
         let is_concerned_hold = |id: &HoldId| {
             self.holds.pays(*id).is_some_and(|(queue, need)| {
                 let takes = usage.sum(&[need]);
-                tree.upwards(queue).any(|level| usage.concerns(level, &takes))
+                tree.upwards(queue).any(|level| usage.guarantees().concerns(level, &takes))
             })
         };
         let mut taken_over = preemption.nodes.iter().flat_map(|on_node| &on_node.holds);
         if !preemption.victims().any(is_concerned) && !taken_over.any(is_concerned_hold) {
             return unsure;
         }
-        let under_way = self.under_way.needs().map(|(payer, need)| (usage.queue_of(payer), need));
+        let under_way = self.under_way.needs().map(|(payer, need)| (usage.owners().queue(payer), need));
         for (queue, need) in under_way.chain(self.holds.uncommitted_needs()) {
             let amounts = usage.sum(&[need]);
             for level in tree.upwards(queue) {

@@ -93,7 +93,7 @@ pub(super) fn borrower(unit: UnitId, picture: &BinderPicture) -> Option<Borrower
         pool: unit.pool,
         active_deadline_ms: u64::from(unit.active_deadline_s) * 1_000,
         leaves_after_ms: picture.classes.may_be_preempted(unit).then_some(unit.min_run_ms),
-        queue: quota.usage().has_guarantees().then(|| Arc::clone(quota.tree().shared_path(unit.queue))),
+        queue: quota.usage().guarantees().is_any().then(|| Arc::clone(quota.tree().shared_path(unit.queue))),
         home: Some(Arc::clone(quota.tree().shared_path(unit.queue))),
         now_ms: picture.now_ms,
     })

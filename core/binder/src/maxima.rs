@@ -53,10 +53,9 @@ pub(super) fn at_maximum(
     if let Some(limit) = quota.usage().exceeded(payer, &asked, lent) {
         return Err(limit);
     }
-    let others = preemption
-        .others
-        .iter()
-        .filter(|victim| pays(quota, victim).is_some_and(|(of, _)| quota.usage().shares_maximum(queue, of)));
+    let others = preemption.others.iter().filter(|victim| {
+        pays(quota, victim).is_some_and(|(of, _)| quota.usage().sums().share_maximum(queue, of))
+    });
     Ok(Some(others.copied().collect()))
 }
 

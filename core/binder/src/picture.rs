@@ -198,7 +198,7 @@ impl BinderPicture {
 
     /// What the unit's queue may claim for all that a decision adds to it.
     pub(super) fn needs_of(&mut self, decision: &Decision, members: &[PlacedReplica]) -> Vec<Need> {
-        if !self.quotas.quota().usage().has_guarantees() {
+        if !self.quotas.quota().usage().guarantees().is_any() {
             return Vec::new();
         }
         let of_group = members.chunk_by(|a, b| a.group == b.group);

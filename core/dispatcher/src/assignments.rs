@@ -14,10 +14,11 @@ use godel_queueing::Waiting;
 use godel_rules::admission::feasibility::Capacities;
 
 use super::{
-    Config, Counters,
+    Config, Counters, DeleteRefusal, NameClaim,
     ends::Ends,
     following::{N_TRIES_AT_ONCE, Settle, Settling},
     gates::AssignmentGates,
+    gauges::Waits,
     queues::Queueing,
     schedulers::{Revocation, Schedulers},
     unit_entry::{UnitEntry, Whereabouts},
@@ -26,7 +27,7 @@ use super::{
 
 /// Units, and all that knows where they are: queues, schedulers, gates and ends.
 #[derive(Debug)]
-pub(super) struct Assignments {
+pub struct Assignments {
     pub(super) units: Units,
     pub(super) queueing: Queueing,
     pub(super) schedulers: Schedulers,
@@ -43,7 +44,7 @@ pub(super) struct Assignments {
 impl Assignments {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            units: Units::default(),
+            units: Units::new(config.history),
             queueing: Queueing::new(config.queues),
             schedulers: Schedulers::new(config.policy.build()),
             gates: AssignmentGates::default(),
@@ -52,6 +53,35 @@ impl Assignments {
             moved: BTreeSet::new(),
             wall_ms: 0,
             counters: Counters::default(),
+        }
+    }
+
+    /// Takes uid and name of a submission, or says what they are already. `uid` must be a UUID.
+    pub fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> NameClaim {
+        if let Some(unit) = self.gates.frozen.has_name(namespace, name) {
+            return NameClaim::NameTaken(unit);
+        }
+        self.units.directory.reserve(namespace, name, uid)
+    }
+
+    /// Waits that have ended since the last call.
+    pub fn take_waits(&mut self) -> Waits {
+        std::mem::take(&mut self.units.waits)
+    }
+
+    /// Begins to delete the record of a unit that has ended, as retention does in the end. Whoever asked writes the
+    /// deletion, or calls [`Self::on_delete_failed`]. False: it is being deleted already.
+    ///
+    /// # Errors
+    /// The unit has not ended, or something of it is still on a node.
+    pub(super) fn delete(&mut self, unit: UnitId) -> Result<bool, DeleteRefusal> {
+        self.ends.delete(unit, &mut self.units)
+    }
+
+    /// The transaction that was to delete a unit failed.
+    pub(super) fn on_delete_failed(&mut self, unit: UnitId, now: Millis) {
+        if let Some(entry) = self.units.get_mut(unit) {
+            self.ends.on_delete_failed(entry, now);
         }
     }
 

@@ -9,7 +9,7 @@ use godel_base::{
 use godel_domain::{
     change::{Lease, NodeScope},
     running_units::Phase as RowPhase,
-    unit_report::{ReportState, UnitReport},
+    unit_report::{ReportState, RoomReport, UnitReport},
 };
 
 use super::{
@@ -17,7 +17,9 @@ use super::{
     assignments::Assignments,
     gangs::Gangs,
     partition::Partitioning,
+    reservations::ReservationRecords,
     rooms::Rooms,
+    schedulers::Schedulers,
     unit_entry::{Dispatched, Whereabouts},
 };
 
@@ -52,18 +54,24 @@ pub enum AttachRefusal {
     },
 }
 
-impl Assignments {
+/// What schedulers say on their streams, and by their leases: the parts that it concerns.
+pub struct SchedulerStreams<'a> {
+    pub(super) assignments: &'a mut Assignments,
+    pub(super) partition: &'a mut Partitioning,
+    pub(super) rooms: &'a mut Rooms,
+    pub(super) gangs: &'a mut Gangs,
+    pub(super) reservations: &'a ReservationRecords,
+    /// Everything up to here is known.
+    pub(super) read: Revision,
+}
+
+impl SchedulerStreams<'_> {
     /// A lease was granted, released or expired; others than those of schedulers are ignored.
-    pub(super) fn on_lease(
-        &mut self,
-        lease: &Lease,
-        partition: &mut Partitioning,
-        rooms: &mut Rooms,
-        now: Millis,
-    ) {
+    pub fn on_lease(&mut self, lease: &Lease, now: Millis) {
         let Some(name) = lease.name.strip_prefix(LEASE_PREFIX) else { return };
-        let idx = self.schedulers.intern(name);
-        let scheduler = &mut self.schedulers.all[idx];
+        let schedulers = &mut self.assignments.schedulers;
+        let idx = schedulers.intern(name);
+        let scheduler = &mut schedulers.all[idx];
         if lease.epoch < scheduler.epoch {
             return;
         }
@@ -75,19 +83,12 @@ impl Assignments {
         scheduler.live = live;
         scheduler.epoch = lease.epoch;
         if !live || lease.epoch > was_epoch {
-            self.lose(idx, rooms, now);
+            self.lose(idx, now);
         }
         if live != was_live {
-            partition.touch(now);
+            self.partition.touch(now);
         }
-        self.check_settled(now);
-    }
-
-    /// A lease that nobody holds, as who holds it cannot be told; `None` if it is not a scheduler's.
-    pub(super) fn released_lease(&mut self, lease: &str) -> Option<Lease> {
-        let idx = self.schedulers.intern(lease.strip_prefix(LEASE_PREFIX)?);
-        let epoch = self.schedulers.all[idx].epoch;
-        Some(Lease { name: lease.to_owned(), epoch, ..Lease::default() })
+        self.assignments.check_settled(now);
     }
 
     /// A scheduler opens its stream: what it holds rightly is adopted, the rest revoked, what it should hold
@@ -95,15 +96,10 @@ impl Assignments {
     ///
     /// # Errors
     /// Its epoch is not in force.
-    pub(super) fn on_attached(
-        &mut self,
-        attach: Attach,
-        partition: &mut Partitioning,
-        rooms: &mut Rooms,
-        now: Millis,
-    ) -> Result<(), AttachRefusal> {
-        let idx = self.schedulers.intern(&attach.name);
-        let scheduler = &mut self.schedulers.all[idx];
+    pub fn on_attached(&mut self, attach: Attach, now: Millis) -> Result<(), AttachRefusal> {
+        let schedulers = &mut self.assignments.schedulers;
+        let idx = schedulers.intern(&attach.name);
+        let scheduler = &mut schedulers.all[idx];
         let (current, asked) = (scheduler.epoch, attach.epoch);
         if asked < current || (asked == current && !scheduler.live) {
             return Err(AttachRefusal::StaleEpoch { current, asked });
@@ -113,51 +109,71 @@ impl Assignments {
             scheduler.epoch = asked;
             if !scheduler.live {
                 scheduler.live = true;
-                partition.touch(now);
+                self.partition.touch(now);
             }
-            self.lose(idx, rooms, now);
+            self.lose(idx, now);
         }
-        self.schedulers.close(idx);
-        self.schedulers.open(idx, attach.session, attach.credits);
-        rooms.forget_rooms_of(idx);
+        let assignments = &mut *self.assignments;
+        assignments.schedulers.close(idx);
+        assignments.schedulers.open(idx, attach.session, attach.credits);
+        self.rooms.forget_rooms_of(idx);
         let inventory: BTreeMap<UnitId, Revision> = attach.inventory.into_iter().collect();
         for (&unit, &revision) in &inventory {
-            if !self.adopt(idx, unit, revision, now) {
-                self.schedulers.revoke(attach.session, unit);
+            if !assignments.adopt(idx, unit, revision, now) {
+                assignments.schedulers.revoke(attach.session, unit);
             }
         }
         // Lost on the way to it, or dropped because all is bound and the rows have yet to say so: then hearing
         // of it again does no harm.
-        let missing: Vec<UnitId> = self.schedulers.all[idx]
+        let missing: Vec<UnitId> = assignments.schedulers.all[idx]
             .held
             .iter()
             .filter(|unit| !inventory.contains_key(unit))
             .copied()
             .collect();
         for unit in missing {
-            if let Some(held) = self.units.dispatched_mut(unit) {
+            if let Some(held) = assignments.units.dispatched_mut(unit) {
                 // It is assigned for the first time on this stream, whole.
                 (held.unplaced, held.assigned, held.tried) = (None, 0, 0);
-                self.schedulers.tell_again(unit, held);
+                assignments.schedulers.tell_again(unit, held);
             }
-            self.refresh_ends(unit, now);
+            assignments.refresh_ends(unit, now);
         }
-        self.check_settled(now);
+        assignments.check_settled(now);
         Ok(())
+    }
+
+    /// A stream has ended. What the scheduler holds stays with it until its lease is lost.
+    pub fn on_detached(&mut self, session: SessionId) {
+        let schedulers = &mut self.assignments.schedulers;
+        if let Some(idx) = schedulers.of_session(session) {
+            schedulers.detach(idx);
+            self.rooms.forget_rooms_of(idx);
+        }
+    }
+
+    /// A scheduler says how many running units more it takes.
+    pub fn on_credits(&mut self, session: SessionId, credits: u32) {
+        let schedulers = &mut self.assignments.schedulers;
+        if let Some(idx) = schedulers.of_session(session) {
+            schedulers.all[idx].credits = i64::from(credits);
+            self.rooms.feed(idx);
+        }
+    }
+
+    /// A scheduler says how much room there is for what it has parked.
+    pub fn on_rooms(&mut self, session: SessionId, reports: &[RoomReport]) {
+        if let Some(idx) = self.assignments.schedulers.of_session(session) {
+            self.rooms.on_rooms(idx, reports, self.read);
+        }
     }
 
     /// A scheduler says what became of a try; what it says of older records or of units it does not hold is
     /// ignored. True when the unit's shown state may have changed.
-    pub(super) fn on_report(
-        &mut self,
-        session: SessionId,
-        report: UnitReport,
-        rooms: &mut Rooms,
-        gangs: &mut Gangs,
-        by_labels: bool,
-        now: Millis,
-    ) -> bool {
-        let Self { units, queueing, schedulers, .. } = self;
+    pub fn on_report(&mut self, session: SessionId, report: UnitReport, now: Millis) -> bool {
+        let Self { assignments, rooms, gangs, reservations, .. } = self;
+        let by_labels = reservations.decide_by_labels(&assignments.units);
+        let Assignments { units, queueing, schedulers, .. } = &mut **assignments;
         let Some(idx) = schedulers.of_session(session) else { return false };
         let unit = report.unit;
         let Some(entry) = units.get_mut(unit) else { return false };
@@ -186,7 +202,7 @@ impl Assignments {
                     gangs.note(unit, now);
                 }
                 gangs.on_parked(unit, report.refusals.as_deref(), now);
-                rooms.wait_for_room(idx, report, self, by_labels);
+                rooms.wait_for_room(idx, report, assignments, by_labels);
             }
             ReportState::Woken => {
                 held.done_at = None;
@@ -195,24 +211,44 @@ impl Assignments {
             }
             ReportState::Returned => {
                 entry.tried.push(u32::try_from(idx).unwrap_or(u32::MAX));
-                self.queue_again(unit, now);
+                assignments.queue_again(unit, now);
             }
             // It is not the scheduler's fault.
             ReportState::QueueFull if held.at_maximum => {
                 queueing.queues.note_vain(unit, now);
-                self.queue_again(unit, now);
+                assignments.queue_again(unit, now);
             }
-            ReportState::QueueFull => self.send_back(unit, now),
+            ReportState::QueueFull => assignments.send_back(unit, now),
             ReportState::Done => {
                 (held.done_at, held.unplaced) = (Some(now), None);
                 schedulers.all[idx].reload(&mut held.load, 0);
                 schedulers.unpark(held, &mut queueing.queues);
             }
         }
-        self.refresh_ends(unit, now);
+        assignments.refresh_ends(unit, now);
         true
     }
 
+    /// Everything that a scheduler holds goes back to the queue, and its stream ends.
+    fn lose(&mut self, idx: usize, now: Millis) {
+        self.assignments.schedulers.close(idx);
+        self.rooms.forget_rooms_of(idx);
+        let held: Vec<UnitId> = self.assignments.schedulers.all[idx].held.iter().copied().collect();
+        for unit in held {
+            self.assignments.queue_again(unit, now);
+        }
+    }
+}
+
+impl Schedulers {
+    /// A lease that nobody holds, as who holds it cannot be told; `None` if it is not a scheduler's.
+    pub(super) fn released_lease(&mut self, lease: &str) -> Option<Lease> {
+        let idx = self.intern(lease.strip_prefix(LEASE_PREFIX)?);
+        Some(Lease { name: lease.to_owned(), epoch: self.all[idx].epoch, ..Lease::default() })
+    }
+}
+
+impl Assignments {
     /// Takes a unit of an inventory as held by scheduler `idx`; false when it must not hold it.
     fn adopt(&mut self, idx: usize, unit: UnitId, revision: Revision, now: Millis) -> bool {
         let Some(entry) = self.units.get_mut(unit) else { return false };
@@ -246,15 +282,5 @@ impl Assignments {
         self.schedulers.all[idx].held.insert(unit);
         self.refresh(unit, now);
         true
-    }
-
-    /// Everything that a scheduler holds goes back to the queue, and its stream ends.
-    fn lose(&mut self, idx: usize, rooms: &mut Rooms, now: Millis) {
-        self.schedulers.close(idx);
-        rooms.forget_rooms_of(idx);
-        let held: Vec<UnitId> = self.schedulers.all[idx].held.iter().copied().collect();
-        for unit in held {
-            self.queue_again(unit, now);
-        }
     }
 }

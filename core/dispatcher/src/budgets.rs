@@ -1,13 +1,13 @@
-//! Disruption budgets: their records, and what they are shown with.
+//! Disruption budgets: their records, the units that they select, and what they are shown with.
 
 use std::sync::Arc;
 
-use godel_base::ids::UnitId;
-use godel_domain::budget_spec::BudgetSpec;
+use godel_base::ids::Revision;
+use godel_domain::{budget_spec::BudgetSpec, txn::Receipt};
 use godel_rules::budget::{Budget, Budgets, Identity, Use, WantedOrdinals};
 
 use super::{
-    queues::{QueueRecords, Versions},
+    queues::{RecordVersions, Versions},
     unit_entry::UnitEntry,
     units::Units,
 };
@@ -29,31 +29,50 @@ pub struct BudgetView {
     pub allowed: u64,
 }
 
-impl BudgetView {
+/// Disruption budgets by name.
+#[derive(Debug, Default)]
+pub struct BudgetRecords {
+    pub(super) budgets: Budgets,
+    pub(super) versions: RecordVersions,
+}
+
+impl BudgetRecords {
+    /// Budgets, and what they allow.
+    pub fn all(&self) -> &Budgets {
+        &self.budgets
+    }
+
     /// A budget as shown; `None` if there is no such budget.
-    pub(super) fn of(name: &str, budgets: &Budgets, records: &QueueRecords) -> Option<Self> {
-        let budget = budgets.get(name)?;
+    pub fn view(&self, name: &str) -> Option<BudgetView> {
+        let budget = self.budgets.get(name)?;
         let Budget { spec, used, n_units, .. } = budget;
-        Some(Self {
+        Some(BudgetView {
             spec: Arc::clone(spec),
-            versions: records.budgets.get(name).copied().unwrap_or_default(),
+            versions: self.versions.get(name).unwrap_or_default(),
             n_units: *n_units,
             used: *used,
             floor: budget.floor(),
             allowed: budget.allowed(),
         })
     }
-}
 
-/// A unit's record is another one.
-pub(super) fn offer(budgets: &mut Budgets, unit: UnitId, entry: &UnitEntry) {
-    let wanted = || WantedOrdinals::of(&entry.record);
-    budgets.offer(unit, &Identity::of(&entry.record.spec), wanted, Some(&entry.rows));
-}
+    /// A budget's record as committed at `revision`: it may select other units.
+    pub(super) fn put(&mut self, spec: Arc<BudgetSpec>, revision: Revision, created: Receipt, units: &Units) {
+        self.versions.note(&spec.name, revision, created);
+        if self.budgets.put(spec, revision) {
+            units.entries.values().for_each(|entry| self.offer(entry));
+        }
+    }
 
-/// A budget's record is another one: it may select other units.
-pub(super) fn offer_all(budgets: &mut Budgets, units: &Units) {
-    for (unit, entry) in &units.entries {
-        offer(budgets, *unit, entry);
+    /// A budget's record is gone.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.versions.remove(name);
+        self.budgets.remove(name);
+    }
+
+    /// A unit's record is another one.
+    pub(super) fn offer(&mut self, entry: &UnitEntry) {
+        let wanted = || WantedOrdinals::of(&entry.record);
+        self.budgets.offer(entry.record.id, &Identity::of(&entry.record.spec), wanted, Some(&entry.rows));
     }
 }

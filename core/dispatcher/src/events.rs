@@ -7,27 +7,22 @@ use godel_base::{
     time::Millis,
 };
 use godel_domain::{
-    budget_spec::BudgetSpec,
-    change::{Block, Change, Lease, Partition},
+    change::{Block, Change, Partition},
     hold::Hold,
     node::{NodeReport, NodeSpec},
-    pause::{Pause, Scope},
-    queue_spec::{PriorityClass, QueueSpec},
+    pause::Scope,
     records::{BlockNumber, Record, RecordKey, RecordKind},
-    reservation_spec::ReservationSpec,
-    running_units::{EvictionReason, RunChange, RunningUnits},
+    running_units::{RunChange, RunningUnits},
     txn::Receipt,
     unit::UnitRecord,
-    unit_report::{RoomReport, UnitReport},
     unreadable::Unreadable,
 };
 
 use super::{
-    Attach, AttachRefusal, Dispatcher, SchedulerCounts, SessionId, budgets,
+    Assignments, Dispatcher, SchedulerStreams,
     following::ListedRecords,
     gates::{self, Concerned},
     holds, limits,
-    queues::note,
 };
 
 /// Records that the dispatcher follows.
@@ -62,7 +57,7 @@ impl Dispatcher {
         self.following.advance(revision);
         if let Some(listed) = self.following.listed.take() {
             self.forget_unlisted(&listed, revision, now);
-            self.histories.retain(|unit| listed.has(&RecordKey::UnitHistory(unit)));
+            self.assignments.units.histories.retain(|unit| listed.has(&RecordKey::UnitHistory(unit)));
             self.daemons.on_listed(now);
         }
         if self.assignments.settling.is_loading() {
@@ -90,14 +85,18 @@ impl Dispatcher {
             self.on_unit_deleted(unit, now);
         }
         let records = &self.assignments.queueing.records;
-        let gone: Vec<RecordKey> = records.keys().filter(|key| !listed.has(key)).collect();
+        let queues = records.queues.names().map(RecordKey::Queue);
+        let classes = records.classes.names().map(RecordKey::PriorityClass);
+        let budgets = self.budgets.versions.names().map(RecordKey::Budget);
+        let reservations = self.reservations.versions.names().map(RecordKey::Reservation);
         let holds = self.holds.keys().map(|id| RecordKey::Hold(*id));
         let pauses = self.assignments.gates.pauses.iter();
         let pauses = pauses.map(|pause| RecordKey::Pause(pause.scope.to_string()));
-        let others: Vec<RecordKey> = holds.chain(pauses).filter(|key| !listed.has(key)).collect();
+        let known = queues.chain(classes).chain(budgets).chain(reservations).chain(holds).chain(pauses);
+        let gone: Vec<RecordKey> = known.filter(|key| !listed.has(key)).collect();
         self.node_evictions.retain_nodes(&|node| listed.has_report(node));
         let created = Receipt { revision, time_ms: 0 };
-        for key in gone.into_iter().chain(others) {
+        for key in gone {
             self.on_change(&Change::Gone(key), revision, created, now);
         }
         let is_listed = |number: u32| listed.has(&RecordKey::PartitionBlock(BlockNumber(number)));
@@ -126,10 +125,11 @@ impl Dispatcher {
         if !self.note_unreadable(change, revision, now) {
             return None;
         }
-        if let (Some(listed), Change::Put(record)) = (&mut self.following.listed, change) {
-            listed.note(record.key());
-        }
         self.surges.note(change, revision, &mut self.assignments, now);
+        if let Change::Put(record) = change {
+            self.following.note_record(record);
+        }
+        let Assignments { units, queueing, .. } = &mut self.assignments;
         match change {
             Change::Put(Record::Unit(record)) => {
                 self.on_unit(Arc::clone(record), revision, created, now);
@@ -150,26 +150,31 @@ impl Dispatcher {
             Change::Put(Record::NodeReport(report)) => self.on_node_report(report, now),
             Change::Gone(RecordKey::NodeSpec(node)) => self.on_node_deleted(*node, now),
             Change::Gone(RecordKey::Unit(unit)) => self.on_unit_deleted(*unit, now),
-            Change::Put(Record::UnitHistory(kept)) => self.histories.put(Arc::clone(kept)),
-            Change::Gone(RecordKey::UnitHistory(unit)) => self.histories.remove(*unit),
-            Change::Put(Record::Lease(lease)) => self.on_lease(lease, now),
-            Change::Put(Record::Partition(partition)) => self.on_partition(partition.clone(), revision),
-            Change::Put(Record::PartitionBlock(block)) => self.on_partition_block(block.clone(), revision),
-            Change::Put(Record::Queue(queue)) => self.on_queue(Arc::clone(queue), revision, created),
-            Change::Gone(RecordKey::Queue(path)) => self.on_queue_deleted(path),
+            Change::Put(Record::UnitHistory(kept)) => units.histories.put(Arc::clone(kept)),
+            Change::Gone(RecordKey::UnitHistory(unit)) => units.histories.remove(*unit),
+            Change::Put(Record::Lease(lease)) => self.streams().on_lease(lease, now),
+            Change::Put(Record::Partition(partition)) => {
+                self.partition.on_partition(partition.clone(), revision);
+            }
+            Change::Put(Record::PartitionBlock(block)) => self.partition.on_block(block.clone(), revision),
+            Change::Put(Record::Queue(queue)) => queueing.on_queue(Arc::clone(queue), revision, created),
+            Change::Gone(RecordKey::Queue(path)) => queueing.on_queue_deleted(path),
             Change::Put(Record::PriorityClass(class)) => {
-                self.on_priority_class(class.clone(), revision, created)
+                queueing.on_class(class.clone(), revision, created, units);
             }
-            Change::Gone(RecordKey::PriorityClass(name)) => self.on_priority_class_deleted(name),
-            Change::Put(Record::Budget(budget)) => self.on_budget(Arc::clone(budget), revision, created),
-            Change::Gone(RecordKey::Budget(name)) => self.on_budget_deleted(name),
+            Change::Gone(RecordKey::PriorityClass(name)) => queueing.on_class_deleted(name, units),
+            Change::Put(Record::Budget(budget)) => {
+                self.budgets.put(Arc::clone(budget), revision, created, units);
+            }
+            Change::Gone(RecordKey::Budget(name)) => self.budgets.remove(name),
             Change::Put(Record::Reservation(spec)) => {
-                self.on_reservation(Arc::clone(spec), revision, created)
+                self.reservations.put(Arc::clone(spec), revision, created);
             }
-            Change::Gone(RecordKey::Reservation(name)) => self.on_reservation_deleted(name),
-            Change::Put(Record::Pause(pause)) => self.on_pause(pause.clone(), now),
+            Change::Gone(RecordKey::Reservation(name)) => self.reservations.remove(name),
+            Change::Put(Record::Pause(pause)) => self.assignments.on_pause(pause.clone(), now),
             Change::Gone(RecordKey::Pause(scope)) => {
-                Scope::parse(scope).iter().for_each(|scope| self.on_pause_deleted(scope, now));
+                let scopes = Scope::parse(scope);
+                scopes.iter().for_each(|scope| self.assignments.on_pause_deleted(scope, now));
             }
             // Allocatable in force is the schedulers' and the binder's business, keys that of the YARN adapter and of agents. What
             // cannot be read was noted above. Task groups come as parts of their units.
@@ -208,15 +213,15 @@ impl Dispatcher {
             RecordKey::NodeSpec(node) => self.node_evictions.forget_spec(*node),
             // Whoever held it takes it anew; what it had in hand is handed out again, and the binder settles conflicts.
             RecordKey::Lease(name) => {
-                if let Some(lease) = self.assignments.released_lease(name) {
-                    self.on_lease(&lease, now);
+                if let Some(lease) = self.assignments.schedulers.released_lease(name) {
+                    self.streams().on_lease(&lease, now);
                 }
             }
             // As without a record: everybody sees all nodes.
-            RecordKey::Partition => self.on_partition(Partition::default(), revision),
+            RecordKey::Partition => self.partition.on_partition(Partition::default(), revision),
             // The same: its nodes are nobody's until they are split anew.
-            RecordKey::PartitionBlock(number) => {
-                self.on_partition_block(Block { number: number.0, slots: Vec::new() }, revision);
+            RecordKey::PartitionBlock(BlockNumber(number)) => {
+                self.partition.on_block(Block { number: *number, slots: Vec::new() }, revision);
             }
             _ => {}
         }
@@ -254,8 +259,8 @@ impl Dispatcher {
         if let Some(entry) = self.assignments.units.get(unit) {
             self.daemons.on_unit(&entry.record, now);
             self.compactions.watch(entry, now);
-            if !self.budgets.is_empty() {
-                budgets::offer(&mut self.budgets, unit, entry);
+            if !self.budgets.budgets.is_empty() {
+                self.budgets.offer(entry);
             }
         }
         self.assignments.refresh(unit, now);
@@ -270,7 +275,7 @@ impl Dispatcher {
     pub fn on_rows_loaded(&mut self, unit: UnitId, rows: RunningUnits, now: Millis) {
         let Some(entry) = self.assignments.units.get_mut(unit) else { return };
         entry.load(rows);
-        self.budgets.recount(unit, Some(&entry.rows));
+        self.budgets.budgets.recount(unit, Some(&entry.rows));
         self.compactions.watch(entry, now);
         if let Some(held) = entry.dispatched_mut() {
             self.assignments.schedulers.tell_again(unit, held);
@@ -297,7 +302,7 @@ impl Dispatcher {
         }
         self.daemons.on_rows(unit, change);
         self.compactions.watch(entry, now);
-        self.budgets.recount(unit, Some(&entry.rows));
+        self.budgets.budgets.recount(unit, Some(&entry.rows));
         match change {
             RunChange::Bind(bind) => {
                 if entry.bound_time_ms == 0 {
@@ -307,7 +312,7 @@ impl Dispatcher {
                 self.node_evictions.on_bind(unit, bind);
                 self.gangs.on_bind(entry, &self.rooms, &self.assignments.queueing);
             }
-            RunChange::Evict(_) => self.node_evictions.on_evicted(unit, &mut self.budgets, units),
+            RunChange::Evict(_) => self.node_evictions.on_evicted(unit, &mut self.budgets.budgets, units),
             RunChange::Requeue(_) => {
                 if let Some(held) = entry.dispatched_mut() {
                     self.assignments.schedulers.tell_again(unit, held);
@@ -322,25 +327,13 @@ impl Dispatcher {
     /// A unit's record and rows are gone.
     pub fn on_unit_deleted(&mut self, unit: UnitId, now: Millis) {
         if self.assignments.remove(unit, now) {
-            self.node_evictions.on_evicted(unit, &mut self.budgets, &self.assignments.units);
+            self.node_evictions.on_evicted(unit, &mut self.budgets.budgets, &self.assignments.units);
             self.node_evictions.remove_unit(unit);
             self.daemons.remove_unit(unit);
             self.compactions.remove_unit(unit);
-            self.budgets.forget(unit);
+            self.budgets.budgets.forget(unit);
             self.gangs.remove(unit);
         }
-    }
-
-    /// The transaction that was to delete a unit failed.
-    pub fn on_delete_failed(&mut self, unit: UnitId, now: Millis) {
-        if let Some(entry) = self.assignments.units.get_mut(unit) {
-            self.assignments.ends.on_delete_failed(entry, now);
-        }
-    }
-
-    /// The binder's answer to an [`super::EvictRequest`] for `reason`: `done`, or it has to be asked again.
-    pub fn on_evict_answer(&mut self, unit: UnitId, reason: EvictionReason, done: bool) {
-        self.assignments.ends.on_evict_answer(unit, reason, done);
     }
 
     /// An administrator's record of a node.
@@ -378,58 +371,6 @@ impl Dispatcher {
         }
     }
 
-    /// A lease was granted, released or expired; others than those of schedulers are ignored.
-    pub fn on_lease(&mut self, lease: &Lease, now: Millis) {
-        self.assignments.on_lease(lease, &mut self.partition, &mut self.rooms, now);
-    }
-
-    /// A queue's record as committed at `revision`, from the watch in its order. `created` is the transaction that
-    /// created it, used when it is new.
-    pub fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: Receipt) {
-        self.assignments.queueing.on_queue(spec, revision, created);
-    }
-
-    /// A queue's record is gone.
-    pub fn on_queue_deleted(&mut self, path: &str) {
-        self.assignments.queueing.on_queue_deleted(path);
-    }
-
-    /// A priority class's record, as [`Self::on_queue`]. Units that name it and have no priority of their own follow.
-    pub fn on_priority_class(&mut self, class: PriorityClass, revision: Revision, created: Receipt) {
-        self.assignments.queueing.on_class(class, revision, created, &mut self.assignments.units);
-    }
-
-    /// A priority class's record is gone.
-    pub fn on_priority_class_deleted(&mut self, name: &str) {
-        self.assignments.queueing.on_class_deleted(name, &mut self.assignments.units);
-    }
-
-    /// A budget's record, as [`Self::on_queue`].
-    pub fn on_budget(&mut self, spec: Arc<BudgetSpec>, revision: Revision, created: Receipt) {
-        note(&mut self.assignments.queueing.records.budgets, &spec.name, revision, created);
-        if self.budgets.put(spec, revision) {
-            budgets::offer_all(&mut self.budgets, &self.assignments.units);
-        }
-    }
-
-    /// A budget's record is gone.
-    pub fn on_budget_deleted(&mut self, name: &str) {
-        self.assignments.queueing.records.budgets.remove(name);
-        self.budgets.remove(name);
-    }
-
-    /// A reservation's record, as [`Self::on_queue`].
-    pub fn on_reservation(&mut self, spec: Arc<ReservationSpec>, revision: Revision, created: Receipt) {
-        note(&mut self.assignments.queueing.records.reservations, &spec.name, revision, created);
-        self.reservations.specs.insert(spec.name.clone(), spec);
-    }
-
-    /// A reservation's record is gone.
-    pub fn on_reservation_deleted(&mut self, name: &str) {
-        self.assignments.queueing.records.reservations.remove(name);
-        self.reservations.specs.remove(name);
-    }
-
     /// A hold's record: whoever it is for is not handed out while it lasts. A scheduler places who moves to it as any other
     /// replica. Returns its unit.
     pub fn on_hold(&mut self, hold: Arc<Hold>, now: Millis) -> UnitId {
@@ -464,91 +405,15 @@ impl Dispatcher {
         Some(unit)
     }
 
-    /// A pause's record: what is with schedulers of its scope comes back, and waits.
-    pub fn on_pause(&mut self, pause: Pause, now: Millis) {
-        // It may come from the answer to its transaction while a list is read.
-        if let Some(listed) = &mut self.following.listed {
-            listed.note(RecordKey::Pause(pause.scope.to_string()));
-        }
-        if self.assignments.gates.pauses.put(pause) {
-            self.assignments.refresh_all(now);
-        }
-    }
-
-    /// A pause's record is gone.
-    pub fn on_pause_deleted(&mut self, scope: &Scope, now: Millis) {
-        if self.assignments.gates.pauses.remove(scope) {
-            self.assignments.refresh_all(now);
-        }
-    }
-
-    /// How nodes are split, as committed: the mode and the schedulers.
-    pub fn on_partition(&mut self, partition: Partition, revision: Revision) {
-        self.partition.on_partition(partition, revision);
-    }
-
-    /// How nodes of a block are split, as committed.
-    pub fn on_partition_block(&mut self, block: Block, revision: Revision) {
-        self.partition.on_block(block, revision);
-    }
-
-    /// What was to be written for a split is committed.
-    pub fn on_partition_written(&mut self, changes: Vec<Change>, revision: Revision) {
-        self.partition.on_written(changes, revision);
-    }
-
-    /// The split could not be written.
-    pub fn on_partition_failed(&mut self, now: Millis) {
-        self.partition.on_failed(now);
-    }
-
-    /// A scheduler opens its stream: what it holds rightly is adopted, the rest revoked, what it should hold
-    /// and does not is sent again. An older stream of the same scheduler is closed.
-    ///
-    /// # Errors
-    /// Its epoch is not in force.
-    pub fn on_attached(&mut self, attach: Attach, now: Millis) -> Result<(), AttachRefusal> {
-        self.assignments.on_attached(attach, &mut self.partition, &mut self.rooms, now)
-    }
-
-    /// A stream has ended. What the scheduler holds stays with it until its lease is lost.
-    pub fn on_detached(&mut self, session: SessionId) {
-        if let Some(idx) = self.assignments.schedulers.of_session(session) {
-            self.assignments.schedulers.detach(idx);
-            self.rooms.forget_rooms_of(idx);
-        }
-    }
-
-    /// A scheduler says how many running units more it takes.
-    pub fn on_credits(&mut self, session: SessionId, credits: u32) {
-        if let Some(idx) = self.assignments.schedulers.of_session(session) {
-            self.assignments.schedulers.all[idx].credits = i64::from(credits);
-            self.rooms.feed(idx);
-        }
-    }
-
-    /// Schedulers say what they have counted so far. One not heard before says where it stands; a new process counts
-    /// from 0.
-    pub fn on_counted(&mut self, counted: Vec<SchedulerCounts>) {
-        self.partition.shuffler.on_counted(counted);
-    }
-
-    /// A scheduler says what became of a try; what it says of older records or of units it does not hold is
-    /// ignored. True when the unit's shown state may have changed.
-    pub fn on_report(&mut self, session: SessionId, report: UnitReport, now: Millis) -> bool {
-        let by_labels = self.goes_by_labels();
-        self.assignments.on_report(session, report, &mut self.rooms, &mut self.gangs, by_labels, now)
-    }
-
-    /// Whether where a unit may go depends on its labels.
-    pub(super) fn goes_by_labels(&self) -> bool {
-        !self.reservations.specs.is_empty() || self.assignments.units.n_keeping > 0
-    }
-
-    /// A scheduler says how much room there is for what it has parked.
-    pub fn on_rooms(&mut self, session: SessionId, reports: &[RoomReport]) {
-        if let Some(idx) = self.assignments.schedulers.of_session(session) {
-            self.rooms.on_rooms(idx, reports, self.following.revision);
+    /// What schedulers say on their streams.
+    pub fn streams(&mut self) -> SchedulerStreams<'_> {
+        SchedulerStreams {
+            assignments: &mut self.assignments,
+            partition: &mut self.partition,
+            rooms: &mut self.rooms,
+            gangs: &mut self.gangs,
+            reservations: &self.reservations,
+            read: self.following.revision,
         }
     }
 }

@@ -7,11 +7,11 @@ use godel_base::{
     ids::{NodeId, Revision, UnitId},
     time::Millis,
 };
-use godel_domain::records::RecordKey;
+use godel_domain::records::{Record, RecordKey};
 
 /// How far the records have been read.
 #[derive(Debug, Default)]
-pub(super) struct Following {
+pub struct Following {
     /// Everything up to this revision is known.
     pub(super) revision: Revision,
     /// What was seen since a list began; `None` when none is under way.
@@ -24,9 +24,21 @@ impl Following {
         self.revision = self.revision.max(revision);
     }
 
+    /// Everything up to this revision is known.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
     /// While a list is under way, what is known may be old.
-    pub(super) fn is_listing(&self) -> bool {
+    pub fn is_listing(&self) -> bool {
         self.listed.is_some()
+    }
+
+    /// A record is there, of any kind but units: these are noted where they are taken in, as the store's answers bring them too.
+    pub(super) fn note_record(&mut self, record: &Record) {
+        if let (Some(listed), false) = (&mut self.listed, matches!(record, Record::Unit(_))) {
+            listed.note(record.key());
+        }
     }
 }
 

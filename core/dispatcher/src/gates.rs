@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use godel_base::ids::UnitId;
+use godel_base::{ids::UnitId, time::Millis};
 use godel_domain::{
     change::Change,
     frozen::Frozen,
-    pause::{Pauses, Scope},
+    pause::{Pause, Pauses, Scope},
     queue_spec::parent,
     records::{RecordKey, RecordKind},
     refusals::{RefusalCount, Refusals, WaitReason},
@@ -75,6 +75,20 @@ impl AssignmentGates {
 }
 
 impl Assignments {
+    /// A pause's record: what is with schedulers of its scope comes back, and waits.
+    pub(super) fn on_pause(&mut self, pause: Pause, now: Millis) {
+        if self.gates.pauses.put(pause) {
+            self.refresh_all(now);
+        }
+    }
+
+    /// A pause's record is gone.
+    pub(super) fn on_pause_deleted(&mut self, scope: &Scope, now: Millis) {
+        if self.gates.pauses.remove(scope) {
+            self.refresh_all(now);
+        }
+    }
+
     /// Why a unit is not placed further: what cannot be read.
     pub(super) fn frozen_for(&self, unit: UnitId) -> Option<&Unreadable> {
         if self.gates.frozen.is_empty() {

@@ -38,7 +38,7 @@ pub type ByPhase = [u64; UnitPhase::ALL.len()];
 
 /// Units of each queue by phase.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnitTally {
+pub struct UnitTally {
     all: ByPhase,
     by_queue: FxHashMap<QueueIdx, ByPhase>,
 }
@@ -61,11 +61,7 @@ impl UnitTally {
     }
 
     /// Units by phase of the `n_max` queues with most units, by path, and of all others together.
-    pub(super) fn by_queue<'a>(
-        &self,
-        n_max: usize,
-        tree: &'a QueueTree,
-    ) -> (Vec<(&'a str, ByPhase)>, ByPhase) {
+    pub fn by_queue<'a>(&self, n_max: usize, tree: &'a QueueTree) -> (Vec<(&'a str, ByPhase)>, ByPhase) {
         let n_units = |of: &ByPhase| of.iter().sum::<u64>();
         let mut queues: Vec<(QueueIdx, &ByPhase)> =
             self.by_queue.iter().map(|(queue, of)| (*queue, of)).collect();

@@ -13,7 +13,7 @@ use godel_base::ids::UnitId;
 use godel_domain::{lifecycle, lifecycle::UnitPhase, unit_history::UnitHistory};
 use godel_rules::history::{self, UnitTimes};
 
-use super::{unit_entry::UnitEntry, units::Units};
+use super::{read::is_within, unit_entry::UnitEntry, units::Units};
 
 /// Records that go in one transaction.
 const GO_MAX: usize = 1_000;
@@ -70,7 +70,7 @@ impl HistoryFilter {
     fn matches(&self, kept: &UnitHistory) -> bool {
         (self.namespace.is_empty() || kept.namespace == self.namespace)
             && (self.owner.is_empty() || kept.owner == self.owner)
-            && (self.queue.is_empty() || super::read::is_within(&kept.queue, &self.queue))
+            && (self.queue.is_empty() || is_within(&kept.queue, &self.queue))
             && self.phase.is_none_or(|phase| kept.phase == phase)
             && kept.ended_ms >= self.since_ms
     }
@@ -146,48 +146,46 @@ fn of(entry: &UnitEntry) -> UnitHistory {
     history::of(&entry.record, &entry.rows, &entry.counts, entry.phase, times)
 }
 
-/// What is to be kept of a unit whose record is deleted; `None`: nothing is kept.
-pub(super) fn of_deleted(histories: &UnitHistories, units: &Units, unit: UnitId) -> Option<UnitHistory> {
-    units.get(unit).filter(|_| histories.is_on()).map(of)
-}
-
-/// Looks at `n_scan` units at most that are older than `before`, keeping the first `n_units` matches.
-pub(super) fn list(
-    histories: &UnitHistories,
-    units: &Units,
-    filter: &HistoryFilter,
-    before: Option<UnitId>,
-    n_scan: usize,
-    n_units: usize,
-) -> HistoryChunk {
-    let mut chunk = HistoryChunk::default();
-    let mut last = None;
-    for (scanned, unit) in newest_first(histories, units, before).enumerate() {
-        if scanned >= n_scan || chunk.units.len() >= n_units {
-            chunk.next = last;
-            break;
-        }
-        last = Some(unit);
-        let entry = units.get(unit);
-        let found = match entry.filter(|entry| lifecycle::is_over(entry.phase, &entry.counts)) {
-            Some(entry) => Some((Arc::new(of(entry)), true)),
-            None => histories.kept.get(&unit).map(|kept| (Arc::clone(kept), false)),
-        };
-        chunk.units.extend(found.filter(|(kept, _)| filter.matches(kept)));
+impl Units {
+    /// What is to be kept of a unit whose record is deleted; `None`: nothing is kept.
+    pub(super) fn history_of(&self, unit: UnitId) -> Option<UnitHistory> {
+        self.get(unit).filter(|_| self.histories.is_on()).map(of)
     }
-    chunk
-}
 
-/// Units that are known or of which something is kept, each once.
-fn newest_first<'a>(
-    histories: &'a UnitHistories,
-    units: &'a Units,
-    before: Option<UnitId>,
-) -> impl Iterator<Item = UnitId> + 'a {
-    let end = before.unwrap_or(UnitId(u64::MAX));
-    let known: Peekable<_> = units.ids.range(..end).rev().copied().peekable();
-    let kept: Peekable<_> = histories.kept.range(..end).rev().map(|(unit, _)| *unit).peekable();
-    merged(known, kept)
+    /// Ended units that are older than `before`, the newest first: looks at `n_scan` units at most, and keeps the first
+    /// `n_units` matches.
+    pub fn list_history(
+        &self,
+        filter: &HistoryFilter,
+        before: Option<UnitId>,
+        n_scan: usize,
+        n_units: usize,
+    ) -> HistoryChunk {
+        let mut chunk = HistoryChunk::default();
+        let mut last = None;
+        for (scanned, unit) in self.newest_first(before).enumerate() {
+            if scanned >= n_scan || chunk.units.len() >= n_units {
+                chunk.next = last;
+                break;
+            }
+            last = Some(unit);
+            let entry = self.get(unit);
+            let found = match entry.filter(|entry| lifecycle::is_over(entry.phase, &entry.counts)) {
+                Some(entry) => Some((Arc::new(of(entry)), true)),
+                None => self.histories.kept.get(&unit).map(|kept| (Arc::clone(kept), false)),
+            };
+            chunk.units.extend(found.filter(|(kept, _)| filter.matches(kept)));
+        }
+        chunk
+    }
+
+    /// Units that are known or of which something is kept, each once.
+    fn newest_first(&self, before: Option<UnitId>) -> impl Iterator<Item = UnitId> + '_ {
+        let end = before.unwrap_or(UnitId(u64::MAX));
+        let known: Peekable<_> = self.ids.range(..end).rev().copied().peekable();
+        let kept: Peekable<_> = self.histories.kept.range(..end).rev().map(|(unit, _)| *unit).peekable();
+        merged(known, kept)
+    }
 }
 
 /// Two descending sequences as one.

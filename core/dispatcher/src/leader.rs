@@ -86,7 +86,7 @@ pub struct DispatcherLeader<O: DispatcherOutbox> {
 impl<O: DispatcherOutbox> DispatcherLeader<O> {
     /// A dispatcher that has read nothing; ids of units up to `last_unit` were used.
     pub fn new(mut core: Dispatcher, last_unit: UnitId, config: DispatcherLeaderConfig) -> Self {
-        core.set_last_unit_id(last_unit);
+        core.assignments.units.directory.set_last_id(last_unit);
         Self {
             core,
             config,
@@ -120,7 +120,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
             return;
         }
         let is_first = !self.core.is_loaded();
-        let is_list = is_first || self.core.is_listing();
+        let is_list = is_first || self.core.following().is_listing();
         if is_list {
             self.core.on_synced(revision, now);
         } else {
@@ -216,7 +216,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         if let Scope::Queue(path) = &scope
             && paused
             && path != DEFAULT_QUEUE
-            && self.core.queue_versions(path).is_none()
+            && self.core.queueing().queue_versions(path).is_none()
         {
             return out.answer(caller, Err(ChangeFailure::UnknownQueue(path.clone())));
         }
@@ -251,7 +251,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 
     /// An administrator lets evictions from lost nodes go on. Returns whether they were stopped.
     pub fn resume_evictions(&mut self) -> bool {
-        self.core.resume_evictions()
+        self.core.node_evictions.resume_evictions()
     }
 
     /// A scheduler opens its stream.
@@ -259,42 +259,42 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
     /// # Errors
     /// Its lease is not in force.
     pub fn attach(&mut self, attach: Attach, now: Millis) -> Result<(), AttachRefusal> {
-        self.core.on_attached(attach, now)
+        self.core.streams().on_attached(attach, now)
     }
 
     /// A scheduler's stream has ended.
     pub fn detach(&mut self, session: SessionId) {
-        self.core.on_detached(session);
+        self.core.streams().on_detached(session);
     }
 
     /// A scheduler takes this many running units.
     pub fn on_credits(&mut self, session: SessionId, credits: u32) {
-        self.core.on_credits(session, credits);
+        self.core.streams().on_credits(session, credits);
     }
 
     /// A scheduler says what became of units.
     pub fn on_reports(&mut self, session: SessionId, reports: Vec<UnitReport>, now: Millis, out: &mut O) {
         for report in reports {
             let unit = report.unit;
-            self.core.on_report(session, report, now);
+            self.core.streams().on_report(session, report, now);
             out.note(&self.core, DispatcherNote::UnitTried(unit));
         }
     }
 
     /// A scheduler says how much room there is for units without a place.
     pub fn on_rooms(&mut self, session: SessionId, rooms: &[RoomReport]) {
-        self.core.on_rooms(session, rooms);
+        self.core.streams().on_rooms(session, rooms);
     }
 
     /// What schedulers counted.
     pub fn on_counted(&mut self, counted: Vec<SchedulerCounts>) {
-        self.core.on_counted(counted);
+        self.core.partition.shuffler.on_counted(counted);
     }
 
     /// The binder has evicted running units of these units (`is_done`), or they are to be asked for again.
     pub fn on_evicted(&mut self, units: Vec<(UnitId, EvictionReason)>, is_done: bool) {
         for (unit, reason) in units {
-            self.core.on_evict_answer(unit, reason, is_done);
+            self.core.assignments.ends.on_evict_answer(unit, reason, is_done);
         }
     }
 }
@@ -317,7 +317,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         }
         let Self { core, edits, config, submissions, .. } = self;
         submissions.flush(core, edits, config, out);
-        core.set_wall(wall_ms);
+        core.assignments.wall_ms = wall_ms;
         let actions = core.step(now);
         let is_busy = !actions.is_empty();
         self.carry_out(actions, now, out);
@@ -354,7 +354,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 }
                 // It is to run again, or goes already.
                 Action::Delete(unit) if self.changes.is_changing(unit) => {
-                    self.core.on_delete_failed(unit, now)
+                    self.core.assignments.on_delete_failed(unit, now)
                 }
                 Action::Delete(unit) => deletes.push(unit),
                 Action::DeleteHistory(units) => {
@@ -363,19 +363,19 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                         txn.push(&Change::Gone(RecordKey::UnitHistory(unit)));
                     }
                     if out.submit(txn, TxnTicket::HistoryDeletes).is_err() {
-                        self.core.on_history_delete_failed();
+                        self.core.assignments.units.histories.on_delete_failed();
                     }
                 }
                 Action::WritePartition(split) => {
                     if self.write_partition(&split, None, out).is_err() {
-                        self.core.on_partition_failed(now);
+                        self.core.partition.on_failed(now);
                     }
                 }
             }
         }
         if !messages.is_empty() {
             for session in out.send(messages) {
-                self.core.on_detached(session);
+                self.core.streams().on_detached(session);
             }
         }
         if !deletes.is_empty() {
@@ -386,16 +386,16 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                     break;
                 }
                 n_bytes += txn.push(&Change::Gone(RecordKey::Unit(*unit)));
-                if let Some(kept) = self.core.history_of(*unit) {
+                if let Some(kept) = self.core.units().history_of(*unit) {
                     n_bytes += txn.push(&Change::Put(Record::UnitHistory(Arc::new(kept))));
                 }
                 n_units += 1;
             }
             for unit in deletes.split_off(n_units) {
-                self.core.on_delete_failed(unit, now);
+                self.core.assignments.on_delete_failed(unit, now);
             }
             if let Err((TxnTicket::Deletes(units), _)) = out.submit(txn, TxnTicket::Deletes(deletes)) {
-                units.into_iter().for_each(|unit| self.core.on_delete_failed(unit, now));
+                units.into_iter().for_each(|unit| self.core.assignments.on_delete_failed(unit, now));
             }
         }
     }
@@ -406,7 +406,7 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         caller: Option<O::Caller>,
         out: &mut O,
     ) -> Result<(), (Option<O::Caller>, NotSent)> {
-        let changes = self.core.partition_changes(split);
+        let changes = self.core.partition.records.changes_to(split);
         let mut txn = out.begin();
         for change in &changes {
             txn.push(change);
@@ -419,16 +419,17 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
 
     /// The next change of the partition mode, if none is on its way.
     fn next_mode(&mut self, now: Millis, out: &mut O) {
-        while !self.is_mode_writing && !self.core.is_partition_writing() {
+        while !self.is_mode_writing && !self.core.partition.is_writing {
             let Some((choice, caller)) = self.modes.pop_front() else { return };
-            let Some(split) = self.core.set_mode(choice, now) else {
-                out.answer(caller, Ok(Some(self.core.partition().1)));
+            let Dispatcher { partition, nodes, assignments, .. } = &mut self.core;
+            let Some(split) = partition.set_mode(choice, nodes, assignments, now) else {
+                out.answer(caller, Ok(Some(partition.records.revision())));
                 continue;
             };
             match self.write_partition(&split, Some(caller), out) {
                 Ok(()) => self.is_mode_writing = true,
                 Err((caller, why)) => {
-                    self.core.on_partition_failed(now);
+                    self.core.partition.on_failed(now);
                     caller.into_iter().for_each(|caller| out.answer(caller, Err(not_sent(why.clone()))));
                 }
             }
@@ -459,44 +460,44 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
                 changes.on_answer(unit, None, edits);
                 match &answer {
                     Ok(receipt) => forget(unit, receipt.revision, core, now, out),
-                    Err(_) => core.on_delete_failed(unit, now),
+                    Err(_) => core.assignments.on_delete_failed(unit, now),
                 }
                 out.answer(caller, written(answer));
             }
             TxnTicket::Edit(edited, editor) => edits.on_answer(*edited, editor, answer, out),
             // In force here as soon as it is durable: whoever hears the answer finds it so.
             TxnTicket::Pause(pause, caller) => {
-                if answer.is_ok() {
+                if let Ok(receipt) = answer {
                     out.note(core, DispatcherNote::Paused(&pause));
-                    core.on_pause(pause, now);
+                    core.on_change(&Change::Put(Record::Pause(pause)), receipt.revision, receipt, now);
                 }
                 out.answer(caller, written(answer));
             }
             TxnTicket::PauseEnd(scope, caller) => {
                 if answer.is_ok() {
                     out.note(core, DispatcherNote::PauseEnded(&scope));
-                    core.on_pause_deleted(&scope, now);
+                    core.assignments.on_pause_deleted(&scope, now);
                 }
                 out.answer(caller, written(answer));
             }
             // The watch shows which are gone.
             TxnTicket::HistoryDeletes => {
                 if answer.is_err() {
-                    core.on_history_delete_failed();
+                    core.assignments.units.histories.on_delete_failed();
                 }
             }
             TxnTicket::Deletes(units) => {
                 for unit in units {
                     match &answer {
                         Ok(receipt) => forget(unit, receipt.revision, core, now, out),
-                        Err(_) => core.on_delete_failed(unit, now),
+                        Err(_) => core.assignments.on_delete_failed(unit, now),
                     }
                 }
             }
             TxnTicket::Partition(changes, caller) => {
                 match &answer {
                     Ok(receipt) => on_partition_written(changes, receipt.revision, core, out),
-                    Err(_) => core.on_partition_failed(now),
+                    Err(_) => core.partition.on_failed(now),
                 }
                 if let Some(caller) = caller {
                     self.is_mode_writing = false;
@@ -530,7 +531,7 @@ fn on_partition_written<O: DispatcherOutbox>(
     if let Some(partition) = head {
         out.note(core, DispatcherNote::Partition(partition, revision));
     }
-    core.on_partition_written(changes, revision);
+    core.partition.on_written(changes, revision);
 }
 
 fn written(answer: Result<Receipt, TxnFailure>) -> Result<Option<Revision>, ChangeFailure> {

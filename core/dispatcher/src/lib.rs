@@ -9,7 +9,8 @@
 //! outbox out. Equal events at equal times give equal actions.
 //!
 //! The state is split into parts, each of which owns its fields: [`Dispatcher`] hands every event and every step to the parts
-//! that it concerns, and a method of a part changes nothing but that part and what it is given.
+//! that it concerns, and a method of a part changes nothing but that part and what it is given. Who reads asks the part
+//! ([`Dispatcher::units`], [`Dispatcher::queueing`]); what schedulers say goes to [`Dispatcher::streams`].
 //!
 //! # Modules
 //!
@@ -39,6 +40,7 @@
 //! - `nodes`: nodes that are known: their names, and who could ever hold what.
 //! - `partition`: how nodes are split over schedulers.
 //! - `partition_mode`: changes between global and partitioned mode.
+//! - `pending`: what units wait for, and whether that is the control plane.
 //! - `policy`: which scheduler gets a unit.
 //! - `queues`: queues and priority classes, as RPCs show them.
 //! - `read`: the state of the dispatcher, as RPCs show it.
@@ -54,12 +56,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_base::{
-    ids::{HoldId, UnitId},
-    time::Millis,
-};
-use godel_domain::{change::Partition, hold::Hold, unit::UnitRecord, unit_history::UnitHistory};
-use godel_rules::{budget::Budgets, lost_nodes::BrakeChange};
+use godel_base::{ids::HoldId, time::Millis};
+use godel_domain::hold::Hold;
 
 mod actions;
 mod assign;
@@ -87,6 +85,7 @@ mod node_evictions;
 mod nodes;
 mod partition;
 mod partition_mode;
+mod pending;
 pub mod policy;
 pub mod queues;
 pub mod read;
@@ -101,28 +100,29 @@ mod unit_entry;
 mod units;
 
 pub use actions::{Action, EvictRequest};
-pub use attach::{Attach, AttachRefusal};
+pub use assignments::Assignments;
+pub use attach::{Attach, AttachRefusal, SchedulerStreams};
 pub use config::Config;
 pub use directory::NameClaim;
 pub use ends::{DeleteRefusal, EndedView};
 pub use events::FOLLOWS;
+pub use following::Following;
 pub use gangs::TurnView;
 pub use named::Unresolved;
-pub use node_evictions::DrainView;
+pub use node_evictions::{DrainView, NodeEvictions};
+pub use nodes::Nodes;
+pub use partition::Partitioning;
 pub use partition_mode::{ModeChoice, SchedulerCounts};
-pub use schedulers::SessionId;
+pub use pending::PendingUnits;
+pub use schedulers::{Schedulers, SessionId};
+pub use units::Units;
 
 use assign::AssignmentPass;
-use assignments::Assignments;
+use budgets::BudgetRecords;
 use compactions::Compactions;
 use daemons::Daemons;
-use following::{Following, Settle};
+use following::Settle;
 use gangs::Gangs;
-use gauges::Waits;
-use history::{HistoryChunk, HistoryFilter, UnitHistories};
-use node_evictions::NodeEvictions;
-use nodes::Nodes;
-use partition::Partitioning;
 use reconcile::Reconciler;
 use reservations::ReservationRecords;
 use rooms::Rooms;
@@ -153,8 +153,7 @@ pub struct Dispatcher {
     rooms: Rooms,
     gangs: Gangs,
     holds: BTreeMap<HoldId, Arc<Hold>>,
-    histories: UnitHistories,
-    budgets: Budgets,
+    budgets: BudgetRecords,
     reservations: ReservationRecords,
     nodes: Nodes,
     daemons: Daemons,
@@ -176,8 +175,7 @@ impl Dispatcher {
             rooms: Rooms::default(),
             gangs: Gangs::new(config.gang_hold_after_ms),
             holds: BTreeMap::new(),
-            histories: UnitHistories::new(config.history),
-            budgets: Budgets::default(),
+            budgets: BudgetRecords::default(),
             reservations: ReservationRecords::default(),
             nodes: Nodes::default(),
             daemons: Daemons::default(),
@@ -221,7 +219,7 @@ impl Dispatcher {
             mode,
             now,
         );
-        let by_labels = self.goes_by_labels();
+        let by_labels = self.reservations.decide_by_labels(&self.assignments.units);
         let mut pass = AssignmentPass {
             assignments: &mut self.assignments,
             rooms: &mut self.rooms,
@@ -248,13 +246,13 @@ impl Dispatcher {
         self.node_evictions.depart(
             &self.assignments,
             &self.nodes,
-            &mut self.budgets,
+            &mut self.budgets.budgets,
             &self.following,
             now,
             &mut actions,
         );
         self.assignments.ends.delete_ended(&mut self.assignments.units, now, &mut actions);
-        let old = self.histories.take_old(self.assignments.wall_ms);
+        let old = self.assignments.units.histories.take_old(self.assignments.wall_ms);
         actions.extend((!old.is_empty()).then_some(Action::DeleteHistory(old)));
         self.partition.follow_load(&self.nodes, &self.assignments, now, &mut actions);
         self.partition.split_when_due(&self.nodes, &self.assignments, now, &mut actions);
@@ -306,90 +304,6 @@ impl Dispatcher {
         }
         reconcile::check_schedulers(&mut self.assignments, now);
         self.rooms.recount_rooms();
-    }
-
-    /// Ids up to this one were used at some time.
-    pub fn set_last_unit_id(&mut self, last: UnitId) {
-        self.assignments.units.directory.set_last_id(last);
-    }
-
-    /// Unix time, milliseconds: deadlines are in it.
-    pub fn set_wall(&mut self, wall_ms: i64) {
-        self.assignments.wall_ms = wall_ms;
-    }
-
-    /// Unix time of the last look at the clock, milliseconds.
-    pub fn wall_ms(&self) -> i64 {
-        self.assignments.wall_ms
-    }
-
-    /// Whether the deletion of a unit's record is on its way.
-    pub fn is_deleting(&self, unit: UnitId) -> bool {
-        self.assignments.units.get(unit).is_some_and(|entry| entry.deleting)
-    }
-
-    /// Takes uid and name of a submission, or says what they are already. `uid` must be a UUID.
-    pub fn reserve(&mut self, namespace: &str, name: &str, uid: &str) -> NameClaim {
-        if let Some(unit) = self.assignments.gates.frozen.has_name(namespace, name) {
-            return NameClaim::NameTaken(unit);
-        }
-        self.assignments.units.directory.reserve(namespace, name, uid)
-    }
-
-    /// The store refused the unit: its uid and name are free again.
-    pub fn release(&mut self, record: &UnitRecord) {
-        self.assignments.units.directory.release(record);
-    }
-
-    /// Begins to delete the record of a unit that has ended, as retention does in the end. Whoever asked writes the
-    /// deletion, or calls [`Self::on_delete_failed`]. False: it is being deleted already.
-    ///
-    /// # Errors
-    /// The unit has not ended, or something of it is still on a node.
-    pub fn delete(&mut self, unit: UnitId) -> Result<bool, DeleteRefusal> {
-        self.assignments.ends.delete(unit, &mut self.assignments.units)
-    }
-
-    /// What is to be kept of a unit whose record is deleted; `None`: nothing is kept.
-    pub fn history_of(&self, unit: UnitId) -> Option<UnitHistory> {
-        history::of_deleted(&self.histories, &self.assignments.units, unit)
-    }
-
-    /// Ended units that are older than `before`, the newest first: looks at `n_scan` units at most, and keeps the first
-    /// `n_units` matches.
-    pub fn list_history(
-        &self,
-        filter: &HistoryFilter,
-        before: Option<UnitId>,
-        n_scan: usize,
-        n_units: usize,
-    ) -> HistoryChunk {
-        history::list(&self.histories, &self.assignments.units, filter, before, n_scan, n_units)
-    }
-
-    /// Old histories were not deleted.
-    pub fn on_history_delete_failed(&mut self) {
-        self.histories.on_delete_failed();
-    }
-
-    /// Another way to split nodes: the record to be written, or `None` when it is in force already.
-    pub fn set_mode(&mut self, choice: ModeChoice, now: Millis) -> Option<Partition> {
-        self.partition.set_mode(choice, &self.nodes, &self.assignments, now)
-    }
-
-    /// Somebody says that the nodes that are absent now are lost. Whether evictions were paused.
-    pub fn resume_evictions(&mut self) -> bool {
-        self.node_evictions.resume_evictions()
-    }
-
-    /// Changes of the brake since the last call, for the log.
-    pub fn take_brake_changes(&mut self) -> Vec<BrakeChange> {
-        self.node_evictions.take_brake_changes()
-    }
-
-    /// Waits that have ended since the last call.
-    pub fn take_waits(&mut self) -> Waits {
-        std::mem::take(&mut self.assignments.units.waits)
     }
 }
 

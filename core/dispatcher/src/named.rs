@@ -24,7 +24,7 @@ impl Units {
     ///
     /// # Errors
     /// There is none, or `text` is the name of one unit and the uid of another.
-    pub(super) fn find(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+    pub fn find(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
         self.whole(namespace, text)?.ok_or_else(|| {
             let spec = |unit: &UnitId| self.get(*unit).map(|entry| entry.record.spec.name.clone());
             Unresolved::NotFound(self.begin_with(namespace, text).iter().filter_map(spec).collect())
@@ -36,7 +36,7 @@ impl Units {
     ///
     /// # Errors
     /// None or several.
-    pub(super) fn resolve(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+    pub fn resolve(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
         if let Some(unit) = self.whole(namespace, text)? {
             return Ok(unit);
         }

@@ -37,7 +37,7 @@ const UNITS_PER_PASS: usize = 1_000;
 
 /// Nodes to be left and the units there.
 #[derive(Debug)]
-pub(super) struct NodeEvictions {
+pub struct NodeEvictions {
     losses: Losses,
     /// Since they were last taken.
     brake_changes: Vec<BrakeChange>,
@@ -271,12 +271,12 @@ impl NodeEvictions {
     }
 
     /// Changes of the brake since the last call, for the log.
-    pub(super) fn take_brake_changes(&mut self) -> Vec<BrakeChange> {
+    pub fn take_brake_changes(&mut self) -> Vec<BrakeChange> {
         std::mem::take(&mut self.brake_changes)
     }
 
     /// What a drained node waits for; at most `n_max` units that stay for now.
-    pub(super) fn drain_view(&self, node: NodeId, n_max: usize) -> DrainView {
+    pub fn drain_view(&self, node: NodeId, n_max: usize) -> DrainView {
         let there = self.units.iter().filter(|(_, nodes)| nodes.contains(&node));
         let mut view = DrainView::default();
         for (unit, _) in there {

@@ -14,7 +14,7 @@ use super::units::Units;
 
 /// Nodes by id.
 #[derive(Debug, Default)]
-pub(super) struct Nodes {
+pub struct Nodes {
     pub(super) names: BTreeMap<NodeId, Box<str>>,
     pub(super) capacities: Capacities,
     /// Shares follow what the cluster has in all.
@@ -44,6 +44,21 @@ impl Nodes {
         self.capacities.remove(node);
         self.is_total_stale = true;
         self.names.remove(&node).is_some()
+    }
+
+    /// Who could ever hold what.
+    pub fn capacities(&self) -> &Capacities {
+        &self.capacities
+    }
+
+    /// Name of a node; empty when it is not known.
+    pub fn name(&self, node: NodeId) -> &str {
+        self.names.get(&node).map_or("", |name| name)
+    }
+
+    /// The node of a name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.names.iter().find(|(_, known)| ***known == *name).map(|(node, _)| *node)
     }
 
     /// Name of a node; its id if it has none.

@@ -21,7 +21,7 @@ use super::{Action, Config, assignments::Assignments, nodes::Nodes, partition_mo
 
 /// The split of nodes.
 #[derive(Debug)]
-pub(super) struct Partitioning {
+pub struct Partitioning {
     pub(super) records: partition::PartitionRecords,
     /// When nodes are split again; `None`: nothing has changed.
     pub(super) due: Option<Millis>,
@@ -50,6 +50,16 @@ impl Partitioning {
             debounce_ms: config.partition_debounce_ms,
             retry_ms: config.reconcile_ms,
         }
+    }
+
+    /// How nodes are split, as committed.
+    pub fn records(&self) -> &partition::PartitionRecords {
+        &self.records
+    }
+
+    /// The present mode.
+    pub fn mode(&self) -> PartitionMode {
+        self.mode
     }
 
     /// A list follows: what is not in it is gone.

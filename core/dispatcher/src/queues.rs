@@ -13,7 +13,7 @@ use godel_domain::{
     priority_classes::PriorityClasses,
     queue_spec::{PriorityClass, QueueSpec},
     record_change::{N_USERS_NAMED, Users},
-    records::RecordKey,
+    running_units::UnitTerms,
     txn::Receipt,
     unit::{UnitRecord, UnitSpec},
 };
@@ -38,6 +38,36 @@ pub struct Versions {
     pub revision: Revision,
     /// Of the creating transaction, Unix milliseconds.
     pub create_time_ms: i64,
+}
+
+/// When each record of a kind was written, by name.
+#[derive(Debug, Default)]
+pub(super) struct RecordVersions(BTreeMap<String, Versions>);
+
+impl RecordVersions {
+    pub(super) fn get(&self, name: &str) -> Option<Versions> {
+        self.0.get(name).copied()
+    }
+
+    /// Revision of a record; 0: there is none.
+    pub(super) fn revision(&self, name: &str) -> Revision {
+        self.get(name).unwrap_or_default().revision
+    }
+
+    /// A record as committed at `revision`.
+    pub(super) fn note(&mut self, name: &str, revision: Revision, created: Receipt) {
+        let fresh = Versions { create_revision: created.revision, revision, create_time_ms: created.time_ms };
+        self.0.entry(name.to_owned()).and_modify(|versions| versions.revision = revision).or_insert(fresh);
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    /// Names of the records.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.0.keys().cloned()
+    }
 }
 
 /// A queue as shown.
@@ -66,10 +96,8 @@ pub struct QueueView {
 /// Records by name, and who names them.
 #[derive(Debug, Default)]
 pub(super) struct QueueRecords {
-    pub(super) queues: BTreeMap<String, Versions>,
-    pub(super) classes: BTreeMap<String, Versions>,
-    pub(super) budgets: BTreeMap<String, Versions>,
-    pub(super) reservations: BTreeMap<String, Versions>,
+    pub(super) queues: RecordVersions,
+    pub(super) classes: RecordVersions,
     /// Units by queue. Not those of `default`: they are most units of a cluster without queues, and who names it
     /// never matters.
     by_queue: FxHashMap<QueueIdx, BTreeSet<UnitId>>,
@@ -86,15 +114,6 @@ impl QueueRecords {
         if !record.spec.priority_class.is_empty() {
             self.by_class.entry(record.spec.priority_class.clone()).or_default().insert(record.id);
         }
-    }
-
-    /// Returns the keys of the records that are known.
-    pub(super) fn keys(&self) -> impl Iterator<Item = RecordKey> {
-        let queues = self.queues.keys().cloned().map(RecordKey::Queue);
-        let classes = self.classes.keys().cloned().map(RecordKey::PriorityClass);
-        let budgets = self.budgets.keys().cloned().map(RecordKey::Budget);
-        let reservations = self.reservations.keys().cloned().map(RecordKey::Reservation);
-        queues.chain(classes).chain(budgets).chain(reservations)
     }
 
     pub(super) fn forget_unit(&mut self, record: &UnitRecord, queue: QueueIdx, is_wanting: bool) {
@@ -121,15 +140,9 @@ impl QueueRecords {
     }
 }
 
-/// A record as committed at `revision`.
-pub(super) fn note(known: &mut BTreeMap<String, Versions>, name: &str, revision: Revision, created: Receipt) {
-    let fresh = Versions { create_revision: created.revision, revision, create_time_ms: created.time_ms };
-    known.entry(name.to_owned()).and_modify(|versions| versions.revision = revision).or_insert(fresh);
-}
-
 /// Queues with the units that wait in them, priority classes, and who names them.
 #[derive(Debug)]
-pub(super) struct Queueing {
+pub struct Queueing {
     pub(super) queues: Queues,
     pub(super) classes: PriorityClasses,
     pub(super) records: QueueRecords,
@@ -146,7 +159,7 @@ impl Queueing {
 
     /// A queue's record as committed.
     pub(super) fn on_queue(&mut self, spec: Arc<QueueSpec>, revision: Revision, created: Receipt) {
-        note(&mut self.records.queues, &spec.name, revision, created);
+        self.records.queues.note(&spec.name, revision, created);
         self.queues.put(spec);
     }
 
@@ -165,7 +178,7 @@ impl Queueing {
         units: &mut Units,
     ) {
         let name = class.name.clone();
-        note(&mut self.records.classes, &name, revision, created);
+        self.records.classes.note(&name, revision, created);
         self.classes.put(class);
         self.follow_class(&name, units);
     }
@@ -248,8 +261,29 @@ impl Queueing {
     }
 
     /// Queues and what they use, what was handed out included.
-    pub(super) fn quota(&self) -> &Quota {
+    pub fn quota(&self) -> &Quota {
         self.queues.quota()
+    }
+
+    /// Priority classes.
+    pub fn classes(&self) -> &PriorityClasses {
+        &self.classes
+    }
+
+    /// When a queue's record was written; `None` without one.
+    pub fn queue_versions(&self, path: &str) -> Option<Versions> {
+        self.records.queues.get(path)
+    }
+
+    /// When a priority class's record was written; `None` without one.
+    pub fn class_versions(&self, name: &str) -> Option<Versions> {
+        self.records.classes.get(name)
+    }
+
+    /// Preemption terms of what is bound of a unit once its spec is another one; `None` if they stay.
+    pub(super) fn changed_terms(&self, old: &UnitSpec, new: &UnitSpec) -> Option<UnitTerms> {
+        let terms = UnitTerms::of(new, &self.classes);
+        (terms != UnitTerms::of(old, &self.classes)).then_some(terms)
     }
 
     /// Units, not ended and expired, that name a queue. Those of `default` are not told.
@@ -263,8 +297,9 @@ impl Queueing {
         users(self.records.by_class.get(name), units)
     }
 
-    /// What running units that are bound and have not ended ask for, and what all nodes have, by resource.
-    pub(super) fn allocated(&self, nodes: &Nodes) -> (BTreeMap<String, i64>, BTreeMap<String, i64>) {
+    /// What running units that are bound and have not ended ask for, of both pools, and what all nodes have, by resource.
+    /// Devices count by their kind, in thousandths.
+    pub fn allocated(&self, nodes: &Nodes) -> (BTreeMap<String, i64>, BTreeMap<String, i64>) {
         (shown(self.quota().usage().bound(QueueIdx::ROOT).1), nodes.capacities.total())
     }
 
@@ -282,7 +317,7 @@ impl Queueing {
     }
 
     /// A queue as shown; `None` if there is no such queue.
-    pub(super) fn queue_view(&self, path: &str) -> Option<QueueView> {
+    pub fn queue_view(&self, path: &str) -> Option<QueueView> {
         let (tree, usage) = (self.quota().tree(), self.quota().usage());
         let queue = tree.find(path).filter(|queue| tree.exists(*queue))?;
         let with_children: BTreeMap<&str, i128> = usage.bound(queue).1.collect();
@@ -299,7 +334,7 @@ impl Queueing {
         let borrowed = with_children.iter().map(|(name, amount)| (*name, above(name, *amount)));
         Some(QueueView {
             spec: tree.record(queue).cloned().unwrap_or_else(|| Arc::new(QueueSpec::new(path))),
-            versions: self.records.queues.get(path).copied().unwrap_or_default(),
+            versions: self.records.queues.get(path).unwrap_or_default(),
             borrowed: shown(borrowed),
             used: shown(own),
             used_with_children: shown(with_children),

@@ -20,17 +20,12 @@ use godel_domain::{
 };
 use godel_queueing::check::{self, ClassChange, QueueChange};
 use godel_rules::{
-    budget::{
-        Budgets,
-        check::{self as budget_check, BudgetChange},
-    },
+    budget::check::{self as budget_check, BudgetChange},
     reservation::check::{self as reservation_check, ReservationChange},
 };
 
 use super::{
-    queues::{Queueing, Versions},
-    reservations::ReservationRecords,
-    units::Units,
+    Dispatcher, budgets::BudgetRecords, queues::Queueing, reservations::ReservationRecords, units::Units,
 };
 
 /// What is asked for.
@@ -150,12 +145,17 @@ impl Edit {
 /// The records that are there, and who names them.
 pub(super) struct KnownRecords<'a> {
     pub(super) queueing: &'a Queueing,
-    pub(super) budgets: &'a Budgets,
+    pub(super) budgets: &'a BudgetRecords,
     pub(super) reservations: &'a ReservationRecords,
     pub(super) units: &'a Units,
 }
 
-impl KnownRecords<'_> {
+impl<'a> KnownRecords<'a> {
+    pub(super) fn of(core: &'a Dispatcher) -> Self {
+        let (queueing, units) = (core.queueing(), core.units());
+        Self { queueing, budgets: &core.budgets, reservations: &core.reservations, units }
+    }
+
     /// What a change comes to, by the records known.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl KnownRecords<'_> {
         });
         let (budget_at, budget_changes): (Vec<usize>, Vec<BudgetChange>) =
             new_budgets.map(|(idx, change)| (idx, change.clone())).unzip();
-        let checked = budget_check::budgets(self.budgets, &budget_changes);
+        let checked = budget_check::budgets(self.budgets.all(), &budget_changes);
         let budgets: Vec<Violation> = at(checked.err(), &budget_at).collect();
         let new_reservations = edit.reservations.iter().enumerate().filter(|(idx, change)| {
             !matches!(change, RecordChange::Create(_)) || !repeated(&plan.reservations, *idx)
@@ -224,7 +224,7 @@ impl KnownRecords<'_> {
         expected: Revision,
         plan: &mut EditPlan,
     ) -> Result<(), EditRefusal> {
-        let revision = |name: &str| revision(&self.queueing.records.reservations, name);
+        let revision = |name: &str| self.reservations.versions.revision(name);
         let spec = match change {
             RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => spec,
             RecordChange::Delete(name) => {
@@ -252,7 +252,7 @@ impl KnownRecords<'_> {
         expected: Revision,
         plan: &mut EditPlan,
     ) -> Result<(), EditRefusal> {
-        let revision = |name: &str| revision(&self.queueing.records.budgets, name);
+        let revision = |name: &str| self.budgets.versions.revision(name);
         let spec = match change {
             RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => spec,
             RecordChange::Delete(name) => {
@@ -262,7 +262,7 @@ impl KnownRecords<'_> {
                 return Ok(());
             }
         };
-        let known = self.budgets.get(&spec.name).map(|budget| &budget.spec);
+        let known = self.budgets.all().get(&spec.name).map(|budget| &budget.spec);
         let current = revision(&spec.name);
         if known == Some(spec) {
             plan.budgets.push(EditOutcome::Unchanged(current));
@@ -351,11 +351,11 @@ impl KnownRecords<'_> {
     }
 
     fn queue_revision(&self, path: &str) -> Revision {
-        revision(&self.queueing.records.queues, path)
+        self.queueing.records.queues.revision(path)
     }
 
     fn class_revision(&self, name: &str) -> Revision {
-        revision(&self.queueing.records.classes, name)
+        self.queueing.records.classes.revision(name)
     }
 }
 
@@ -372,11 +372,6 @@ impl EditPlan {
         self.conditions.insert(name, current);
         Ok(())
     }
-}
-
-/// Revision of a record; 0: there is none.
-fn revision(known: &BTreeMap<String, Versions>, name: &str) -> Revision {
-    known.get(name).copied().unwrap_or_default().revision
 }
 
 /// Violations of changes that stand elsewhere in what was asked for.

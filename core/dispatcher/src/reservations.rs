@@ -2,22 +2,28 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use godel_base::ids::{HoldId, RunningUnitId};
+use godel_base::ids::{HoldId, Revision, RunningUnitId};
 use godel_domain::{
     hold::Hold,
     record_change::{N_USERS_NAMED, Users},
     reservation_spec::ReservationSpec,
+    txn::Receipt,
 };
 
-use super::{assignments::Assignments, nodes::Nodes, queues::Versions, units::Units};
+use super::{
+    nodes::Nodes,
+    queues::{RecordVersions, Versions},
+    units::Units,
+};
 
 /// Slots that are there, by number.
 type SlotsByNumber = BTreeMap<(u32, HoldId), Arc<Hold>>;
 
 /// Reservations, and their slots.
 #[derive(Debug, Default)]
-pub(super) struct ReservationRecords {
+pub struct ReservationRecords {
     pub(super) specs: BTreeMap<String, Arc<ReservationSpec>>,
+    pub(super) versions: RecordVersions,
     /// By reservation; two of one number are there while one takes the place of the other.
     slots: BTreeMap<Arc<str>, SlotsByNumber>,
 }
@@ -65,28 +71,43 @@ impl ReservationView {
 }
 
 impl ReservationRecords {
+    /// Reservations by name.
+    pub fn specs(&self) -> &BTreeMap<String, Arc<ReservationSpec>> {
+        &self.specs
+    }
+
+    /// A reservation's record as committed at `revision`.
+    pub(super) fn put(&mut self, spec: Arc<ReservationSpec>, revision: Revision, created: Receipt) {
+        self.versions.note(&spec.name, revision, created);
+        self.specs.insert(spec.name.clone(), spec);
+    }
+
+    /// A reservation's record is gone.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.versions.remove(name);
+        self.specs.remove(name);
+    }
+
     /// A reservation as shown; `None` if there is no such reservation. `O(its slots)`.
-    pub(super) fn view(
-        &self,
-        name: &str,
-        assignments: &Assignments,
-        nodes: &Nodes,
-    ) -> Option<ReservationView> {
+    pub fn view(&self, name: &str, units: &Units, nodes: &Nodes, wall_ms: i64) -> Option<ReservationView> {
         let spec = self.specs.get(name)?;
-        let units = &assignments.units;
         let slots = self.slots.get(name).into_iter().flatten().map(|((number, _), hold)| {
             let node = nodes.name_or_id(hold.node);
             let occupant = occupant(hold, units)
                 .map(|member| (units.name(member.unit).unwrap_or_default(), member.replica.ordinal));
             SlotView { number: *number, node, occupant }
         });
-        let versions = assignments.queueing.records.reservations.get(name).copied();
         Some(ReservationView {
             spec: Arc::clone(spec),
-            versions: versions.unwrap_or_default(),
+            versions: self.versions.get(name).unwrap_or_default(),
             slots: slots.collect(),
-            is_expired: spec.is_expired(assignments.wall_ms),
+            is_expired: spec.is_expired(wall_ms),
         })
+    }
+
+    /// Whether where a unit may go depends on its labels: slots go by them, and so do units that keep others away.
+    pub(super) fn decide_by_labels(&self, units: &Units) -> bool {
+        !self.specs.is_empty() || units.n_keeping > 0
     }
 
     /// Units with running units in slots of a reservation.

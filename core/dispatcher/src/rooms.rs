@@ -374,7 +374,7 @@ impl Rooms {
         }
         let mut seekers = Vec::new();
         while let Some(idx) = self.touched.pop_first() {
-            if queues.n_lacking(idx) == 0 && self.scout_of(idx, units).is_none() {
+            if queues.rooms().n_lacking(idx) == 0 && self.scout_of(idx, units).is_none() {
                 queues.set_open(idx, false);
                 self.remove(idx);
                 continue;
@@ -392,7 +392,7 @@ impl Rooms {
         (room.scout, room.left) = (scout, left);
         let is_open = if highest.is_some() { left > 0 } else { scout.is_none() };
         queues.set_open(idx, is_open && self.watcher.is_some());
-        let (priority, unit) = queues.first_unheld(idx)?;
+        let (priority, unit) = queues.rooms().first_unheld(idx)?;
         highest.is_some_and(|highest| priority > highest).then_some(unit)
     }
 
@@ -400,7 +400,7 @@ impl Rooms {
     fn highest_watched(&self, idx: RoomIdx, queues: &Queues) -> Option<i32> {
         let watcher = self.watcher?;
         let of_watcher = |(scheduler, _): &(u32, i32)| usize::try_from(*scheduler) == Ok(watcher);
-        queues.holders(idx).find(of_watcher).map(|(_, priority)| priority)
+        queues.rooms().holders(idx).find(of_watcher).map(|(_, priority)| priority)
     }
 
     /// The unit that went out to find a watcher, while it is out.

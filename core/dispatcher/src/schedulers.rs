@@ -3,11 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_base::ids::{Epoch, IdSet, UnitId};
+use godel_domain::change::PartitionMode;
 use godel_queueing::{Queues, Waiting};
+use godel_rules::partition;
 
 use super::{
     Action,
+    nodes::Nodes,
+    partition::Partitioning,
     policy::{DispatchPolicy, SchedulerCandidate, hash_name},
+    read::SchedulerView,
     unit_entry::Dispatched,
 };
 
@@ -24,7 +29,7 @@ pub(super) enum Revocation {
 
 /// Schedulers by index, and what they have yet to hear.
 #[derive(Debug)]
-pub(super) struct Schedulers {
+pub struct Schedulers {
     pub(super) all: Vec<SchedulerEntry>,
     by_name: BTreeMap<String, usize>,
     by_session: BTreeMap<SessionId, usize>,
@@ -170,6 +175,36 @@ impl Schedulers {
     /// A stream has to hear that a unit is not its scheduler's.
     pub(super) fn revoke(&mut self, session: SessionId, unit: UnitId) {
         self.outbox.push(Action::Revoke(session, unit));
+    }
+
+    /// Schedulers with a lease in force or units in hand, by name.
+    pub fn views(&self, partition: &Partitioning, nodes: &Nodes) -> Vec<SchedulerView> {
+        let partition = partition.records.whole();
+        let shares = partition::shares(partition, nodes.names.keys().copied());
+        let shown = self.all.iter().filter(|one| one.live || one.session.is_some());
+        let mut views: Vec<SchedulerView> = shown
+            .map(|one| {
+                let slot = partition.schedulers.iter().position(|name| *name == one.name);
+                let nodes = match partition.mode {
+                    PartitionMode::Global => u32::try_from(nodes.names.len()).unwrap_or(u32::MAX),
+                    PartitionMode::Preferred | PartitionMode::Strict => slot.map_or(0, |slot| shares[slot]),
+                };
+                SchedulerView {
+                    name: one.name.clone(),
+                    address: one.address.clone(),
+                    epoch: one.epoch,
+                    live: one.live,
+                    attached: one.session.is_some(),
+                    nodes,
+                    units: u32::try_from(one.held.len()).unwrap_or(u32::MAX),
+                    running_units: one.outstanding,
+                    parked_units: one.parked,
+                    dispatched: one.dispatched,
+                }
+            })
+            .collect();
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views
     }
 
     /// What is to be said to schedulers' streams.

@@ -1,27 +1,29 @@
 use std::collections::BTreeSet;
 
 use godel_base::{
-    ids::{Epoch, NodeId, Revision},
+    ids::{Epoch, NodeId, Revision, UnitId},
     resources::Resources,
 };
 use godel_domain::{
-    change::{Lease, NodeScope, Partition, PartitionMode},
+    change::{Change, Lease, NodeScope, Partition, PartitionMode},
     lifecycle::{Counts, UnitPhase},
     node::{NodeReport, NodeSpec},
+    records::Record,
     refusals::Refusals,
     running_units::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnits, Statuses,
     },
     submission::{GroupSubmission, Submission},
     txn::Receipt,
+    unit::UnitRecord,
     unit_report::{ReportState, UnitReport},
 };
-use godel_rules::{admission::admit, partition::StrategyKind};
+use godel_rules::{admission::admit, lost_nodes::BrakeChange, partition::StrategyKind};
 use godel_testkit::BuildUnit as _;
 
 use super::{
     policy::PolicyKind,
-    read::{ListChunk, ListFilter},
+    read::{ListChunk, ListFilter, SchedulerView},
     unit_entry::{UnitEntry, Whereabouts},
     *,
 };
@@ -78,7 +80,14 @@ fn lease(name: &str, epoch: u64, holder: &str) -> Lease {
 fn list_node(core: &mut Dispatcher, now: Millis) {
     core.on_node_spec(&NodeSpec { id: NodeId(1), name: "n1".into(), ..NodeSpec::default() }, now);
     let capacity = Resources::new([("cpu", 10_000)]).unwrap();
-    core.on_node_report(&NodeReport { id: NodeId(1), capacity, ready: true, ..NodeReport::default() }, now);
+    let report = NodeReport { id: NodeId(1), capacity, ready: true, ..NodeReport::default() };
+    put(core, Record::NodeReport(report), now);
+}
+
+/// A record that has not changed since the last revision.
+fn put(core: &mut Dispatcher, record: Record, now: Millis) {
+    let revision = core.following().revision();
+    core.on_change(&Change::Put(record), revision, Receipt { revision, time_ms: 5 }, now);
 }
 
 /// A dispatcher with a clock of its own revision counter.
@@ -169,7 +178,7 @@ impl Rig {
             inventory,
             credits,
         };
-        self.core.on_attached(attach, self.now).unwrap();
+        self.core.streams().on_attached(attach, self.now).unwrap();
     }
 
     fn report(&mut self, session: u64, unit: u64, state: ReportState) {
@@ -186,13 +195,22 @@ impl Rig {
             lacking: Vec::new(),
             assigned: 0,
         };
-        self.core.on_report(SessionId(session), report, self.now);
+        self.core.streams().on_report(SessionId(session), report, self.now);
     }
 
     /// But for the split of nodes, which has a test of its own.
     fn step(&mut self) -> Vec<String> {
         let actions = self.core.step(self.now);
         actions.iter().filter(|action| !matches!(action, Action::WritePartition(_))).map(show).collect()
+    }
+
+    fn schedulers(&self) -> Vec<SchedulerView> {
+        self.core.schedulers().views(self.core.partition(), self.core.nodes())
+    }
+
+    fn set_mode(&mut self, choice: ModeChoice) -> Option<Partition> {
+        let Dispatcher { partition, nodes, assignments, .. } = &mut self.core;
+        partition.set_mode(choice, nodes, assignments, self.now)
     }
 
     fn phase(&self, unit: u64) -> UnitPhase {
@@ -232,13 +250,13 @@ fn units_go_out_in_order_and_return_from_a_dead_scheduler_first() {
     // 3 credits: the unit of high priority, then one that overdraws.
     assert_eq!(rig.step(), ["assign 5 to 1: [0, 1]", "assign 1 to 1: [0, 1]"]);
     assert_eq!((rig.phase(1), rig.phase(2)), (UnitPhase::Scheduling, UnitPhase::Queued));
-    rig.core.on_credits(SessionId(1), 1);
+    rig.core.streams().on_credits(SessionId(1), 1);
     assert_eq!(rig.step(), ["assign 2 to 1: [0, 1]"]);
     rig.bind(5, &[0, 1]);
     rig.bind(1, &[0]);
-    assert_eq!(rig.core.schedulers()[0].running_units, 3);
+    assert_eq!(rig.schedulers()[0].running_units, 3);
     // Its lease expires: what is left comes first, ahead of what waited.
-    rig.core.on_lease(&lease("a", 1, ""), rig.now);
+    rig.core.streams().on_lease(&lease("a", 1, ""), rig.now);
     rig.attach("b", 2, 2, &[], 100);
     let expect = [
         "close 1",
@@ -261,7 +279,7 @@ fn a_unit_given_back_goes_to_another_while_one_is_untried() {
     assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
     rig.report(1, 1, ReportState::Returned);
     assert_eq!(rig.step(), [""; 0], "b has no credit, a has failed it");
-    rig.core.on_credits(SessionId(2), 5);
+    rig.core.streams().on_credits(SessionId(2), 5);
     assert_eq!(rig.step(), ["assign 1 to 2: [0, 1]"]);
     rig.report(2, 1, ReportState::Returned);
     assert_eq!(rig.step(), ["assign 1 to 1: [0, 1] on all nodes"], "all tried");
@@ -278,7 +296,7 @@ fn parked_units_hold_no_credit_and_show_why() {
     assert_eq!(rig.phase(1), UnitPhase::Unschedulable);
     assert!(rig.core.unit(UnitId(1)).unwrap().refusals.is_some());
     let loads = |rig: &Rig| {
-        rig.core.schedulers().iter().map(|one| (one.running_units, one.parked_units)).collect::<Vec<_>>()
+        rig.schedulers().iter().map(|one| (one.running_units, one.parked_units)).collect::<Vec<_>>()
     };
     assert_eq!(loads(&rig), [(0, 1), (0, 0)]);
     rig.report(1, 1, ReportState::Woken);
@@ -316,7 +334,7 @@ fn cancel_revokes_and_evicts_until_nothing_is_left() {
     rig.put(spec(1, 2).cancelled(true));
     assert_eq!(rig.step(), ["revoke 1 from 1", "evict 1 Cancelled [0]"]);
     assert_eq!(rig.step(), [""; 0]);
-    rig.core.on_evict_answer(UnitId(1), EvictionReason::Cancelled, false);
+    rig.core.assignments.ends.on_evict_answer(UnitId(1), EvictionReason::Cancelled, false);
     rig.now = rig.now.plus(2_000);
     assert_eq!(rig.step(), ["evict 1 Cancelled [0]"], "not answered: asked again");
     let evict = Evict {
@@ -336,14 +354,14 @@ fn cancel_revokes_and_evicts_until_nothing_is_left() {
     );
     rig.now = rig.now.plus(3_600_000);
     assert_eq!(rig.step(), ["delete 1"]);
-    rig.core.on_delete_failed(UnitId(1), rig.now);
+    rig.core.assignments.on_delete_failed(UnitId(1), rig.now);
     rig.now = rig.now.plus(2_000);
     assert_eq!(rig.step(), ["delete 1"]);
     rig.core.on_unit_deleted(UnitId(1), rig.now);
     assert!(rig.core.unit(UnitId(1)).is_none());
-    let gone = rig.core.reserve("default", "u1", &uid(1));
+    let gone = rig.core.assignments.reserve("default", "u1", &uid(1));
     assert!(matches!(gone, NameClaim::Gone { unit: UnitId(1), created: Revision(11), .. }), "{gone:?}");
-    assert_eq!(rig.core.reserve("default", "u1", &uid(7)), NameClaim::New(UnitId(2)));
+    assert_eq!(rig.core.assignments.reserve("default", "u1", &uid(7)), NameClaim::New(UnitId(2)));
 }
 
 #[test]
@@ -378,7 +396,7 @@ fn an_evicted_replica_goes_to_its_scheduler_or_to_the_head() {
     requeue(&mut rig, 0, 1);
     assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
     rig.bind(1, &[0, 1]);
-    rig.core.on_detached(SessionId(1));
+    rig.core.streams().on_detached(SessionId(1));
     rig.submit([2]);
     requeue(&mut rig, 1, 1);
     rig.attach("a", 1, 2, &[], 100);
@@ -390,8 +408,8 @@ fn a_new_leader_waits_for_schedulers_and_adopts_what_they_hold() {
     let mut rig = Rig::loading(Config::default());
     rig.submit(1..=4);
     rig.core.on_rows_loaded(UnitId(4), RunningUnits::default(), NOW);
-    rig.core.on_lease(&lease("a", 1, "h1"), NOW);
-    rig.core.on_lease(&lease("b", 2, "h2"), NOW);
+    rig.core.streams().on_lease(&lease("a", 1, "h1"), NOW);
+    rig.core.streams().on_lease(&lease("b", 2, "h2"), NOW);
     rig.core.on_synced(Revision(20), NOW);
     rig.attach("a", 1, 1, &[(1, 11), (9, 5)], 100);
     assert_eq!(rig.step(), ["revoke 9 from 1"], "b may hold the others");
@@ -412,8 +430,8 @@ fn a_new_leader_waits_for_schedulers_and_adopts_what_they_hold() {
 fn a_new_leader_does_not_wait_for_ever() {
     let mut rig = Rig::loading(Config::default());
     rig.submit([1]);
-    rig.core.on_lease(&lease("a", 1, "h1"), NOW);
-    rig.core.on_lease(&lease("b", 2, "h2"), NOW);
+    rig.core.streams().on_lease(&lease("a", 1, "h1"), NOW);
+    rig.core.streams().on_lease(&lease("b", 2, "h2"), NOW);
     rig.core.on_synced(Revision(20), NOW);
     rig.attach("a", 1, 1, &[], 100);
     assert!(!rig.step().iter().any(|action| action.starts_with("assign")));
@@ -435,31 +453,31 @@ fn stale_epochs_are_refused_and_newer_ones_close_streams() {
         inventory: Vec::new(),
         credits: 100,
     };
-    let refused = rig.core.on_attached(attach(2, 2), rig.now);
+    let refused = rig.core.streams().on_attached(attach(2, 2), rig.now);
     assert_eq!(refused, Err(AttachRefusal::StaleEpoch { current: Epoch(3), asked: Epoch(2) }));
-    assert_eq!(rig.core.on_attached(attach(3, 3), rig.now), Ok(()));
+    assert_eq!(rig.core.streams().on_attached(attach(3, 3), rig.now), Ok(()));
     assert_eq!(rig.step(), ["close 1", "assign 1 to 3: [0, 1]"], "the same process: its message was lost");
-    assert_eq!(rig.core.on_attached(attach(4, 4), rig.now), Ok(()));
+    assert_eq!(rig.core.streams().on_attached(attach(4, 4), rig.now), Ok(()));
     assert_eq!(rig.step(), ["close 3", "assign 1 to 4: [0, 1]"], "a new process holds nothing");
-    rig.core.on_lease(&lease("a", 4, ""), rig.now);
-    assert!(rig.core.on_attached(attach(4, 5), rig.now).is_err(), "expired");
+    rig.core.streams().on_lease(&lease("a", 4, ""), rig.now);
+    assert!(rig.core.streams().on_attached(attach(4, 5), rig.now).is_err(), "expired");
 }
 
 #[test]
 fn duplicates_are_found_on_their_way_and_after() {
     let mut rig = Rig::new();
-    rig.core.set_last_unit_id(UnitId(41));
+    rig.core.assignments.units.directory.set_last_id(UnitId(41));
     let unit = UnitId(42);
-    assert_eq!(rig.core.reserve("default", "u42", &uid(42)), NameClaim::New(unit));
-    assert_eq!(rig.core.reserve("default", "u42", &uid(42)), NameClaim::InFlight(unit));
-    assert_eq!(rig.core.reserve("default", "u42", &uid(43)), NameClaim::NameTaken(unit));
+    assert_eq!(rig.core.assignments.reserve("default", "u42", &uid(42)), NameClaim::New(unit));
+    assert_eq!(rig.core.assignments.reserve("default", "u42", &uid(42)), NameClaim::InFlight(unit));
+    assert_eq!(rig.core.assignments.reserve("default", "u42", &uid(43)), NameClaim::NameTaken(unit));
     rig.put(spec(42, 1));
-    assert_eq!(rig.core.reserve("default", "other", &uid(42)), NameClaim::Duplicate(unit));
-    assert_eq!(rig.core.reserve("other", "u42", &uid(43)), NameClaim::New(UnitId(43)));
+    assert_eq!(rig.core.assignments.reserve("default", "other", &uid(42)), NameClaim::Duplicate(unit));
+    assert_eq!(rig.core.assignments.reserve("other", "u42", &uid(43)), NameClaim::New(UnitId(43)));
     let refused = spec(42, 1).id(UnitId(43)).namespace("other").uid(uid(43));
-    rig.core.release(&refused);
+    rig.core.assignments.units.directory.release(&refused);
     assert_eq!(
-        rig.core.reserve("other", "u42", &uid(43)),
+        rig.core.assignments.reserve("other", "u42", &uid(43)),
         NameClaim::New(UnitId(44)),
         "ids are never used again"
     );
@@ -475,40 +493,43 @@ fn lists_page_in_order_of_namespace_and_name() {
     rig.put(spec(6, 1).namespace("a"));
     let ids = |chunk: &ListChunk| chunk.units.iter().map(|unit| unit.0).collect::<Vec<_>>();
     let all = ListFilter::default();
-    let first = rig.core.list(&all, "", 100, 3);
+    let first = rig.core.units().list(&all, "", 100, 3);
     assert_eq!((ids(&first), first.n_matched, first.next.as_str()), (vec![6, 5, 4], 6, ""));
-    let second = rig.core.list(&all, "default\0u5", 100, 3);
+    let second = rig.core.units().list(&all, "default\0u5", 100, 3);
     assert_eq!((ids(&second), second.n_matched), (vec![3, 2, 1], 3));
-    assert_eq!(ids(&rig.core.list(&all, "default\0u8", 100, 3)), [0u64; 0]);
+    assert_eq!(ids(&rig.core.units().list(&all, "default\0u8", 100, 3)), [0u64; 0]);
     let odd = ListFilter { labels: [("odd".to_owned(), "true".to_owned())].into(), ..all.clone() };
-    assert_eq!(ids(&rig.core.list(&odd, "", 100, 10)), [5, 3, 1]);
+    assert_eq!(ids(&rig.core.units().list(&odd, "", 100, 10)), [5, 3, 1]);
     let default = ListFilter { namespace: "default".into(), ..all.clone() };
-    let chunk = rig.core.list(&default, "", 2, 10);
+    let chunk = rig.core.units().list(&default, "", 2, 10);
     assert_eq!(ids(&chunk), [5, 4]);
-    assert_eq!(ids(&rig.core.list(&default, &chunk.next, 2, 10)), [3, 2]);
+    assert_eq!(ids(&rig.core.units().list(&default, &chunk.next, 2, 10)), [3, 2]);
     let phase = ListFilter { phase: Some(UnitPhase::Running), ..all.clone() };
-    assert_eq!((ids(&rig.core.list(&phase, "", 100, 10)), rig.core.total(&phase)), (vec![], Some(0)));
-    assert_eq!(rig.core.total(&all), Some(6));
+    assert_eq!(
+        (ids(&rig.core.units().list(&phase, "", 100, 10)), rig.core.units().count_listed(&phase)),
+        (vec![], Some(0))
+    );
+    assert_eq!(rig.core.units().count_listed(&all), Some(6));
 }
 
 #[test]
 fn the_split_follows_leases_and_modes() {
     let mut rig = Rig::new();
-    rig.core.on_lease(&lease("a", 1, "h1"), rig.now);
+    rig.core.streams().on_lease(&lease("a", 1, "h1"), rig.now);
     assert_eq!(rig.step(), [""; 0], "gathered for a moment");
-    rig.core.on_lease(&lease("b", 2, "h2"), rig.now);
+    rig.core.streams().on_lease(&lease("b", 2, "h2"), rig.now);
     rig.now = rig.now.plus(500);
     let actions = rig.core.step(rig.now);
     assert_eq!(actions.iter().map(show).collect::<Vec<_>>(), ["partition Global [\"a\", \"b\"] 0"]);
     let Action::WritePartition(split) = actions[0].clone() else { panic!() };
     let revision = rig.next();
-    rig.core.on_partition(split, revision);
-    assert_eq!(rig.core.set_mode(ModeChoice::Automatic, rig.now), None);
-    let preferred = rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Preferred), rig.now).unwrap();
+    rig.core.partition.on_partition(split, revision);
+    assert_eq!(rig.set_mode(ModeChoice::Automatic), None);
+    let preferred = rig.set_mode(ModeChoice::Fixed(PartitionMode::Preferred)).unwrap();
     assert_eq!((preferred.generation, preferred.slots.len()), (2, 1));
     let revision = rig.next();
-    rig.core.on_partition(preferred, revision);
-    let shares = |rig: &Rig| rig.core.schedulers().iter().map(|one| one.nodes).collect::<Vec<_>>();
+    rig.core.partition.on_partition(preferred, revision);
+    let shares = |rig: &Rig| rig.schedulers().iter().map(|one| one.nodes).collect::<Vec<_>>();
     assert_eq!(shares(&rig), [1, 0]);
     rig.core.on_node_spec(&NodeSpec { id: NodeId(2), name: "n2".into(), ..NodeSpec::default() }, rig.now);
     rig.now = rig.now.plus(500);

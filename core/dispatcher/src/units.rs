@@ -1,19 +1,28 @@
 //! The units that are known: what is kept of each, who is called what, and how many there are of each kind.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 
-use godel_base::ids::{IdMap, UnitId};
-use godel_domain::{hold::Hold, unit::UnitRecord};
+use godel_base::{
+    ids::{IdMap, UnitId},
+    time::Millis,
+};
+use godel_domain::{hold::Hold, running_units::LastEviction, unit::UnitRecord};
 
 use super::{
-    directory::Directory,
+    EndedView,
+    directory::{self, Directory},
     gauges::{UnitTally, Waits},
+    history::{HistoryLimits, UnitHistories},
+    read::{ListChunk, ListFilter},
     unit_entry::{Dispatched, UnitEntry, Whereabouts},
 };
 
 /// Units by id.
 #[derive(Debug, Default)]
-pub(super) struct Units {
+pub struct Units {
     pub(super) entries: IdMap<UnitId, Box<UnitEntry>>,
     /// Of `entries`, in order.
     pub(super) ids: BTreeSet<UnitId>,
@@ -26,9 +35,15 @@ pub(super) struct Units {
     pub(super) overtaken: BTreeMap<UnitId, UnitId>,
     pub(super) tally: UnitTally,
     pub(super) waits: Waits,
+    /// What is kept of those that were deleted.
+    pub(super) histories: UnitHistories,
 }
 
 impl Units {
+    pub(super) fn new(limits: HistoryLimits) -> Self {
+        Self { histories: UnitHistories::new(limits), ..Self::default() }
+    }
+
     pub(super) fn get(&self, unit: UnitId) -> Option<&UnitEntry> {
         self.entries.get(&unit).map(|entry| &**entry)
     }
@@ -62,6 +77,68 @@ impl Units {
         Some(entry)
     }
 
+    /// Units in order of id, those after `after`.
+    pub fn ids_after(&self, after: UnitId) -> impl Iterator<Item = UnitId> + '_ {
+        self.ids.range((Bound::Excluded(after), Bound::Unbounded)).copied()
+    }
+
+    /// Units known, those on their way to the store included.
+    pub fn n_known(&self) -> usize {
+        self.len() + self.directory.n_in_flight()
+    }
+
+    /// How many units there are by phase.
+    pub fn tally(&self) -> &UnitTally {
+        &self.tally
+    }
+
+    /// Whether the deletion of a unit's record is on its way.
+    pub(super) fn is_deleting(&self, unit: UnitId) -> bool {
+        self.get(unit).is_some_and(|entry| entry.deleting)
+    }
+
+    /// When a unit ended and when its record goes; `None` while it has not, or while something of it is on a node.
+    pub(super) fn ended(&self, unit: UnitId, now: Millis) -> Option<EndedView> {
+        EndedView::of(self.get(unit)?, now)
+    }
+
+    /// Looks at `n_scan` names at most after `after` (from the start when empty; else [`ListChunk::next`] of
+    /// the chunk before, or namespace and name of a unit with a zero byte between), keeping the first `n_units`
+    /// matches.
+    pub fn list(&self, filter: &ListFilter, after: &str, n_scan: usize, n_units: usize) -> ListChunk {
+        let prefix = if filter.namespace.is_empty() {
+            String::new()
+        } else {
+            directory::key(&filter.namespace, "").into()
+        };
+        let mut chunk = ListChunk::default();
+        let mut last = "";
+        for (scanned, (name, unit)) in self.directory.after(&prefix, after).enumerate() {
+            if scanned >= n_scan {
+                last.clone_into(&mut chunk.next);
+                break;
+            }
+            last = name;
+            let Some(entry) = self.get(unit) else { continue };
+            if !filter.matches(entry) {
+                continue;
+            }
+            chunk.n_matched += 1;
+            if chunk.units.len() < n_units {
+                chunk.units.push(unit);
+            }
+        }
+        chunk
+    }
+
+    /// Matches over all pages where that is known without looking at each unit.
+    pub fn count_listed(&self, filter: &ListFilter) -> Option<u64> {
+        if (ListFilter { phase: filter.phase, ..ListFilter::default() }) != *filter {
+            return None;
+        }
+        Some(filter.phase.map_or(self.len() as u64, |phase| self.tally.all()[phase.idx()]))
+    }
+
     /// Every unit, in order of id, for a caller that changes them.
     pub(super) fn all(&self) -> Vec<UnitId> {
         self.ids.iter().copied().collect()
@@ -92,6 +169,14 @@ impl Units {
     pub(super) fn shown(&self, unit: UnitId) -> String {
         let name = self.name(unit).map(|name| format!("unit {name}"));
         name.unwrap_or_else(|| format!("unit {unit}, which is gone"))
+    }
+
+    /// Who had a replica leave, in words.
+    pub fn evicted_by(&self, eviction: &LastEviction) -> String {
+        match eviction.by_unit() {
+            Some(unit) => self.shown(unit),
+            None => eviction.by.to_string(),
+        }
     }
 
     /// The units that room was held for before it was held as this wait again.

@@ -135,7 +135,7 @@ impl MixedWorld {
         world.granted = world.scheduler.credits();
         let (name, epoch, inventory) = ("s".to_owned(), Epoch(1), Vec::new());
         let attach = Attach { name, epoch, session: SESSION, inventory, credits: world.granted };
-        world.dispatcher.on_attached(attach, Millis(1)).unwrap();
+        world.dispatcher.streams().on_attached(attach, Millis(1)).unwrap();
         world
     }
 
@@ -224,16 +224,16 @@ impl MixedWorld {
             self.scheduler.on_outcome(&outcome, now);
         }
         for report in step.reports {
-            self.dispatcher.on_report(SESSION, report, now);
+            self.dispatcher.streams().on_report(SESSION, report, now);
         }
-        self.dispatcher.on_rooms(SESSION, &step.rooms);
+        self.dispatcher.streams().on_rooms(SESSION, &step.rooms);
         if self.binder.has_hold_work() {
             self.do_hold_work();
         }
         let credits = self.scheduler.credits();
         if credits != self.granted {
             self.granted = credits;
-            self.dispatcher.on_credits(SESSION, credits);
+            self.dispatcher.streams().on_credits(SESSION, credits);
         }
     }
 

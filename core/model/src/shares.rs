@@ -146,7 +146,7 @@ impl ShareWorld {
         self.granted = self.scheduler.credits();
         let (name, epoch, session, credits) = ("s".to_owned(), Epoch(1), SESSION, self.granted);
         let attach = Attach { name, epoch, session, inventory: Vec::new(), credits };
-        self.dispatcher.on_attached(attach, Millis(self.now)).unwrap();
+        self.dispatcher.streams().on_attached(attach, Millis(self.now)).unwrap();
     }
 
     /// Each queue gets work for longer than anybody looks.
@@ -200,9 +200,9 @@ impl ShareWorld {
             }
             ShareMessage::Reports(reports, rooms) => {
                 for report in reports {
-                    self.dispatcher.on_report(SESSION, report, now);
+                    self.dispatcher.streams().on_report(SESSION, report, now);
                 }
-                self.dispatcher.on_rooms(SESSION, &rooms);
+                self.dispatcher.streams().on_rooms(SESSION, &rooms);
             }
             ShareMessage::Decisions(decisions) => self.bind(decisions),
             ShareMessage::Outcomes(outcomes) => {
@@ -216,7 +216,7 @@ impl ShareWorld {
                 self.dispatcher.on_revision(commit.revision);
                 self.scheduler.apply(&commit, now);
             }
-            ShareMessage::Credits(credits) => self.dispatcher.on_credits(SESSION, credits),
+            ShareMessage::Credits(credits) => self.dispatcher.streams().on_credits(SESSION, credits),
             ShareMessage::Release(unit, ordinal) => {
                 // The unit's record says so, and before long its node has stopped it.
                 let record = Arc::clone(&self.records[&unit]);

@@ -240,12 +240,13 @@ fn look_at(queues: &mut Queues, queue: QueueIdx, now: Millis, taken: &mut Vec<Wa
 /// A queue of a unit below a full one stays within its guarantee with what the unit needs.
 fn is_owed(quota: &Quota, waiting: &Waiting, full: QueueIdx) -> bool {
     let (tree, usage) = (quota.tree(), quota.usage());
-    if !usage.has_guarantees() {
+    if !usage.guarantees().is_any() {
         return false;
     }
-    let asked: SmallVec<[i128; 8]> = usage.amounts(waiting.need).iter().map(|n| i128::from(*n)).collect();
+    let asked = usage.asks().amounts(waiting.need, usage.columns().len());
+    let asked: SmallVec<[i128; 8]> = asked.iter().map(|n| i128::from(*n)).collect();
     let mut below = tree.upwards(waiting.queue).take_while(|level| *level != full);
-    below.any(|level| usage.is_within(level, &asked, |idx| asked.get(idx).copied().unwrap_or(0)))
+    below.any(|level| usage.guarantees().is_within(level, &asked, |idx| asked.get(idx).copied().unwrap_or(0)))
 }
 
 /// The lowest priority of a running unit that may be made to leave, in a queue or below it. `O(queues below)`.

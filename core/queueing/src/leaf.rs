@@ -33,7 +33,6 @@ pub(super) struct Leaf {
     /// By band, seats with a unit that may fit.
     order: [Heap<OwnerRank>; Band::ALL.len()],
     n_units: usize,
-    n_running_units: u64,
 }
 
 /// What one owner uses, and what waits in its name.
@@ -74,7 +73,6 @@ impl Default for Leaf {
             by_owner: FxHashMap::default(),
             order: Default::default(),
             n_units: 0,
-            n_running_units: 0,
         }
     }
 }
@@ -120,14 +118,6 @@ impl Leaf {
         (waiting.need, payer, waiting.room)
     }
 
-    pub(super) fn n_units(&self) -> usize {
-        self.n_units
-    }
-
-    pub(super) fn n_running_units(&self) -> u64 {
-        self.n_running_units
-    }
-
     /// Something that may fit.
     pub(super) fn is_ready(&self, band: Band) -> bool {
         !self.order[band.idx()].is_empty()
@@ -145,10 +135,7 @@ impl Leaf {
         let (key, class) = (FifoKey::new(self.policy.policy, &waiting), self.class_key(&waiting));
         let lane = self.seats[seat as usize].lanes[waiting.band.idx()].get_or_insert_default();
         let pushed = lane.push(key, class, waiting, is_shut);
-        let old = pushed.old;
-        self.n_units += usize::from(old.is_none());
-        self.n_running_units += u64::from(waiting.running_units);
-        self.n_running_units -= old.map_or(0, |old| u64::from(old.running_units));
+        self.n_units += usize::from(pushed.old.is_none());
         self.reposition(waiting.band, seat, usage);
         (seat, pushed)
     }
@@ -233,7 +220,7 @@ impl Leaf {
     /// Counts what an owner uses from now on (`sign` 1) or no more (-1).
     pub(super) fn count(&mut self, owner: OwnerIdx, name: &Arc<str>, need: Need, sign: i128, usage: &Usage) {
         let seat = self.seat(owner, name);
-        usage.add_to(&mut self.seats[seat as usize].used, need, sign);
+        usage.asks().add_to(&mut self.seats[seat as usize].used, need, sign);
         if self.policy.rank.is_some() {
             self.reorder(seat, usage);
         }
@@ -302,7 +289,6 @@ impl Leaf {
 
     fn removed(&mut self, seat: u32, removed: &Removed, usage: &Usage) {
         self.n_units -= 1;
-        self.n_running_units -= u64::from(removed.waiting.running_units);
         self.reposition(removed.waiting.band, seat, usage);
     }
 

@@ -43,12 +43,12 @@ pub use self::{
     full::{VictimClass, VictimCount},
     order::{Account, Config, OwnerIdx, Queues, Waiting},
     quota::Quota,
-    rooms::RoomIdx,
+    rooms::{RoomIdx, RoomWaits},
     select::{FloorChange, PendingReason},
     tree::{QueueIdx, QueueTree},
     usage::{AskId, Headroom, Need, OwnerLimitIdx, PayerIdx, QueueMaximum, ResourceIdx, ShareKey, Usage},
 };
 pub use self::{
     relief::{Reliefs, lent},
-    usage::{Amounts, Lack, MoveLack, at, sum_of},
+    usage::{Amounts, Guarantees, Lack, MoveLack, OwnerTable, QueueSums, at, sum_of},
 };

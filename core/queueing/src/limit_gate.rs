@@ -76,14 +76,14 @@ impl LimitGate {
     /// Classes that may have room now, the smallest first; they are parked no more.
     pub(super) fn take_fitting(&mut self, queue: QueueIdx, usage: &Usage) -> Vec<Place> {
         let mut fitting = Vec::new();
-        take_fitting(&mut self.parked, |resource| usage.room(queue, resource), &mut fitting);
+        take_fitting(&mut self.parked, |resource| usage.sums().room(queue, resource), &mut fitting);
         fitting
     }
 
     /// The same of those that wait for room under the limit of one owner.
     pub(super) fn take_fitting_of(&mut self, owner: OwnerLimitIdx, usage: &Usage, fitting: &mut Vec<Place>) {
         let Some(of_owner) = self.of_owners.get_mut(&owner) else { return };
-        take_fitting(of_owner, |resource| usage.room_of_owner(owner, resource), fitting);
+        take_fitting(of_owner, |resource| usage.owners().room(owner, resource), fitting);
         if of_owner.values().all(BTreeSet::is_empty) {
             self.of_owners.remove(&owner);
         }
@@ -154,9 +154,9 @@ impl LimitGate {
     /// Nothing that is ready in a band fits under the queue's maximum.
     pub(super) fn is_shut(&self, queue: QueueIdx, band: Band, usage: &Usage) -> bool {
         let least = &self.least[band.idx()];
-        usage.limits(queue).any(|resource| {
+        usage.sums().limits(queue).any(|resource| {
             let least = least.get(resource.idx()).copied().unwrap_or(0);
-            least > 0 && least > usage.room(queue, resource)
+            least > 0 && least > usage.sums().room(queue, resource)
         })
     }
 }

@@ -33,7 +33,7 @@ use super::{
     rooms::{RoomIdx, RoomWaits},
     select::Floor,
     tree::QueueIdx,
-    usage::{AskId, Need, OwnerLimitIdx, PayerIdx, ShareKey, Usage},
+    usage::{AskId, Need, OwnerLimitIdx, PayerIdx, ShareKey, SumKind, Usage},
 };
 
 pub(super) const N_BANDS: usize = Band::ALL.len();
@@ -51,6 +51,13 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self { floor_percent: 5, head_wait_ms: 60_000 }
+    }
+}
+
+impl Config {
+    /// Half at most: no lower band comes before a higher one.
+    pub fn floor_percent_in_force(&self) -> u8 {
+        self.floor_percent.min(50)
     }
 }
 
@@ -228,7 +235,7 @@ impl Queues {
         let usage = self.quota.usage_mut();
         if let [group] = spec.task_groups.as_slice() {
             let ask = intern(usage, spec, 0, &group.template.demand);
-            usage.retain(ask);
+            usage.asks_mut().retain(ask);
             let gang = Need { ask, n: group.replicas.min(spec.min_member.max(1)) };
             return Account { queue, owner, payer, groups: SmallVec::from_buf([ask]), gang, choice: None };
         }
@@ -241,8 +248,10 @@ impl Queues {
             .filter(|(need, _)| need.n > 0)
             .collect();
         let ask = match spec.min_member {
-            0 | 1 if !spec.has_group_minima() => usage.intern_any(some.iter().map(|(need, _)| need.ask)),
-            n => usage.intern_least(&some, n),
+            0 | 1 if !spec.has_group_minima() => {
+                usage.asks_mut().intern_any(some.iter().map(|(need, _)| need.ask))
+            }
+            n => usage.asks_mut().intern_least(&some, n),
         };
         let gang = Need { ask, n: 1 };
         Account { queue, owner, payer, groups, gang, choice: None }
@@ -252,9 +261,9 @@ impl Queues {
     pub fn choose(&mut self, account: &mut Account, groups: impl IntoIterator<Item = usize>) {
         let asks: SmallVec<[AskId; 4]> = groups.into_iter().filter_map(|group| account.ask(group)).collect();
         let usage = self.quota.usage_mut();
-        let choice = (asks.len() > 1).then(|| usage.intern_any(asks));
+        let choice = (asks.len() > 1).then(|| usage.asks_mut().intern_any(asks));
         if let Some(old) = std::mem::replace(&mut account.choice, choice) {
-            usage.release(old);
+            usage.asks_mut().release(old);
         }
     }
 
@@ -265,8 +274,13 @@ impl Queues {
         self.quota.leave(account.payer);
         let usage = self.quota.usage_mut();
         for ask in account.groups.iter().chain([&account.gang.ask]).chain(&account.choice) {
-            usage.release(*ask);
+            usage.asks_mut().release(*ask);
         }
+    }
+
+    /// Units that wait for room on nodes.
+    pub fn rooms(&self) -> &RoomWaits {
+        &self.rooms
     }
 
     /// Units enrolled that name a queue.
@@ -294,8 +308,8 @@ impl Queues {
             return;
         }
         let usage = self.quota.usage();
-        let limited: SmallVec<[QueueIdx; 8]> = usage.limited_upwards(account.queue).collect();
-        let owners: SmallVec<[OwnerLimitIdx; 4]> = SmallVec::from_slice(usage.owner_limits(account.payer));
+        let limited: SmallVec<[QueueIdx; 8]> = usage.sums().limited_upwards(account.queue).collect();
+        let owners: SmallVec<[OwnerLimitIdx; 4]> = SmallVec::from_slice(usage.owners().limits(account.payer));
         for level in limited {
             self.wake(level, &owners);
             self.news_at(level);
@@ -307,7 +321,7 @@ impl Queues {
         let Some(ask) = account.ask(group) else { return };
         let (n, sign) = if after > before { (after - before, 1) } else { (before - after, -1) };
         if n > 0 {
-            self.quota.usage_mut().note_bound(account.queue, Need { ask, n }, sign);
+            self.quota.usage_mut().note(account.queue, Need { ask, n }, sign, SumKind::Bound);
         }
     }
 
@@ -322,7 +336,7 @@ impl Queues {
     /// Adds a unit; replaces it if it waits at the same place. One whose priority, age or need is another now has to
     /// be taken out as it was first.
     pub fn push(&mut self, waiting: Waiting) {
-        let is_shut = !self.is_open(waiting.room);
+        let is_shut = !self.rooms.is_open(waiting.room);
         let Some(name) = self.owners.get(waiting.owner.0) else { return };
         let leaf = &mut self.branches[waiting.queue.idx()].leaf;
         let (seat, Pushed { old, may_fit, class }) = leaf.push(waiting, is_shut, name, self.quota.usage());
@@ -331,7 +345,7 @@ impl Queues {
             self.rooms.enter(&waiting, old.as_ref(), spot);
         }
         if waiting.need.ask.is_choice() && old.is_none() {
-            self.quota.usage_mut().retain(waiting.need.ask);
+            self.quota.usage_mut().asks_mut().retain(waiting.need.ask);
         }
         if waiting.room == RoomIdx::NONE {
             self.n_units += usize::from(old.is_none());
@@ -361,12 +375,6 @@ impl Queues {
     /// Units of one queue, by band and in order of its policy; of owners who take turns, who came first.
     pub fn iter(&self, queue: QueueIdx) -> impl Iterator<Item = &Waiting> {
         self.branches.get(queue.idx()).into_iter().flat_map(|branch| branch.leaf.iter())
-    }
-
-    /// Units that wait in one queue, and their running units to place.
-    pub fn waiting_in(&self, queue: QueueIdx) -> (usize, u64) {
-        let leaf = self.branches.get(queue.idx()).map(|branch| &branch.leaf);
-        leaf.map_or((0, 0), |leaf| (leaf.n_units(), leaf.n_running_units()))
     }
 
     /// Units that wait, but for those that wait for room on nodes.
@@ -406,7 +414,7 @@ impl Queues {
 
     /// The same for a queue and all above it.
     fn news_from(&mut self, queue: QueueIdx) {
-        let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
+        let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().sums().limited_upwards(queue).collect();
         limited.into_iter().for_each(|level| self.news_at(level));
     }
 
@@ -420,7 +428,7 @@ impl Queues {
             self.rooms.remove(waiting, spot, removed.is_gone);
         }
         if let Some(limit) = removed.parked {
-            let worth = self.quota.usage().worth(waiting.need, limit.resource);
+            let worth = self.quota.usage().asks().worth(waiting.need, limit.resource);
             if let Some(gate) = &mut self.branches[limit.queue.idx()].gate {
                 gate.unpark(limit, worth, (waiting.queue, spot));
             }
@@ -430,7 +438,7 @@ impl Queues {
         }
         self.deactivate(waiting.queue, waiting.band);
         if waiting.need.ask.is_choice() {
-            self.quota.usage_mut().release(waiting.need.ask);
+            self.quota.usage_mut().asks_mut().release(waiting.need.ask);
         }
     }
 
@@ -454,7 +462,7 @@ impl Queues {
     fn changed(&mut self, queues: &[QueueIdx]) {
         self.grow();
         for &queue in queues {
-            let is_limited = self.quota.usage().is_limited(queue);
+            let is_limited = self.quota.usage().sums().is_limited(queue);
             let branch = &mut self.branches[queue.idx()];
             if is_limited && branch.gate.is_none() {
                 branch.gate = Some(Box::default());
@@ -464,7 +472,7 @@ impl Queues {
                 self.branches[queue.idx()].gate.as_ref().map(|gate| gate.owners()).unwrap_or_default();
             self.wake(queue, &owners);
             // A choice waits at the highest of its maxima.
-            let above: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
+            let above: SmallVec<[QueueIdx; 8]> = self.quota.usage().sums().limited_upwards(queue).collect();
             above.into_iter().filter(|level| *level != queue).for_each(|level| self.wake(level, &[]));
             self.news_from(queue);
             if !is_limited {
@@ -550,7 +558,7 @@ fn intern(usage: &mut Usage, spec: &UnitSpec, group: usize, demand: &Demand) -> 
         return ask;
     }
     let of_master = usage.intern_master(ask);
-    usage.release(ask);
+    usage.asks_mut().release(ask);
     of_master
 }
 

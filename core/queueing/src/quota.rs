@@ -24,7 +24,7 @@ pub struct Quota {
 impl Default for Quota {
     fn default() -> Self {
         let (tree, mut usage) = (QueueTree::default(), Usage::default());
-        usage.grow(&tree);
+        usage.sums_mut().grow(&tree);
         Self { tree, usage }
     }
 }
@@ -48,7 +48,7 @@ impl Quota {
     /// The index of a path, given now if it is new.
     pub fn queue(&mut self, path: &str) -> QueueIdx {
         let queue = self.tree.intern(path);
-        self.usage.grow(&self.tree);
+        self.usage.sums_mut().grow(&self.tree);
         queue
     }
 
@@ -60,12 +60,12 @@ impl Quota {
 
     /// Who pays for the running units of one more unit: its owner in its queue. Kept until [`Self::leave`].
     pub fn enter(&mut self, queue: QueueIdx, owner: &str) -> PayerIdx {
-        self.usage.enter_payer(queue, owner, &self.tree)
+        self.usage.owners_mut().enter(queue, owner, self.tree.upwards(queue))
     }
 
     /// Ends one use of a payer.
     pub fn leave(&mut self, payer: PayerIdx) {
-        self.usage.leave_payer(payer);
+        self.usage.owners_mut().leave(payer);
     }
 
     /// A record as committed. Returns its queue and whichever above it guarantee something else now.
@@ -109,7 +109,7 @@ impl Quota {
                 [("min", &spec.min), ("max", &spec.max), ("max_per_owner", &spec.max_per_owner)]
             {
                 for name in amounts.keys() {
-                    if !self.usage.has_place_for(name, &mut new) {
+                    if !self.usage.columns().has_place_for(name, &mut new) {
                         violations.push(Violation {
                             change: idx,
                             ground: Ground::State,
@@ -125,15 +125,15 @@ impl Quota {
 
     /// A maximum in words: the queue, and of what.
     pub fn limit(&self, limit: QueueMaximum) -> (&str, &str) {
-        (self.tree.path(limit.queue), self.usage.resource_name(limit.resource))
+        (self.tree.path(limit.queue), self.usage.columns().name(limit.resource))
     }
 
     /// Why what does not fit under a maximum waits.
     pub fn full(&self, limit: QueueMaximum) -> PendingReason {
-        let (resource, is_of_masters) = self.usage.resource_of(limit);
+        let (resource, is_of_masters) = self.usage.columns().resource_of(limit);
         let (queue, resource) = (self.tree.path(limit.queue).to_owned(), resource.to_owned());
         let (used, max) = (self.usage.taken_of(limit), self.usage.max_of(limit));
-        match self.usage.owner_of(limit) {
+        match self.usage.owners().owner_of(limit) {
             Some(owner) => PendingReason::OwnerFull { queue, owner: owner.to_owned(), resource, used, max },
             None if is_of_masters => PendingReason::MastersFull { queue, resource, used, max },
             None => PendingReason::Full { queue, resource },

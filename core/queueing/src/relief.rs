@@ -85,7 +85,7 @@ impl Reliefs {
         for unit in std::mem::take(&mut self.stale) {
             let Some(team) = self.teams.get_mut(&unit) else { continue };
             for (level, amounts) in std::mem::take(&mut team.lent) {
-                quota.usage_mut().lend(level, &amounts, -1);
+                quota.usage_mut().sums_mut().lend(level, &amounts, -1);
             }
             if team.holds.is_empty() {
                 self.teams.remove(&unit);
@@ -97,7 +97,7 @@ impl Reliefs {
             }
             team.lent = lent(quota, team.queue, &team.asked(quota), &team.victims(), &pays);
             for (level, amounts) in &team.lent {
-                quota.usage_mut().lend(*level, amounts, 1);
+                quota.usage_mut().sums_mut().lend(*level, amounts, 1);
             }
         }
     }
@@ -107,7 +107,7 @@ impl Reliefs {
         for (level, amounts) in
             units.iter().filter_map(|unit| self.teams.get(unit)).flat_map(|team| &team.lent)
         {
-            quota.usage_mut().lend(*level, amounts, sign);
+            quota.usage_mut().sums_mut().lend(*level, amounts, sign);
         }
     }
 

@@ -76,7 +76,7 @@ impl Lacking {
 
 /// By room, who waits for it.
 #[derive(Debug, Default)]
-pub(super) struct RoomWaits {
+pub struct RoomWaits {
     lacking: Vec<Lacking>,
     /// Rooms for which somebody began or ended to wait.
     touched: BTreeSet<RoomIdx>,
@@ -99,11 +99,13 @@ impl RoomWaits {
         std::mem::take(&mut self.touched)
     }
 
-    pub(super) fn is_open(&self, room: RoomIdx) -> bool {
+    /// Units of a room are served.
+    pub fn is_open(&self, room: RoomIdx) -> bool {
         room == RoomIdx::NONE || self.get(room).is_some_and(|lacking| lacking.is_open)
     }
 
-    pub(super) fn n_lacking(&self, room: RoomIdx) -> usize {
+    /// Units that wait for a room.
+    pub fn n_lacking(&self, room: RoomIdx) -> usize {
         self.get(room).map_or(0, |lacking| lacking.n_units)
     }
 
@@ -112,16 +114,19 @@ impl RoomWaits {
         self.get(room).into_iter().flat_map(|lacking| &lacking.spots)
     }
 
-    pub(super) fn n_unheld(&self) -> usize {
+    /// Units that wait for room and that no scheduler has. `O(rooms)`.
+    pub fn n_unheld(&self) -> usize {
         self.lacking.iter().map(|lacking| lacking.unheld.len()).sum()
     }
 
-    pub(super) fn first_unheld(&self, room: RoomIdx) -> Option<(i32, UnitId)> {
+    /// The unit of highest priority that waits for a room and that no scheduler has.
+    pub fn first_unheld(&self, room: RoomIdx) -> Option<(i32, UnitId)> {
         let (Reverse(priority), unit) = *self.get(room)?.unheld.first()?;
         Some((priority, unit))
     }
 
-    pub(super) fn holders(&self, room: RoomIdx) -> impl Iterator<Item = (u32, i32)> {
+    /// Schedulers that have units that wait for a room, ascending, with the highest priority of these.
+    pub fn holders(&self, room: RoomIdx) -> impl Iterator<Item = (u32, i32)> {
         let held = self.get(room).into_iter().flat_map(|lacking| &lacking.held);
         held.filter_map(|(scheduler, units)| Some((*scheduler, units.first()?.0.0)))
     }

@@ -178,7 +178,7 @@ impl Queues {
         let usage = self.quota.usage();
         let shortage = usage.shortage(waiting.payer, waiting.need);
         let is_vain = |one: &Shortage| {
-            one.is_hopeless || usage.is_quiet(one.limit) || self.full.is_vain(waiting.unit, now)
+            one.is_hopeless || usage.columns().is_quiet(one.limit) || self.full.is_vain(waiting.unit, now)
         };
         if shortage.as_ref().is_some_and(is_vain) {
             return None;
@@ -195,7 +195,7 @@ impl Queues {
     /// own has spent that. Returns what has changed, for [`Self::unserved`].
     pub fn served(&mut self, waiting: &Waiting) -> FloorChange {
         let n = i64::from(waiting.running_units.max(1));
-        let percent = self.floor_percent();
+        let percent = i64::from(self.config.floor_percent_in_force());
         let turn = self.floor.turn.take().filter(|(unit, _)| *unit == waiting.unit);
         let ready = turn.map_or_else(|| self.ready_bands(), |(_, ready)| ready);
         let (mut is_beside_higher, mut change) = (false, FloorChange::default());
@@ -230,7 +230,7 @@ impl Queues {
                 return Some(self.quota.full(limit));
             }
             let (queue, (resource, of_masters)) =
-                (tree.path(limit.queue).to_owned(), usage.resource_of(limit));
+                (tree.path(limit.queue).to_owned(), usage.columns().resource_of(limit));
             let of_masters = of_masters.then_some("application masters");
             let who = limit.owner.map(|_| "one owner").or(of_masters);
             let (resource, max) = (resource.to_owned(), usage.max_of(limit));
@@ -243,10 +243,6 @@ impl Queues {
         Some(PendingReason::Kept { queue: tree.path(queue).to_owned(), unit: first.unit })
     }
 
-    fn floor_percent(&self) -> i64 {
-        i64::from(self.config.floor_percent.min(50))
-    }
-
     /// By band, whether something of it may fit.
     fn ready_bands(&self) -> [bool; N_BANDS] {
         Band::ALL.map(|band| self.branches[QueueIdx::ROOT.idx()].is_ready(band))
@@ -255,7 +251,7 @@ impl Queues {
     /// The band to serve: the highest with something that may fit, unless a lower one has earned its turn.
     fn band(&self) -> Option<Band> {
         let root = &self.branches[QueueIdx::ROOT.idx()];
-        let price = 100 - self.floor_percent();
+        let price = 100 - i64::from(self.config.floor_percent_in_force());
         let mut ready = Band::ALL.into_iter().filter(|band| root.is_ready(*band));
         let highest = ready.next()?;
         Some(ready.find(|band| self.floor.credits.0[band.idx()] >= price).unwrap_or(highest))
@@ -304,7 +300,7 @@ impl Queues {
     /// On a unit's way upwards, the first queue whose room is kept for a lane of the same or a higher band because its
     /// first unit has waited too long there. Who comes before that unit in its own lane may still pass.
     fn claim(&self, waiting: &Waiting, now: Millis) -> Option<(QueueIdx, Band, LaneRef)> {
-        self.quota.usage().limited_upwards(waiting.queue).find_map(|level| {
+        self.quota.usage().sums().limited_upwards(waiting.queue).find_map(|level| {
             let gate = self.branches[level.idx()].gate.as_ref()?;
             let bands = Band::ALL.into_iter().take_while(|band| *band <= waiting.band);
             bands.filter_map(|band| Some((band, gate.first_passed(band)?))).find_map(
@@ -342,7 +338,7 @@ impl Queues {
         let usage = self.quota.usage();
         match usage.shortage(waiting.payer, waiting.need) {
             None => return self.take(queue, spot),
-            Some(shortage) if shortage.is_hopeless || usage.is_quiet(shortage.limit) => {
+            Some(shortage) if shortage.is_hopeless || usage.columns().is_quiet(shortage.limit) => {
                 if let Some(lane) = self.branches[queue.idx()].leaf.lane_mut(own_band, seat) {
                     lane.give_up(stall.class);
                 }
@@ -359,7 +355,7 @@ impl Queues {
     /// A unit is served: whoever waits for room on its way, in its band or a higher one, is passed from now on.
     fn note_passed(&mut self, waiting: &Waiting, now: Millis) {
         let mut passed: SmallVec<[(QueueIdx, Band, LaneRef); 4]> = SmallVec::new();
-        for level in self.quota.usage().limited_upwards(waiting.queue) {
+        for level in self.quota.usage().sums().limited_upwards(waiting.queue) {
             let Some(gate) = &self.branches[level.idx()].gate else { continue };
             let behind =
                 gate.iter_fresh(waiting.band).filter(|(band, lane)| !self.is_before(waiting, *band, *lane));
@@ -389,8 +385,8 @@ impl Queues {
     ) {
         let (usage, limit) = (self.quota.usage(), at_gate(shortage.limit, waiting.need));
         // Who waits for the end of its own owner's running units, or of masters, keeps nobody else waiting.
-        let is_hopeless = shortage.is_hopeless || usage.is_quiet(shortage.limit);
-        let worth = usage.worth(waiting.need, limit.resource);
+        let is_hopeless = shortage.is_hopeless || usage.columns().is_quiet(shortage.limit);
+        let worth = usage.asks().worth(waiting.need, limit.resource);
         self.branches[queue.idx()].leaf.park(spot, Shortage { limit, is_hopeless, ..shortage }, usage);
         let Some(gate) = &mut self.branches[limit.queue.idx()].gate else { return };
         gate.park(limit, worth, (queue, spot));

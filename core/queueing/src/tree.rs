@@ -212,6 +212,14 @@ impl QueueTree {
             .take_while(|level| *level != QueueIdx::ROOT)
     }
 
+    /// A queue and those above it, the highest first.
+    pub(super) fn way_to(&self, queue: QueueIdx) -> SmallVec<[QueueIdx; 8]> {
+        let above = |queue: &QueueIdx| (*queue != QueueIdx::ROOT).then(|| self.parent(*queue));
+        let mut way: SmallVec<[QueueIdx; 8]> = std::iter::successors(Some(queue), above).collect();
+        way.reverse();
+        way
+    }
+
     /// Why nothing of a queue is handed out or bound: it or one above it cannot be read, or what is taken of a maximum
     /// that it is under cannot be told, because rows or room held are not read. `queue_of` knows the queues of units.
     pub fn frozen_by<'a>(

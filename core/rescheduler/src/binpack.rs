@@ -90,9 +90,9 @@ impl Goal for BinpackGoal {
 
 /// Returns the share of a resource of which a node uses most.
 fn use_of(layout: &Layout<'_>, node: NodeIdx) -> f64 {
-    let amounts = layout.free_amounts(node).iter().zip(layout.capacity(node));
+    let amounts = layout.rooms().free_amounts(node).iter().zip(layout.rooms().capacity(node));
     let of_amounts = amounts.filter(|(_, has)| **has > 0).map(|(free, has)| 1.0 - ratio(*free, *has));
-    let left = layout.devices_left(node);
+    let left = layout.rooms().devices_left(node);
     let whole = i64::try_from(left.len()).unwrap_or(0) * 1_000;
     let free: i64 = left.iter().map(|left| i64::from(*left)).sum();
     let of_devices = if whole > 0 { 1.0 - ratio(free, whole) } else { 0.0 };

@@ -40,7 +40,7 @@ pub fn cheapest_clearing(
     may_leave: &dyn Fn(RunIdx) -> bool,
 ) -> Option<Clearing> {
     let fits = |gone: &[RunIdx]| {
-        layout.copies_in(shape, node, layout.room_without(node, gone), n_copies) >= n_copies
+        layout.rooms().copies_in(shape, node, layout.room_without(node, gone), n_copies) >= n_copies
     };
     if fits(&[]) {
         return Some(Clearing::default());
@@ -50,7 +50,7 @@ pub fn cheapest_clearing(
         return None;
     }
     let relief = |unit: RunIdx| {
-        let shape = layout.shape(layout.shape_of(unit));
+        let shape = layout.rooms().shape(layout.shape_of(unit));
         (shape.device_milli(), shape.amounts.first().copied().unwrap_or(0))
     };
     units.sort_by_key(|unit| (std::cmp::Reverse(layout.cost(*unit)), relief(*unit), *unit));
@@ -110,7 +110,7 @@ pub fn evacuate(
     let mark = work.mark();
     let mut ordered = units.to_vec();
     ordered.sort_by_key(|unit| {
-        let shape = work.layout().shape(work.layout().shape_of(*unit));
+        let shape = work.layout().rooms().shape(work.layout().shape_of(*unit));
         (std::cmp::Reverse((shape.device_milli(), shape.amounts.first().copied())), *unit)
     });
     let n_nodes = work.layout().n_nodes();

@@ -55,11 +55,11 @@ fn share_out(work: &mut Workspace<'_>, pair: [NodeIdx; 2], n_left: &mut u64) {
         .iter()
         .flat_map(|node| layout.on(*node))
         .copied()
-        .filter(|unit| work.is_movable(*unit) && !layout.shape(layout.shape_of(*unit)).is_fixed)
+        .filter(|unit| work.is_movable(*unit) && !layout.rooms().shape(layout.shape_of(*unit)).is_fixed)
         .collect();
     units.sort_by_key(|unit| {
-        let shape = layout.shape(layout.shape_of(*unit));
-        let amounts = shape.amounts.iter().zip(layout.capacity(pair[0])).filter(|(_, has)| **has > 0);
+        let shape = layout.rooms().shape(layout.shape_of(*unit));
+        let amounts = shape.amounts.iter().zip(layout.rooms().capacity(pair[0])).filter(|(_, has)| **has > 0);
         let greatest = amounts.map(|(asked, has)| asked.saturating_mul(1_000) / has).max();
         (std::cmp::Reverse((shape.device_milli(), greatest)), *unit)
     });
@@ -101,11 +101,11 @@ fn change_of(work: &Workspace<'_>, pair: [NodeIdx; 2], moved: &[RunIdx]) -> Opti
         let (to, shape) = (pair[side], layout.shape_of(*unit));
         let devices = if to == layout.home(*unit) {
             let devices = layout.home_devices(*unit);
-            layout.room_has(shape, to, &rooms[side], devices).then_some(devices)?
+            layout.rooms().room_has(shape, to, &rooms[side], devices).then_some(devices)?
         } else {
-            layout.fit_room(shape, to, &rooms[side])?
+            layout.rooms().fit_room(shape, to, &rooms[side])?
         };
-        layout.change_room(&mut rooms[side], to, shape, devices, -1);
+        layout.rooms().change_room(&mut rooms[side], to, shape, devices, -1);
         Some((*unit, to, devices))
     });
     of_unit.collect()

@@ -140,7 +140,7 @@ impl Goal for RoomGoal {
 impl Defragmentation {
     fn room_goal(&self, layout: &mut Layout<'_>) -> Option<RoomGoal> {
         let Aim::Room { demand, n_copies, level, n_enough, .. } = &self.aim else { return None };
-        let shape = layout.intern(demand);
+        let shape = layout.rooms_mut().intern(demand);
         let domains = LayoutDomains::new(layout, level.as_deref());
         let whole = WholeShapes::new(layout, shape, *n_copies, domains);
         Some(RoomGoal::new(layout, whole, *n_enough, &self.typical))
@@ -203,7 +203,7 @@ impl Algorithm for Defragmentation {
 /// Moves what lowers the rate most, as far as a few nodes for each running unit show: what has no devices is left alone.
 fn descend_rate(work: &mut Workspace<'_>) {
     let layout = work.layout();
-    let has_devices = |unit: &RunIdx| !layout.shape(layout.shape_of(*unit)).devices.is_empty();
+    let has_devices = |unit: &RunIdx| !layout.rooms().shape(layout.shape_of(*unit)).devices.is_empty();
     let units: Vec<RunIdx> = layout.running().filter(has_devices).collect();
     let mut draws = Draws::new(work.limits().seed);
     descend(work, &units, &mut |layout, _, nodes| {
@@ -463,7 +463,7 @@ impl Policy for Defragmentation {
 pub(crate) fn reason(before: &Layout<'_>, after: &Layout<'_>, unit: RunIdx) -> Reason {
     let (from, to) = (before.node_of(unit), after.node_of(unit));
     let left = |layout: &Layout<'_>, node: NodeIdx| {
-        f64::from(layout.devices_left(node).iter().map(|left| (*left).max(0)).sum::<i32>())
+        f64::from(layout.rooms().devices_left(node).iter().map(|left| (*left).max(0)).sum::<i32>())
     };
     Reason {
         why_unit: format!(

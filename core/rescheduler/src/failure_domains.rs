@@ -251,7 +251,12 @@ fn has_harmless_place(work: &Workspace<'_>, unit: RunIdx) -> bool {
 
 /// Returns the share of the resource of which a node has least left.
 fn free_share(layout: &Layout<'_>, node: NodeIdx) -> f64 {
-    let amounts = layout.free_amounts(node).iter().zip(layout.capacity(node)).filter(|(_, has)| **has > 0);
+    let amounts = layout
+        .rooms()
+        .free_amounts(node)
+        .iter()
+        .zip(layout.rooms().capacity(node))
+        .filter(|(_, has)| **has > 0);
     #[expect(clippy::cast_precision_loss, reason = "shares need no more than 53 bits")]
     let shares = amounts.map(|(free, has)| *free as f64 / *has as f64);
     shares.fold(1.0, f64::min)

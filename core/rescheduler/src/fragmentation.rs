@@ -36,13 +36,13 @@ impl Fragmentation {
         let weights: f64 = typical.iter().map(|one| one.weight).sum();
         let share = |weight: f64| if weights > 0.0 { weight / weights } else { 0.0 };
         let typical: Vec<(ShapeIdx, f64)> =
-            typical.iter().map(|one| (layout.intern(&one.demand), share(one.weight))).collect();
+            typical.iter().map(|one| (layout.rooms_mut().intern(&one.demand), share(one.weight))).collect();
         let mut table = Self { typical, of_node: Vec::new(), sum: 0.0, total: 0.0, at_first: 0.0 };
         for node in layout.nodes() {
             let value = table.of_room(layout, node, &layout.room_without(node, &[]));
             table.of_node.push(value);
             table.sum += value;
-            let n_devices = u32::try_from(layout.devices_left(node).len()).unwrap_or(u32::MAX);
+            let n_devices = u32::try_from(layout.rooms().devices_left(node).len()).unwrap_or(u32::MAX);
             table.total += f64::from(n_devices) * f64::from(WHOLE);
         }
         table.at_first = table.rate();
@@ -69,9 +69,9 @@ impl Fragmentation {
         if idle == 0 {
             return 0.0;
         }
-        let classes = layout.device_classes(node);
+        let classes = layout.rooms().device_classes(node);
         let of_typical = self.typical.iter().map(|(shape, weight)| {
-            let unusable = unusable(layout.shape(*shape), room, classes).unwrap_or(idle);
+            let unusable = unusable(layout.rooms().shape(*shape), room, classes).unwrap_or(idle);
             weight * f64::from(unusable)
         });
         of_typical.sum()
@@ -80,8 +80,8 @@ impl Fragmentation {
     /// Returns by how many thousandths the fragmentation of a node rises when a demand comes; `None`: it does not fit.
     pub fn rise(&self, layout: &Layout<'_>, shape: ShapeIdx, node: NodeIdx) -> Option<f64> {
         let mut room = layout.room_without(node, &[]);
-        let devices = layout.fit_room(shape, node, &room)?;
-        layout.change_room(&mut room, node, shape, devices, -1);
+        let devices = layout.rooms().fit_room(shape, node, &room)?;
+        layout.rooms().change_room(&mut room, node, shape, devices, -1);
         Some(self.of_room(layout, node, &room) - self.of(node))
     }
 
@@ -130,7 +130,7 @@ impl Goal for Fragmentation {
         }
         let Some(devices) = layout.devices_for(unit, to) else { return f64::INFINITY };
         let mut room = layout.room_without(to, &[]);
-        layout.change_room(&mut room, to, layout.shape_of(unit), devices, -1);
+        layout.rooms().change_room(&mut room, to, layout.shape_of(unit), devices, -1);
         let rise = self.of_room(layout, to, &room) - self.of(to);
         (rise - self.fall(layout, unit)) / self.total
     }

@@ -145,13 +145,13 @@ impl<'l, 'a> Filling<'l, 'a> {
         let is_allowed =
             of_unit.iter().all(|budget| self.used[*budget as usize] < self.budgets.allowed[*budget as usize]);
         let shape = self.layout.shape_of(unit);
-        if !is_allowed || !self.layout.can_take(shape, to, devices) {
+        if !is_allowed || !self.layout.rooms().can_take(shape, to, devices) {
             return false;
         }
         of_unit.iter().for_each(|budget| self.used[*budget as usize] += 1);
         let (from, from_devices) = (self.layout.node_of(unit), self.layout.devices(unit));
         self.layout.force(unit, to, devices);
-        self.layout.hold(shape, from, from_devices);
+        self.layout.rooms_mut().take(from, shape, from_devices);
         self.leaving.push((unit, from, from_devices));
         self.steps.push(MoveStep { unit, from, to, devices, is_detour });
         true
@@ -161,7 +161,7 @@ impl<'l, 'a> Filling<'l, 'a> {
     fn end(self) -> Vec<MoveStep> {
         for (unit, from, devices) in &self.leaving {
             let shape = self.layout.shape_of(*unit);
-            self.layout.release(shape, *from, *devices);
+            self.layout.rooms_mut().give_back(*from, shape, *devices);
         }
         self.layout.forget_steps();
         self.steps
@@ -420,14 +420,14 @@ fn take_detour(
     for one in candidates {
         let shape = filling.layout.shape_of(one.unit);
         let owner = filling.layout.owner(one.unit);
-        if filling.layout.shape(shape).is_fixed || !spares.may_move(owner) {
+        if filling.layout.rooms().shape(shape).is_fixed || !spares.may_move(owner) {
             continue;
         }
         let mut nodes: Vec<NodeIdx> =
             filling.layout.nodes().filter(|node| spares.may_be(filling.layout, one, *node)).collect();
         nodes.sort_by_key(|node| (wanted.contains(node), *node));
         for node in nodes {
-            let Some(devices) = filling.layout.fit(shape, node) else { continue };
+            let Some(devices) = filling.layout.rooms().fit(shape, node) else { continue };
             if filling.add(one.unit, node, devices, true) {
                 detoured.insert(one.unit);
                 spares.note_move(owner);

@@ -85,7 +85,7 @@ impl fmt::Display for KeptReason {
 pub(crate) fn kept_reason(layout: &Layout<'_>, unit: RunIdx, is_protected: bool) -> Option<KeptReason> {
     let unspared = || (layout.owner_facts(unit).spare == 0).then_some(KeptReason::NotSpared);
     let own = layout.facts(unit).kept;
-    let places = || layout.shape(layout.shape_of(unit)).is_fixed.then_some(KeptReason::Places);
+    let places = || layout.rooms().shape(layout.shape_of(unit)).is_fixed.then_some(KeptReason::Places);
     let protected = || is_protected.then_some(KeptReason::Protected);
     own.or_else(protected).or_else(places).or_else(unspared)
 }

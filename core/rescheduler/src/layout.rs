@@ -6,17 +6,9 @@
 
 use godel_base::{
     ids::{IdMap, NodeId, UnitId},
-    quantity::MILLI_WHOLE,
-    resources::{RUNNING_UNITS, ResourceNames},
     seed::mix,
 };
-use godel_domain::{
-    allocation::DeviceSet,
-    demand::{Demand, DeviceRequest},
-    node::Device,
-};
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use godel_domain::allocation::DeviceSet;
 
 use crate::{
     policy::PlannedMove,
@@ -24,8 +16,12 @@ use crate::{
 };
 
 mod queries;
+mod rooms;
 #[cfg(test)]
 mod tests;
+
+pub use rooms::{LayoutRooms, ShapeDevices, UnitShape};
+pub(crate) use rooms::{NodeRoom, WHOLE};
 
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
@@ -66,11 +62,6 @@ index! {
 
 /// Most classes of devices that demands tell apart: a set of them has a bit for each.
 const N_DEVICE_CLASSES_MAX: usize = 64;
-/// What a node has of a resource that bounds only where it is given.
-const UNBOUNDED: i64 = i64::MAX / 4;
-/// Thousandths in one whole device, signed: what is left may be below zero between two steps of one change.
-pub(crate) const WHOLE: i32 = 1000;
-const _: () = assert!(MILLI_WHOLE == 1000, "as in demands");
 
 /// Why a snapshot makes no layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,54 +95,6 @@ pub enum BadSnapshot {
     DeviceClasses,
 }
 
-/// Devices of some classes that a demand asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ShapeDevices {
-    /// Classes accepted: bit i is class i of the layout.
-    classes: u64,
-    /// How many.
-    pub count: u32,
-    /// Thousandths of each.
-    pub milli: i32,
-}
-
-impl ShapeDevices {
-    /// Returns the classes accepted, a bit for each.
-    pub(crate) fn classes(&self) -> u64 {
-        self.classes
-    }
-
-    /// Whether devices of a class are accepted.
-    pub(crate) fn accepts(&self, class: u8) -> bool {
-        self.classes >> class & 1 == 1
-    }
-}
-
-/// A demand in the integers of a layout.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct UnitShape {
-    /// Amounts by column.
-    pub amounts: SmallVec<[i64; 4]>,
-    /// Devices, by kind.
-    pub devices: SmallVec<[ShapeDevices; 1]>,
-    /// Whether it asks for what a layout does not know: links, places of devices, zones, ports. What does stays where it is
-    /// unless it returns there.
-    pub is_fixed: bool,
-}
-
-impl UnitShape {
-    /// Returns the thousandths that it takes of a device of a class.
-    pub(crate) fn milli_of(&self, class: u8) -> i32 {
-        let ask = self.devices.iter().find(|ask| ask.accepts(class));
-        ask.or(self.devices.first()).map_or(0, |ask| ask.milli)
-    }
-
-    /// Returns the thousandths of devices that it takes in all.
-    pub fn device_milli(&self) -> i64 {
-        self.devices.iter().map(|ask| i64::from(ask.count) * i64::from(ask.milli)).sum()
-    }
-}
-
 /// A running unit as it stands in a layout.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
@@ -182,17 +125,7 @@ pub struct LayoutMark(usize);
 #[derive(Clone, Debug)]
 pub struct Layout<'a> {
     snapshot: &'a ClusterSnapshot,
-    names: ResourceNames,
-    n_columns: usize,
-    capacity: Vec<i64>,
-    free: Vec<i64>,
-    /// Where the devices of each node begin, and of one more, where they end.
-    device_start: Vec<u32>,
-    device_class: Vec<u8>,
-    device_left: Vec<i32>,
-    classes: Vec<Device>,
-    shapes: Vec<UnitShape>,
-    shape_ids: FxHashMap<Demand, ShapeIdx>,
+    rooms: LayoutRooms,
     placed: Vec<Placed>,
     on: Vec<Vec<RunIdx>>,
     costs: Vec<u64>,
@@ -212,7 +145,18 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// The snapshot contradicts itself.
     pub fn new(snapshot: &'a ClusterSnapshot) -> Result<Self, BadSnapshot> {
-        let mut layout = Self::of_nodes(snapshot)?;
+        let mut layout = Self {
+            snapshot,
+            rooms: LayoutRooms::new(snapshot)?,
+            placed: Vec::with_capacity(snapshot.running.len()),
+            on: vec![Vec::new(); snapshot.nodes.len()],
+            costs: Vec::with_capacity(snapshot.running.len()),
+            steps: Vec::new(),
+            moved: Vec::new(),
+            moves_stamp: 0,
+            n_moved_of: vec![0; snapshot.units.len()],
+            replicas: vec![Vec::new(); snapshot.units.len()],
+        };
         let mut node_at = IdMap::default();
         for (position, node) in snapshot.nodes.iter().enumerate() {
             if node_at.insert(node.id, NodeIdx::at(position)).is_some() {
@@ -233,73 +177,10 @@ impl<'a> Layout<'a> {
             let Some(&owner) = owner_at.get(&unit) else {
                 return Err(BadSnapshot::NoUnit { unit, ordinal });
             };
-            let shape = layout.intern(&running.demand);
+            let shape = layout.rooms.intern(&running.demand);
             layout.settle(running, node, owner, shape);
         }
         Ok(layout)
-    }
-
-    fn of_nodes(snapshot: &'a ClusterSnapshot) -> Result<Self, BadSnapshot> {
-        let mut names = ResourceNames::default();
-        let count_column = names.id(RUNNING_UNITS);
-        let mut classes: Vec<Device> = Vec::new();
-        let (mut device_start, mut device_class) = (vec![0], Vec::new());
-        for node in &snapshot.nodes {
-            node.capacity.iter().for_each(|(name, _)| {
-                names.id(name);
-            });
-            for device in &node.devices {
-                let class = class_of(device);
-                let found = classes.iter().position(|known| *known == class);
-                let at = found.unwrap_or_else(|| {
-                    classes.push(class);
-                    classes.len() - 1
-                });
-                device_class.push(u8::try_from(at).map_err(|_| BadSnapshot::DeviceClasses)?);
-            }
-            device_start.push(u32::try_from(device_class.len()).unwrap_or(u32::MAX));
-        }
-        if classes.len() > N_DEVICE_CLASSES_MAX {
-            return Err(BadSnapshot::DeviceClasses);
-        }
-        for demand in snapshot.running.iter().map(|running| &running.demand) {
-            demand.requests.iter().for_each(|(name, _)| {
-                names.id(name);
-            });
-        }
-        let n_columns = names.len();
-        let mut capacity = vec![0; n_columns * snapshot.nodes.len()];
-        for (node, row) in snapshot.nodes.iter().zip(capacity.chunks_mut(n_columns)) {
-            for (column, amount) in row.iter_mut().enumerate() {
-                *amount = node.capacity.get(names.name(column));
-            }
-            match node.n_running_max {
-                Some(most) => row[count_column] = i64::from(most),
-                None if row[count_column] == 0 => row[count_column] = UNBOUNDED,
-                None => {}
-            }
-        }
-        Ok(Self {
-            snapshot,
-            names,
-            n_columns,
-            free: capacity.clone(),
-            capacity,
-            device_left: vec![WHOLE; device_class.len()],
-            device_start,
-            device_class,
-            classes,
-            shapes: Vec::new(),
-            shape_ids: FxHashMap::default(),
-            placed: Vec::with_capacity(snapshot.running.len()),
-            on: vec![Vec::new(); snapshot.nodes.len()],
-            costs: Vec::with_capacity(snapshot.running.len()),
-            steps: Vec::new(),
-            moved: Vec::new(),
-            moves_stamp: 0,
-            n_moved_of: vec![0; snapshot.units.len()],
-            replicas: vec![Vec::new(); snapshot.units.len()],
-        })
     }
 
     /// Puts the next running unit of the snapshot where it is. A node may be over-committed by that, as in the cluster.
@@ -321,81 +202,17 @@ impl<'a> Layout<'a> {
         self.costs.push(cost_of_move(self.snapshot.now, &self.snapshot.units[owner.idx()], running));
         self.on[node.idx()].push(unit);
         self.replicas[owner.idx()].push(unit);
-        self.take(node, shape, devices);
+        self.rooms.take(node, shape, devices);
     }
 
-    /// Returns the small integer of a demand, which may be of no running unit, as the typical ones of defragmentation.
-    pub fn intern(&mut self, demand: &Demand) -> ShapeIdx {
-        if let Some(known) = self.shape_ids.get(demand) {
-            return *known;
-        }
-        let mut amounts: SmallVec<[i64; 4]> = SmallVec::from_elem(0, self.n_columns);
-        let mut is_known = true;
-        for (name, amount) in demand.requests.iter() {
-            let column = (0..self.n_columns).find(|column| self.names.name(*column) == name);
-            match column {
-                Some(column) => amounts[column] = amount,
-                None => is_known = false,
-            }
-        }
-        if let Some(column) = (0..self.n_columns).find(|column| self.names.name(*column) == RUNNING_UNITS) {
-            amounts[column] = 1;
-        }
-        let devices = demand.devices.iter().map(|request| {
-            let accepted = self.classes.iter().enumerate().filter(|(_, device)| request.accepts(device));
-            let classes = accepted.fold(0, |set, (class, _)| set | 1 << class);
-            ShapeDevices {
-                classes,
-                count: request.count,
-                milli: i32::try_from(request.milli).unwrap_or(WHOLE),
-            }
-        });
-        let is_about_places =
-            |request: &DeviceRequest| request.terms.as_ref().is_some_and(|terms| terms.is_about_places());
-        let is_fixed = !is_known
-            || demand.zones.is_some()
-            || !demand.host_ports.is_empty()
-            || demand.devices.iter().any(is_about_places);
-        let shape = UnitShape { amounts, devices: devices.collect(), is_fixed };
-        let idx = ShapeIdx::at(self.shapes.len());
-        self.shapes.push(shape);
-        self.shape_ids.insert(demand.clone(), idx);
-        idx
+    /// What is free on each node.
+    pub fn rooms(&self) -> &LayoutRooms {
+        &self.rooms
     }
 
-    fn devices_of(&self, node: NodeIdx) -> std::ops::Range<usize> {
-        self.device_start[node.idx()] as usize..self.device_start[node.idx() + 1] as usize
-    }
-
-    fn take(&mut self, node: NodeIdx, shape: ShapeIdx, devices: DeviceSet) {
-        self.charge(node, shape, devices, true);
-    }
-
-    fn give_back(&mut self, node: NodeIdx, shape: ShapeIdx, devices: DeviceSet) {
-        self.charge(node, shape, devices, false);
-    }
-
-    fn charge(&mut self, node: NodeIdx, shape: ShapeIdx, devices: DeviceSet, takes: bool) {
-        let range = self.devices_of(node);
-        let shape = &self.shapes[shape.idx()];
-        let row = &mut self.free[node.idx() * self.n_columns..(node.idx() + 1) * self.n_columns];
-        for (free, amount) in row.iter_mut().zip(&shape.amounts) {
-            *free = if takes { free.saturating_sub(*amount) } else { free.saturating_add(*amount) };
-        }
-        for device in devices.iter() {
-            let Some(at) = range.clone().nth(device) else { continue };
-            let milli = shape.milli_of(self.device_class[at]);
-            self.device_left[at] += if takes { -milli } else { milli };
-        }
-    }
-
-    /// Returns the devices that a demand would get on a node, `None` if it does not fit. A share goes to the device with the
-    /// least left that has enough, whole devices are the first free ones.
-    pub fn fit(&self, shape: ShapeIdx, node: NodeIdx) -> Option<DeviceSet> {
-        let range = self.devices_of(node);
-        let row = &self.free[node.idx() * self.n_columns..(node.idx() + 1) * self.n_columns];
-        let shape = &self.shapes[shape.idx()];
-        fit_in(shape, row, &self.device_left[range.clone()], &self.device_class[range])
+    /// The same, to intern demands, and to take and give back room not as a step that can be undone.
+    pub fn rooms_mut(&mut self) -> &mut LayoutRooms {
+        &mut self.rooms
     }
 
     /// Whether a running unit has room on a node. At its home, it has room only with the devices that it had there.
@@ -406,28 +223,15 @@ impl<'a> Layout<'a> {
     /// Returns the devices that a running unit would get on a node; `None`: it has no room there.
     pub(crate) fn devices_for(&self, unit: RunIdx, node: NodeIdx) -> Option<DeviceSet> {
         let placed = &self.placed[unit.idx()];
-        let shape = &self.shapes[placed.shape.idx()];
+        let shape = self.rooms.shape(placed.shape);
         if node == placed.node {
             return Some(placed.devices);
         }
         if node == placed.home {
-            let is_free = self.can_take(placed.shape, node, placed.home_devices);
+            let is_free = self.rooms.can_take(placed.shape, node, placed.home_devices);
             return is_free.then_some(placed.home_devices);
         }
-        if shape.is_fixed { None } else { self.fit(placed.shape, node) }
-    }
-
-    /// Whether a demand fits on a node with these devices.
-    pub fn can_take(&self, shape: ShapeIdx, node: NodeIdx, devices: DeviceSet) -> bool {
-        let shape = &self.shapes[shape.idx()];
-        let has_amounts =
-            self.free_amounts(node).iter().zip(&shape.amounts).all(|(free, ask)| *ask <= 0 || ask <= free);
-        has_amounts
-            && devices.iter().all(|device| {
-                self.devices_of(node)
-                    .nth(device)
-                    .is_none_or(|at| self.device_left[at] >= shape.milli_of(self.device_class[at]))
-            })
+        if shape.is_fixed { None } else { self.rooms.fit(placed.shape, node) }
     }
 
     /// Puts a running unit on a node if it has room there; says whether it has.
@@ -450,8 +254,8 @@ impl<'a> Layout<'a> {
 
     fn put(&mut self, unit: RunIdx, to: NodeIdx, devices: DeviceSet) {
         let placed = self.placed[unit.idx()];
-        self.give_back(placed.node, placed.shape, placed.devices);
-        self.take(to, placed.shape, devices);
+        self.rooms.give_back(placed.node, placed.shape, placed.devices);
+        self.rooms.take(to, placed.shape, devices);
         let list = &mut self.on[placed.node.idx()];
         list.swap_remove(placed.place as usize);
         if let Some(follower) = list.get(placed.place as usize) {
@@ -495,20 +299,10 @@ impl<'a> Layout<'a> {
 
     /// Keeps room on a node for a demand that is to come, if there is room; says whether there is.
     pub fn keep(&mut self, shape: ShapeIdx, node: NodeIdx) -> bool {
-        let Some(devices) = self.fit(shape, node) else { return false };
-        self.take(node, shape, devices);
+        let Some(devices) = self.rooms.fit(shape, node) else { return false };
+        self.rooms.take(node, shape, devices);
         self.steps.push(LayoutStep::Kept { shape, node, devices });
         true
-    }
-
-    /// Takes room on a node whether it is free or not, until it is released, and not as a step that can be undone.
-    pub(crate) fn hold(&mut self, shape: ShapeIdx, node: NodeIdx, devices: DeviceSet) {
-        self.take(node, shape, devices);
-    }
-
-    /// Gives back what was held.
-    pub(crate) fn release(&mut self, shape: ShapeIdx, node: NodeIdx, devices: DeviceSet) {
-        self.give_back(node, shape, devices);
     }
 
     /// Returns the point in its history that the layout is at.
@@ -529,7 +323,7 @@ impl<'a> Layout<'a> {
                 Some(Some((unit, at)))
             }
             LayoutStep::Kept { shape, node, devices } => {
-                self.give_back(node, shape, devices);
+                self.rooms.give_back(node, shape, devices);
                 Some(None)
             }
         }
@@ -544,47 +338,4 @@ impl<'a> Layout<'a> {
     pub fn forget_steps(&mut self) {
         self.steps.clear();
     }
-}
-
-/// What is free on one node, as a copy that can be changed.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeRoom {
-    /// By column.
-    pub(crate) free: SmallVec<[i64; 8]>,
-    /// Thousandths of each device.
-    pub(crate) left: SmallVec<[i32; 8]>,
-}
-
-/// What a demand can tell devices apart by.
-fn class_of(device: &Device) -> Device {
-    let mut details = device.details.clone();
-    if let Some(details) = &mut details {
-        details.link_group = 0;
-    }
-    Device { kind: device.kind.clone(), model: device.model.clone(), numa_zone: 0, details }
-}
-
-/// Returns the devices that a demand would get of what is free.
-pub(crate) fn fit_in(shape: &UnitShape, free: &[i64], left: &[i32], classes: &[u8]) -> Option<DeviceSet> {
-    if free.iter().zip(&shape.amounts).any(|(free, asked)| *asked > 0 && asked > free) {
-        return None;
-    }
-    let mut chosen = DeviceSet::NONE;
-    for ask in &shape.devices {
-        let fits = |device: &usize| {
-            ask.accepts(classes[*device]) && left[*device] >= ask.milli && !chosen.contains(*device)
-        };
-        let fitting = (0..left.len().min(u64::BITS as usize)).filter(fits);
-        if ask.milli < WHOLE {
-            let tightest = fitting.min_by_key(|device| (left[*device], *device))?;
-            chosen.insert(tightest);
-        } else {
-            let taken: DeviceSet = fitting.take(ask.count as usize).collect();
-            if taken.len() < ask.count {
-                return None;
-            }
-            chosen = chosen.union(taken);
-        }
-    }
-    Some(chosen)
 }

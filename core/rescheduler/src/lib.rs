@@ -99,7 +99,10 @@ pub use self::{
     generator::{MoveBatches, MoveStep, N_EXACT_MAX, order_moves, order_moves_within},
     goal::{CheckPoint, EPSILON, Goal},
     kept::KeptReason,
-    layout::{BadSnapshot, Layout, LayoutMark, NodeIdx, OwnerIdx, RunIdx, ShapeDevices, ShapeIdx, UnitShape},
+    layout::{
+        BadSnapshot, Layout, LayoutMark, LayoutRooms, NodeIdx, OwnerIdx, RunIdx, ShapeDevices, ShapeIdx,
+        UnitShape,
+    },
     load_balance::{HotNodes, LoadBalance},
     manager::{DuePolicy, PolicyManager, PolicyState, RunRefusal},
     movement::{

@@ -99,7 +99,7 @@ impl WaitingGang {
     fn domains(&self, layout: &Layout<'_>, first: &GangPart, n_max: usize) -> Vec<Option<Domain>> {
         let Some(label) = &self.within else { return vec![None] };
         let mut layout = layout.clone();
-        let shape = layout.intern(&first.demand);
+        let shape = layout.rooms_mut().intern(&first.demand);
         let domains = LayoutDomains::new(&layout, Some(label));
         let whole = WholeShapes::new(&layout, shape, first.n_members, domains);
         let all = 0..u32::try_from(whole.domains().len()).unwrap_or(u32::MAX);
@@ -212,7 +212,7 @@ impl PartRoom<'_> {
 
     fn whole(&self, layout: &mut Layout<'_>) -> WholeShapes {
         let GangPart { demand, n_members, level, limits: _ } = self.part;
-        let shape = layout.intern(demand);
+        let shape = layout.rooms_mut().intern(demand);
         let domains = LayoutDomains::new(layout, Some(level.as_deref().unwrap_or(EVERYWHERE)));
         let domains = match self.within {
             Some((label, value)) => domains.inside(layout, label, value),

@@ -79,7 +79,7 @@ impl WholeShapes {
         let mut possible = vec![0u32; whole.domains.len()];
         for node in layout.nodes().filter(|node| layout.node(*node).accepts) {
             let Some(domain) = whole.domains.of(node).map(|domain| domain as usize) else { continue };
-            let n_possible = layout.copies_in(shape, node, layout.empty_room(node), n_copies);
+            let n_possible = layout.rooms().copies_in(shape, node, layout.rooms().empty_room(node), n_copies);
             let n_possible = n_possible.min(whole.limits.on(node));
             let n = whole.copies(layout, node, &[], None);
             whole.of_node[node.idx()] = n;
@@ -181,9 +181,9 @@ impl WholeShapes {
         if let Some(unit) = comes {
             let shape = layout.shape_of(unit);
             let Some(devices) = layout.devices_for(unit, node) else { return 0 };
-            layout.change_room(&mut room, node, shape, devices, -1);
+            layout.rooms().change_room(&mut room, node, shape, devices, -1);
         }
-        layout.copies_in(self.shape, node, room, self.n_copies).min(self.limits.on(node))
+        layout.rooms().copies_in(self.shape, node, room, self.n_copies).min(self.limits.on(node))
     }
 
     /// Returns how many domains become whole less those that cease to be, if these nodes have other numbers.

@@ -217,10 +217,10 @@ impl<'a> Workspace<'a> {
     /// Returns the devices that a running unit would get on a node in the place of another one.
     fn devices_instead(&self, unit: RunIdx, node: NodeIdx, gone: RunIdx) -> Option<DeviceSet> {
         let (layout, shape) = (&self.layout, self.layout.shape_of(unit));
-        if layout.shape(shape).is_fixed {
+        if layout.rooms().shape(shape).is_fixed {
             return None;
         }
-        let devices = layout.fit_room(shape, node, &layout.room_without(node, &[gone]))?;
+        let devices = layout.rooms().fit_room(shape, node, &layout.room_without(node, &[gone]))?;
         (node != layout.home(unit) || devices == layout.home_devices(unit)).then_some(devices)
     }
 

@@ -137,7 +137,7 @@ impl Shares {
             let mut n_fit = 0;
             for need in pending {
                 let ask = usage.sum(&[Need { n: 1, ..*need }]);
-                let n = usage.fits_within(level, &before, &ask).min(need.n);
+                let n = usage.guarantees().fits_within(level, &before, &ask).min(need.n);
                 before = (0..before.len().max(ask.len()))
                     .map(|idx| at(&before, idx) + at(&ask, idx) * i128::from(n))
                     .collect();
@@ -192,7 +192,7 @@ impl Shares {
             usage.note_promised(*queue, *need, sign);
         }
         for (level, amounts) in &decision.lent {
-            usage.lend(*level, amounts, i128::from(sign));
+            usage.sums_mut().lend(*level, amounts, i128::from(sign));
         }
     }
 
@@ -221,7 +221,7 @@ impl Shares {
     pub(super) fn lacks(&mut self, queue: QueueIdx, needs: &[Need], cluster: &Cluster) -> Vec<Lack> {
         self.settle_reliefs(cluster);
         let asked = self.quota.usage().sum(needs);
-        self.quota.usage().lacks(queue, &asked)
+        self.quota.usage().sums().lacks(queue, &asked)
     }
 
     fn settle_reliefs(&mut self, cluster: &Cluster) {
@@ -252,7 +252,8 @@ impl Shares {
     }
     /// Follows queues that have changed. True if that may change who outranks whom.
     fn follow_queues(&mut self, cluster: &mut Cluster) -> bool {
-        let had_guarantees = std::mem::replace(&mut self.has_guarantees, self.quota.usage().has_guarantees());
+        let had_guarantees =
+            std::mem::replace(&mut self.has_guarantees, self.quota.usage().guarantees().is_any());
         self.count_if_needed(cluster);
         had_guarantees || self.has_guarantees
     }

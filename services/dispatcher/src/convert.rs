@@ -82,7 +82,7 @@ fn nodes(core: &Dispatcher, view: &UnitView<'_>) -> (Vec<String>, bool) {
     }
     let is_more = found.len() > NODES_MAX;
     found.truncate(NODES_MAX);
-    (found.into_iter().map(|node| core.node_name(node).to_owned()).collect(), is_more)
+    (found.into_iter().map(|node| core.nodes().name(node).to_owned()).collect(), is_more)
 }
 
 /// Running units of a unit by ordinal, pending ones included: `n_max` at most from ordinal `from` on, and where the next
@@ -142,7 +142,7 @@ fn running_unit(
         node: if row.phase == RowPhase::Pending {
             String::new()
         } else {
-            core.node_name(row.node).to_owned()
+            core.nodes().name(row.node).to_owned()
         },
         devices: indices(row.allocation.devices.iter()),
         zones: indices(row.allocation.zones.zones.iter()),
@@ -150,13 +150,13 @@ fn running_unit(
         evicting: row.eviction.is_some() && row.phase.is_live(),
         exit_code: row.exit_code,
         restarts: row.restarts,
-        device_model: core.device_model(row.node, row.allocation.devices).to_owned(),
+        device_model: core.nodes().capacities().model(row.node, row.allocation.devices).to_owned(),
         reason: ops::run_end_reason_to_proto(end.reason).into(),
         eviction: ops::eviction_reason_to_proto(row.eviction).into(),
         started_time_ms: end.started_ms,
         ended_time_ms: end.ended_ms,
         last_eviction: view.rows.last_eviction(ordinal).map(|eviction| v1::LastEviction {
-            by: core.evicted_by(eviction),
+            by: core.units().evicted_by(eviction),
             ..ops::last_eviction_to_proto(eviction)
         }),
     }
@@ -348,7 +348,7 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
 
 /// What a drained node waits for.
 pub(crate) fn drain(core: &Dispatcher, node: NodeId) -> v1::GetDrainResponse {
-    let view = core.drain_view(node, DRAIN_BLOCKS_MAX);
+    let view = core.node_evictions().drain_view(node, DRAIN_BLOCKS_MAX);
     let block = |(unit, block): &(UnitId, DrainBlock)| {
         let spec = &core.unit(*unit)?.record.spec;
         let unit_name = format!("{}/{}", spec.namespace, spec.name);

@@ -298,10 +298,12 @@ impl Engine {
         let shown = core.summary();
         metrics.follow(&self.shown, &shown);
         self.shown = shown;
-        metrics.waited(&self.leader.core_mut().take_waits());
+        metrics.waited(&self.leader.core_mut().assignments_mut().take_waits());
         if self.queues_shown_at.is_none_or(|at| now.since(at) >= QUEUES_SHOWN_EVERY_MS) {
             self.queues_shown_at = Some(now);
-            let (queues, others) = self.leader.core().units_by_queue(N_QUEUES_SHOWN);
+            let core = self.leader.core();
+            let (queues, others) =
+                core.units().tally().by_queue(N_QUEUES_SHOWN, core.queueing().quota().tree());
             metrics.show_queues(queues, others);
         }
     }
@@ -413,15 +415,17 @@ impl Engine {
             }
             LeaderRequest::ListReservations(call) => pages::list_reservations(core, call),
             LeaderRequest::Schedulers(reply) => {
-                let _ = reply.send(Schedulers { views: core.schedulers(), mode: core.mode() });
+                let (partition, nodes) = (core.partition(), core.nodes());
+                let views = core.schedulers().views(partition, nodes);
+                let _ = reply.send(Schedulers { views, mode: partition.mode() });
             }
             LeaderRequest::Drain(node, reply) => {
                 let _ = reply.send(convert::drain(core, node));
             }
             LeaderRequest::Status(reply) => {
-                let partition = Partition { slots: Vec::new(), ..core.partition().0.clone() };
+                let partition = Partition { slots: Vec::new(), ..core.partition().records().whole().clone() };
                 let (summary, pauses) = (core.summary(), core.pauses().iter().cloned().collect());
-                let (epoch, allocated) = (self.epoch, core.allocated());
+                let (epoch, allocated) = (self.epoch, core.queueing().allocated(core.nodes()));
                 let _ = reply.send(StatusAnswer { summary, pauses, epoch, partition, allocated });
             }
             LeaderRequest::Submit(_)
@@ -496,7 +500,7 @@ impl Engine {
     }
 
     fn log_brake(&mut self) {
-        for change in self.leader.core_mut().take_brake_changes() {
+        for change in self.leader.core_mut().node_evictions_mut().take_brake_changes() {
             match change {
                 BrakeChange::Engaged { lost, nodes } => tracing::error!(
                     lost,

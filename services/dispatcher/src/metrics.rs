@@ -5,7 +5,7 @@ use godel_core_dispatcher::{
     read::Summary,
 };
 use godel_domain::{lifecycle::UnitPhase, unit::WorkloadClass};
-use godel_kit::metrics::{Metrics, wait_histogram};
+use godel_kit::metrics::{duration_histogram, wait_histogram};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -31,127 +31,60 @@ pub(crate) const N_QUEUES_SHOWN: usize = 100;
 /// The series of all others.
 const OTHER_QUEUES: &str = "(others)";
 
-/// Counters of the dispatcher; clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct DispatcherMetrics {
-    pub(crate) rejected: Counter,
-    pub(crate) duplicates: Counter,
-    pub(crate) overloaded: Counter,
-    pub(crate) assigned: Counter,
-    pub(crate) txns: Counter,
-    pub(crate) txns_refused: Counter,
-    pub(crate) evictions_asked: Counter,
-    pub(crate) streams_cut: Counter,
-    pub(crate) submit_seconds: Histogram,
-    queue_wait: WaitsByClass,
-    scheduling: WaitsByClass,
-    units_by_queue: Family<UnitsLabel, Gauge>,
-    submitted: Counter,
-    redispatched: Counter,
-    repairs: Counter,
-    surges_started: Counter,
-    surges_given_up: Counter,
-    pub(crate) leader: Gauge,
-    pub(crate) units: Gauge,
-    pub(crate) queued: Gauge,
-    dispatched: Gauge,
-    parked: Gauge,
-    ended: Gauge,
-    pub(crate) watches: Gauge,
-    pub(crate) in_hand: Gauge,
-    pub(crate) in_hand_max: Gauge,
-    pub(crate) streams_paused: Gauge,
-    nodes_not_ready: Gauge,
-    nodes_draining: Gauge,
-    gangs_waiting: Gauge,
-    evictions_paused: Gauge,
-    revision: Gauge,
+godel_kit::metrics! {
+    /// Counters of the dispatcher; clones share them.
+    pub(crate) struct DispatcherMetrics {
+        pub(crate) rejected: Counter = "dispatcher_rejected", "Submissions with wrong fields or a name in use";
+        pub(crate) duplicates: Counter = "dispatcher_duplicates", "Submissions of a known uid";
+        pub(crate) overloaded: Counter = "dispatcher_overloaded",
+            "Submissions refused because the control plane is behind or a queue is full";
+        pub(crate) assigned: Counter = "dispatcher_assigned",
+            "Assignments of units to schedulers, repeated ones included";
+        pub(crate) txns: Counter = "dispatcher_txns", "Transactions committed";
+        pub(crate) txns_refused: Counter = "dispatcher_txns_refused", "Transactions refused by the store";
+        pub(crate) evictions_asked: Counter = "dispatcher_evictions_asked", "Evictions requested from the binder";
+        pub(crate) streams_cut: Counter = "dispatcher_streams_cut",
+            "Scheduler streams closed because the scheduler did not read them";
+        pub(crate) submit_seconds: Histogram = "dispatcher_submit_seconds",
+            "Time from the admission of a unit to its durability", duration_histogram();
+        queue_wait: WaitsByClass = "dispatcher_queue_wait_seconds",
+            "Time from the submission of a unit to its assignment to a scheduler, by workload class",
+            Family::new_with_constructor(wait_histogram as fn() -> Histogram);
+        scheduling: WaitsByClass = "dispatcher_scheduling_seconds",
+            "Time from the submission of a unit to its first binding, by workload class",
+            Family::new_with_constructor(wait_histogram as fn() -> Histogram);
+        units_by_queue: Family<UnitsLabel, Gauge> = "dispatcher_units_by_queue",
+            "Units by queue and phase: the 100 queues with most units, and the rest together";
+        submitted: Counter = "dispatcher_submitted", "Units that became durable";
+        redispatched: Counter = "dispatcher_redispatched", "Units queued again after an assignment";
+        repairs: Counter = "dispatcher_repairs", "Repairs by the reconciler";
+        surges_started: Counter = "dispatcher_surges_started",
+            "Replicas that were to start before those stop that they replace";
+        surges_given_up: Counter = "dispatcher_surges_given_up",
+            "Replicas that were to start before others, and were given up";
+        pub(crate) leader: Gauge = "dispatcher_leader", "1 while this dispatcher leads";
+        pub(crate) units: Gauge = "dispatcher_units", "Units known";
+        pub(crate) queued: Gauge = "dispatcher_queued", "Units that wait for a scheduler";
+        dispatched: Gauge = "dispatcher_dispatched", "Units assigned to a scheduler";
+        parked: Gauge = "dispatcher_parked", "Units without a place (parked)";
+        ended: Gauge = "dispatcher_ended", "Ended units kept";
+        pub(crate) watches: Gauge = "dispatcher_watches", "Watches of units open now";
+        pub(crate) in_hand: Gauge = "dispatcher_in_hand",
+            "Units in hand: submitted by calls, and waiting only for the control plane";
+        pub(crate) in_hand_max: Gauge = "dispatcher_in_hand_max", "Maximum of units in hand; lower in an overload";
+        pub(crate) streams_paused: Gauge = "dispatcher_streams_paused",
+            "1 while submission streams are paused because schedulers are busy";
+        nodes_not_ready: Gauge = "dispatcher_nodes_not_ready", "Nodes that are not ready";
+        nodes_draining: Gauge = "dispatcher_nodes_draining", "Drained nodes that are not empty yet";
+        gangs_waiting: Gauge = "dispatcher_gangs_waiting",
+            "Gangs that have waited long enough to gather room in turn";
+        evictions_paused: Gauge = "dispatcher_evictions_paused",
+            "1 while evictions from lost nodes are stopped because too many were lost at once";
+        revision: Gauge = "dispatcher_revision", "Store revision up to which the dispatcher has read";
+    }
 }
 
 impl DispatcherMetrics {
-    pub(crate) fn new(metrics: &Metrics) -> Self {
-        Self {
-            rejected: metrics
-                .counter("dispatcher_rejected", "Submissions with wrong fields or a name in use"),
-            duplicates: metrics.counter("dispatcher_duplicates", "Submissions of a known uid"),
-            overloaded: metrics.counter(
-                "dispatcher_overloaded",
-                "Submissions refused because the control plane is behind or a queue is full",
-            ),
-            assigned: metrics
-                .counter("dispatcher_assigned", "Assignments of units to schedulers, repeated ones included"),
-            txns: metrics.counter("dispatcher_txns", "Transactions committed"),
-            txns_refused: metrics.counter("dispatcher_txns_refused", "Transactions refused by the store"),
-            evictions_asked: metrics
-                .counter("dispatcher_evictions_asked", "Evictions requested from the binder"),
-            streams_cut: metrics.counter(
-                "dispatcher_streams_cut",
-                "Scheduler streams closed because the scheduler did not read them",
-            ),
-            submit_seconds: metrics.durations(
-                "dispatcher_submit_seconds",
-                "Time from the admission of a unit to its durability",
-            ),
-            queue_wait: metrics.register(
-                "dispatcher_queue_wait_seconds",
-                "Time from the submission of a unit to its assignment to a scheduler, by workload class",
-                Family::new_with_constructor(wait_histogram as fn() -> Histogram),
-            ),
-            scheduling: metrics.register(
-                "dispatcher_scheduling_seconds",
-                "Time from the submission of a unit to its first binding, by workload class",
-                Family::new_with_constructor(wait_histogram as fn() -> Histogram),
-            ),
-            units_by_queue: metrics.register(
-                "dispatcher_units_by_queue",
-                "Units by queue and phase: the 100 queues with most units, and the rest together",
-                Family::default(),
-            ),
-            submitted: metrics.counter("dispatcher_submitted", "Units that became durable"),
-            redispatched: metrics
-                .counter("dispatcher_redispatched", "Units queued again after an assignment"),
-            repairs: metrics.counter("dispatcher_repairs", "Repairs by the reconciler"),
-            surges_started: metrics.counter(
-                "dispatcher_surges_started",
-                "Replicas that were to start before those stop that they replace",
-            ),
-            surges_given_up: metrics.counter(
-                "dispatcher_surges_given_up",
-                "Replicas that were to start before others, and were given up",
-            ),
-            leader: metrics.gauge("dispatcher_leader", "1 while this dispatcher leads"),
-            units: metrics.gauge("dispatcher_units", "Units known"),
-            queued: metrics.gauge("dispatcher_queued", "Units that wait for a scheduler"),
-            dispatched: metrics.gauge("dispatcher_dispatched", "Units assigned to a scheduler"),
-            parked: metrics.gauge("dispatcher_parked", "Units without a place (parked)"),
-            ended: metrics.gauge("dispatcher_ended", "Ended units kept"),
-            watches: metrics.gauge("dispatcher_watches", "Watches of units open now"),
-            in_hand: metrics.gauge(
-                "dispatcher_in_hand",
-                "Units in hand: submitted by calls, and waiting only for the control plane",
-            ),
-            in_hand_max: metrics
-                .gauge("dispatcher_in_hand_max", "Maximum of units in hand; lower in an overload"),
-            streams_paused: metrics.gauge(
-                "dispatcher_streams_paused",
-                "1 while submission streams are paused because schedulers are busy",
-            ),
-            nodes_not_ready: metrics.gauge("dispatcher_nodes_not_ready", "Nodes that are not ready"),
-            nodes_draining: metrics
-                .gauge("dispatcher_nodes_draining", "Drained nodes that are not empty yet"),
-            gangs_waiting: metrics.gauge(
-                "dispatcher_gangs_waiting",
-                "Gangs that have waited long enough to gather room in turn",
-            ),
-            evictions_paused: metrics.gauge(
-                "dispatcher_evictions_paused",
-                "1 while evictions from lost nodes are stopped because too many were lost at once",
-            ),
-            revision: metrics
-                .gauge("dispatcher_revision", "Store revision up to which the dispatcher has read"),
-        }
-    }
-
     /// Takes over how long units waited.
     pub(crate) fn waited(&self, waits: &Waits) {
         let into = |family: &WaitsByClass, waits: &[(WorkloadClass, u64)]| {
@@ -217,6 +150,8 @@ fn class_name(class: WorkloadClass) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use godel_kit::metrics::Metrics;
+
     use super::*;
 
     #[test]

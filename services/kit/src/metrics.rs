@@ -155,6 +155,49 @@ pub fn wait_histogram() -> Histogram {
     Histogram::new((0..25).map(|power| 1e-3 * f64::from(1u32 << power)))
 }
 
+/// Declares the metrics of a service, each by its field, its kind, its name, its help and, unless that is the default, its
+/// value. Clones of the struct share the metrics, and `new` registers them in their order.
+///
+/// ```
+/// use godel_kit::metrics::{Metrics, duration_histogram, prometheus_client::metrics::{counter::Counter, histogram::Histogram}};
+///
+/// godel_kit::metrics! {
+///     /// What a kettle counts.
+///     pub struct KettleMetrics {
+///         pub boils: Counter = "kettle_boils", "Times that the water boiled";
+///         pub wait: Histogram = "kettle_wait_seconds", "Time to the boil", duration_histogram();
+///     }
+/// }
+/// let registry = Metrics::new("kettle");
+/// KettleMetrics::new(&registry).boils.inc();
+/// assert!(registry.encode().contains("godel_kettle_boils_total{service=\"kettle\"} 1"));
+/// ```
+#[macro_export]
+macro_rules! metrics {
+    (
+        $(#[doc = $doc:literal])*
+        $vis:vis struct $name:ident {
+            $($field_vis:vis $field:ident : $kind:ty = $metric:literal, $help:literal $(, $value:expr)?;)*
+        }
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug)]
+        $vis struct $name {
+            $($field_vis $field: $kind,)*
+        }
+
+        impl $name {
+            $vis fn new(metrics: &$crate::metrics::Metrics) -> Self {
+                Self {
+                    $($field: metrics.register($metric, $help, $crate::metrics!(@value $($value)?)),)*
+                }
+            }
+        }
+    };
+    (@value) => { Default::default() };
+    (@value $value:expr) => { $value };
+}
+
 impl Metrics {
     /// A registry with the metrics that every service has. Every metric is called `godel_…`, those of the process
     /// `process_…`, and has the label `service`.

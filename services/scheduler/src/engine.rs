@@ -518,8 +518,8 @@ impl Engine {
         run.shown_at = now;
         let epoch = run.session.as_ref().map_or(Epoch(0), |session| session.fence.epoch());
         let stats = self.core.stats();
-        self.metrics.show(stats, run.revision.0);
-        self.shown.send_replace(Shown { stats, epoch, revision: run.revision });
+        let before = self.shown.send_replace(Shown { stats, epoch, revision: run.revision });
+        self.metrics.follow(&before.stats, &stats, run.revision.0);
     }
 }
 

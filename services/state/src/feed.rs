@@ -53,7 +53,7 @@ pub(crate) async fn run(hub: Arc<NodeSessions>, mut watcher: Watcher, stop: Canc
             Ok(group) => {
                 apply(&hub, &group);
                 if let Some(last) = group.last() {
-                    hub.delivered(last.revision(), last.commit.commit_time_ms);
+                    hub.delivery.advance(last.revision(), last.commit.commit_time_ms);
                 }
             }
             Err(WatchEnd::Lagged { .. } | WatchEnd::Compacted(_)) => {
@@ -87,7 +87,7 @@ impl Loaded {
             state.records(kind, None).filter_map(record).collect()
         };
         let mut live = Vec::new();
-        for (unit, _, rows) in state.units_with_rows(None) {
+        for (unit, _, rows) in state.rows().iter(None) {
             for (ordinal, row) in rows.live() {
                 let key = RunningUnitId::new(unit, ordinal, row.incarnation);
                 live.push((row.node, key, row.eviction.is_some(), row.bound_time_ms));
@@ -140,7 +140,7 @@ fn take_over(hub: &NodeSessions, loaded: Loaded) {
     for (node, value) in usages {
         put_usage(hub, node, &value);
     }
-    hub.delivered(revision, time_ms);
+    hub.delivery.advance(revision, time_ms);
 }
 
 fn apply(hub: &NodeSessions, group: &[Arc<Published>]) {
@@ -233,7 +233,7 @@ fn nodes(
 ) -> Vec<(NodeId, RunningUnitId)> {
     hub.store.read(|state| {
         keys.filter_map(|key| {
-            let row = state.rows(key.unit)?.row(key.replica.ordinal);
+            let row = state.rows().get(key.unit)?.row(key.replica.ordinal);
             (row.incarnation == key.replica.incarnation && wanted(&row)).then_some((row.node, key))
         })
         .collect()

@@ -166,7 +166,7 @@ impl Logs {
             let record = state.record(v1::Kind::Unit, &Key::Id(unit_id)).map(|record| record.value.clone());
             let added = state.task_groups(UnitId(unit_id)).map(|group| group.value.clone());
             let record = record.map(|record| (record, added.collect::<Vec<_>>()));
-            (record, state.rows(UnitId(unit_id)).map(|rows| rows.row(ordinal)).unwrap_or_default())
+            (record, state.rows().get(UnitId(unit_id)).map(|rows| rows.row(ordinal)).unwrap_or_default())
         });
         let Some((record, added)) = record else {
             return Err(Status::not_found(format!("there is no unit {unit_id}")));

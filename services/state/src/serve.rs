@@ -172,7 +172,7 @@ async fn run(
     };
     let (members, lease_writer) = Members::new(store.clone(), clock, crash, counted, own);
     let epoch = lease_writer.register().await.map_err(Error::Register)?;
-    hub.set_epoch_base(epoch.0);
+    hub.epochs.begin(epoch.0);
     let (jobs, job_queue) = mpsc::channel(nodes::writer::N_JOBS_MAX);
     metrics.judge_health(|| Ok(()));
     tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is ready");

@@ -10,6 +10,9 @@
 
 pub(crate) mod cell;
 pub(crate) mod committer;
+pub(crate) mod delivery;
+pub(crate) mod due_nodes;
+pub(crate) mod epochs;
 pub(crate) mod failures;
 pub(crate) mod measure;
 mod peers;
@@ -21,15 +24,18 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
 use cell::{Cell, Close, Report};
 use committer::Queue;
+use delivery::Delivery;
+use due_nodes::DueNodes;
+use epochs::SessionEpochs;
 use failures::Failures;
 use godel_base::{
-    ids::{NodeId, Revision, RunningUnitId, StoreId},
+    ids::{NodeId, RunningUnitId, StoreId},
     time::Millis,
 };
 use godel_domain::{node::Quarantine, running_units::RunningUnit};
@@ -40,7 +46,6 @@ use measure::Measuring;
 use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 use templates::Templates;
-use tokio::sync::{Notify, watch};
 
 use godel_membership::{
     agent_admission::AssignmentRefusal,
@@ -95,20 +100,9 @@ pub(crate) struct NodeSessions {
     slots: RwLock<Vec<Option<Arc<NodeEntry>>>>,
     next_session: AtomicU64,
     n_sessions: AtomicU64,
-    /// Session epochs are above this: durable, and higher with each start.
-    epoch_base: AtomicU64,
-    next_epoch: AtomicU64,
-    /// The feed has delivered everything up to here.
-    position: watch::Sender<u64>,
-    /// Nodes to be looked at now instead of at the next scan.
-    looks: Mutex<Vec<NodeId>>,
-    looked: Notify,
-    /// Commit time up to which the feed has delivered.
-    delivered_ms: AtomicI64,
-    /// Nodes whose use is to be recorded.
-    usages: Mutex<Vec<NodeId>>,
-    /// Nodes to be quarantined.
-    offenders: Mutex<Vec<(NodeId, Quarantine)>>,
+    pub(crate) epochs: SessionEpochs,
+    pub(crate) delivery: Delivery,
+    pub(crate) due_nodes: DueNodes,
     /// Nodes whose agents are to end when their records are gone.
     leaving: Mutex<BTreeSet<NodeId>>,
     /// When a conflict was last logged.
@@ -145,14 +139,9 @@ impl NodeSessions {
             slots: RwLock::default(),
             next_session: AtomicU64::new(1),
             n_sessions: AtomicU64::new(0),
-            epoch_base: AtomicU64::new(0),
-            next_epoch: AtomicU64::new(1),
-            position: watch::Sender::new(0),
-            looks: Mutex::default(),
-            looked: Notify::new(),
-            delivered_ms: AtomicI64::new(0),
-            usages: Mutex::default(),
-            offenders: Mutex::default(),
+            epochs: SessionEpochs::default(),
+            delivery: Delivery::default(),
+            due_nodes: DueNodes::default(),
             leaving: Mutex::default(),
             rivals_said: Quiet::default(),
             quarantined: Mutex::default(),
@@ -182,7 +171,7 @@ impl NodeSessions {
         cell.deadline = self.deadline();
         cell.left = false;
         if !cell.ready {
-            self.look_at(node);
+            self.due_nodes.look_at(node);
         }
     }
 
@@ -190,7 +179,7 @@ impl NodeSessions {
     pub(crate) fn left(&self, node: NodeId, cell: &mut Cell) {
         cell.deadline = self.now();
         cell.left = true;
-        self.look_at(node);
+        self.due_nodes.look_at(node);
     }
 
     /// An agent was refused because another one speaks for its node: that one is told, and so is who looks at the node.
@@ -269,57 +258,13 @@ impl NodeSessions {
         }
     }
 
-    /// A new session epoch: higher than any before, also over restarts.
-    pub(crate) fn new_epoch(&self) -> u64 {
-        self.epoch_base.load(Ordering::Acquire) + self.next_epoch.fetch_add(1, Ordering::AcqRel)
-    }
-
-    /// Sets where session epochs begin: `start` rises with each start of state.
-    pub(crate) fn set_epoch_base(&self, start: u64) {
-        // 2^32 registrations per start, 2^31 starts.
-        self.epoch_base.store(start << 32, Ordering::Release);
-    }
-
-    /// Whether a session epoch was given since this start.
-    pub(crate) fn has_given(&self, epoch: u64) -> bool {
-        epoch > self.epoch_base.load(Ordering::Acquire)
-    }
-
     pub(crate) fn n_sessions(&self) -> u64 {
         self.n_sessions.load(Ordering::Relaxed)
-    }
-
-    /// The feed has delivered everything up to `revision`, committed at `time_ms`.
-    pub(crate) fn delivered(&self, revision: Revision, time_ms: i64) {
-        self.delivered_ms.store(time_ms, Ordering::Release);
-        self.position.send_replace(revision.0);
-    }
-
-    /// Waits until the feed has delivered everything up to `revision`.
-    pub(crate) async fn until_delivered(&self, revision: Revision) {
-        // The sender lives as long as `self`.
-        let _ = self.position.subscribe().wait_for(|position| *position >= revision.0).await;
-    }
-
-    /// Asks the writer of node records to look at a node now.
-    pub(crate) fn look_at(&self, node: NodeId) {
-        self.looks.lock().push(node);
-        self.looked.notify_one();
-    }
-
-    /// Commit time up to which the feed has delivered.
-    pub(crate) fn delivered_ms(&self) -> i64 {
-        self.delivered_ms.load(Ordering::Acquire)
     }
 
     /// The measured use of a node that is older is not known any more, milliseconds: three reports.
     pub(crate) fn load_age_max_ms(&self) -> u64 {
         3 * u64::from(self.timing.heartbeat_interval_ms)
-    }
-
-    /// The use of a node is worth a record: the writer of node records takes it along when it looks at the leases.
-    pub(crate) fn record_usage(&self, node: NodeId) {
-        self.usages.lock().push(node);
     }
 
     /// The agent of a node did not start what it was assigned. After too many the writer of node records quarantines it.
@@ -330,14 +275,8 @@ impl NodeSessions {
             let since_ms = self.wall_ms();
             let lasts_ms = i64::try_from(self.quarantine.lasts_ms).unwrap_or(i64::MAX);
             let quarantine = Quarantine { since_ms, until_ms: since_ms.saturating_add(lasts_ms), reason };
-            self.offenders.lock().push((node, quarantine));
-            self.looked.notify_one();
+            self.due_nodes.quarantine(node, quarantine);
         }
-    }
-
-    /// Nodes to be quarantined since the last call.
-    pub(crate) fn take_offenders(&self) -> Vec<(NodeId, Quarantine)> {
-        std::mem::take(&mut *self.offenders.lock())
     }
 
     /// A node's record says until when it is quarantined, Unix milliseconds; `None`: it is not.
@@ -355,21 +294,6 @@ impl NodeSessions {
         let now_ms = self.wall_ms();
         let quarantined = self.quarantined.lock();
         quarantined.iter().filter(|(_, until_ms)| **until_ms <= now_ms).map(|(node, _)| *node).collect()
-    }
-
-    /// Nodes whose use is to be recorded since the last call.
-    pub(crate) fn take_usages(&self) -> Vec<NodeId> {
-        std::mem::take(&mut *self.usages.lock())
-    }
-
-    /// Nodes to look at since the last call.
-    pub(crate) fn take_looks(&self) -> Vec<NodeId> {
-        std::mem::take(&mut *self.looks.lock())
-    }
-
-    /// Waits until there may be nodes to look at.
-    pub(crate) async fn looked(&self) {
-        self.looked.notified().await;
     }
 
     /// Calls `visit` for every slot, in order of node id.
@@ -447,7 +371,7 @@ impl NodeSessions {
 
 /// The row of `key` if it is current and holds room.
 pub(crate) fn live_row(state: &State, key: RunningUnitId) -> Option<RunningUnit> {
-    let row = state.rows(key.unit)?.row(key.replica.ordinal);
+    let row = state.rows().get(key.unit)?.row(key.replica.ordinal);
     (row.incarnation == key.replica.incarnation && row.phase.is_live()).then_some(row)
 }
 

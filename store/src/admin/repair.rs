@@ -104,7 +104,7 @@ pub fn remove(dir: &Path, kind: v1::Kind, key: &Key, now_ms: i64) -> Result<Remo
 fn removal(state: &State, kind: v1::Kind, key: &Key) -> (Vec<Bytes>, Vec<String>) {
     let (mut ops, mut removed) = (Vec::new(), Vec::new());
     let mut end = |unit: UnitId, on: Option<NodeId>| {
-        let Some(rows) = state.rows(unit) else { return };
+        let Some(rows) = state.rows().get(unit) else { return };
         let live: Vec<_> = rows.live().filter(|(_, row)| on.is_none_or(|node| row.node == node)).collect();
         if live.is_empty() {
             return;
@@ -125,7 +125,7 @@ fn removal(state: &State, kind: v1::Kind, key: &Key) -> (Vec<Bytes>, Vec<String>
         (v1::Kind::Unit, Key::Id(id)) => end(UnitId(*id), None),
         (v1::Kind::NodeSpec, Key::Id(id)) => {
             let node = NodeId(u32::try_from(*id).unwrap_or(u32::MAX));
-            for (unit, ..) in state.units_with_rows(None) {
+            for (unit, ..) in state.rows().iter(None) {
                 end(unit, Some(node));
             }
             let on_node =

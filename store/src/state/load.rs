@@ -50,6 +50,7 @@ impl State {
     pub(crate) fn counters(&self) -> Counters {
         let mut windows: Vec<WindowColumns> = self
             .windows
+            .0
             .iter()
             .map(|(lease, window)| {
                 let mut columns = WindowColumns { lease: lease.clone(), ..WindowColumns::default() };
@@ -93,7 +94,7 @@ impl State {
                 let committed = Committed { revision: Revision(*revision), commit_time_ms: *time };
                 window.push(*epoch, *sequence, committed);
             }
-            self.windows.insert(columns.lease, window);
+            self.windows.0.insert(columns.lease, window);
         }
     }
 
@@ -115,7 +116,7 @@ impl State {
         let proto =
             v1::UnitRows::decode(value).map_err(|_| OpError::Malformed { message: "RunningUnits" })?;
         let (unit, rows) = ops::rows_from_proto(proto)?;
-        self.insert_rows(unit, rows, revision);
+        self.rows.insert(unit, rows, revision);
         Ok(())
     }
 }

@@ -1,7 +1,16 @@
 //! Rows of units inside the state, with the counts derived from them.
+//!
+//! A change of rows is checked by the transaction that it is part of; here it is applied, and taken back.
 
-use std::collections::btree_map::Entry;
+use std::{
+    collections::{
+        BTreeMap,
+        btree_map::{self, Entry},
+    },
+    ops::Bound,
+};
 
+use bytes::Bytes;
 use godel_base::ids::{NodeId, Revision, UnitId};
 use godel_domain::{
     run_end::RunEnd,
@@ -9,11 +18,94 @@ use godel_domain::{
         GroupDemand, Lineage, RowTable, RunChange, RunEnds, RunningUnit, RunningUnits, UnitTerms,
     },
 };
+use prost::Message as _;
 
-use super::{State, StoredRows, undo::Undo};
+use super::{behind, undo::Undo};
+use crate::record::Record;
 
-impl State {
-    pub(super) fn apply_rows(
+/// The rows of all units, and what is counted of them.
+#[derive(Clone, Debug, Default)]
+pub struct RowsByUnit {
+    units: BTreeMap<UnitId, StoredRows>,
+    pub(super) nodes: NodeSlots,
+    n_rows: u64,
+}
+
+/// Rows of a unit with what is derived from them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StoredRows {
+    pub(super) rows: RunningUnits,
+    /// Of the last change.
+    pub(super) revision: Revision,
+    /// Rows that hold room.
+    pub(super) live: u32,
+}
+
+impl PartialEq for RowsByUnit {
+    /// Rows that never changed count as absent.
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes.trimmed() == other.nodes.trimmed() && self.comparable().eq(other.comparable())
+    }
+}
+
+/// What is read.
+impl RowsByUnit {
+    /// Rows of a unit; `None` before its first binding.
+    pub fn get(&self, unit: UnitId) -> Option<&RunningUnits> {
+        self.units.get(&unit).map(|stored| &stored.rows)
+    }
+
+    /// Revision of the last change to the rows of a unit; 0 without rows.
+    pub fn revision(&self, unit: UnitId) -> Revision {
+        self.units.get(&unit).map_or(Revision(0), |stored| stored.revision)
+    }
+
+    /// Units with rows in order of id, from the first behind `after`, with the revision of their last change.
+    pub fn iter(&self, after: Option<UnitId>) -> impl Iterator<Item = (UnitId, Revision, &RunningUnits)> {
+        let range: btree_map::Range<'_, UnitId, StoredRows> =
+            self.units.range((behind(after.as_ref()), Bound::Unbounded));
+        range.map(|(unit, stored)| (*unit, stored.revision, &stored.rows))
+    }
+
+    /// The rows of a unit as a record whose value is an encoded `godel.v1.RunningUnits`.
+    pub fn record(&self, unit: UnitId) -> Option<Record> {
+        let stored = self.units.get(&unit)?;
+        Some(Record {
+            create_revision: Revision(0),
+            revision: stored.revision,
+            create_time_ms: 0,
+            value: Bytes::from(godel_wire::ops::rows_to_proto(unit, &stored.rows).encode_to_vec()),
+        })
+    }
+
+    /// Running units that hold room on a node.
+    pub fn live_on_node(&self, node: NodeId) -> u32 {
+        self.nodes.get(node).live
+    }
+
+    /// Units that have rows.
+    pub fn n_units(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Rows of all units.
+    pub fn n_rows(&self) -> u64 {
+        self.n_rows
+    }
+
+    /// Running units of a unit that hold room.
+    pub(super) fn live_of_unit(&self, unit: UnitId) -> u32 {
+        self.units.get(&unit).map_or(0, |stored| stored.live)
+    }
+
+    fn comparable(&self) -> impl Iterator<Item = impl PartialEq + '_> {
+        self.units.iter().map(|(unit, stored)| (*unit, stored.revision, stored.live, stored.trimmed()))
+    }
+}
+
+/// What changes.
+impl RowsByUnit {
+    pub(super) fn apply(
         &mut self,
         unit: UnitId,
         change: &RunChange,
@@ -25,9 +117,9 @@ impl State {
             return self.change_terms(unit, terms, undo);
         }
         if let RunChange::Compact(_) = change {
-            return self.compact_rows(unit, change, revision, undo);
+            return self.compact(unit, change, revision, undo);
         }
-        let (stored, absent) = match self.rows.entry(unit) {
+        let (stored, absent) = match self.units.entry(unit) {
             Entry::Occupied(known) => (known.into_mut(), false),
             Entry::Vacant(new) => (new.insert(StoredRows::default()), true),
         };
@@ -49,7 +141,7 @@ impl State {
 
     /// No row changes, so that the revision of the rows stays. A unit without rows stays without.
     fn change_terms(&mut self, unit: UnitId, terms: &UnitTerms, undo: Option<&mut Undo>) {
-        let Some(stored) = self.rows.get_mut(&unit) else { return };
+        let Some(stored) = self.units.get_mut(&unit) else { return };
         if let Some(undo) = undo {
             undo.before_terms(unit, &stored.rows.groups);
         }
@@ -57,14 +149,8 @@ impl State {
     }
 
     /// Rows of running units that have ended go: nothing is counted of them but themselves.
-    fn compact_rows(
-        &mut self,
-        unit: UnitId,
-        change: &RunChange,
-        revision: Revision,
-        undo: Option<&mut Undo>,
-    ) {
-        let Some(stored) = self.rows.get_mut(&unit) else { return };
+    fn compact(&mut self, unit: UnitId, change: &RunChange, revision: Revision, undo: Option<&mut Undo>) {
+        let Some(stored) = self.units.get_mut(&unit) else { return };
         if let Some(undo) = undo {
             undo.removed_rows(unit, stored.clone());
         }
@@ -76,13 +162,13 @@ impl State {
 
     /// Takes back what a change did to the terms of a unit.
     pub(super) fn revert_terms(&mut self, unit: UnitId, groups: Vec<Option<GroupDemand>>) {
-        if let Some(stored) = self.rows.get_mut(&unit) {
+        if let Some(stored) = self.units.get_mut(&unit) {
             stored.rows.groups = groups;
         }
     }
 
-    pub(super) fn remove_rows(&mut self, unit: UnitId, undo: Option<&mut Undo>) {
-        let Some(stored) = self.rows.remove(&unit) else { return };
+    pub(super) fn remove(&mut self, unit: UnitId, undo: Option<&mut Undo>) {
+        let Some(stored) = self.units.remove(&unit) else { return };
         self.uncount(&stored);
         if let Some(undo) = undo {
             undo.removed_rows(unit, stored);
@@ -90,19 +176,19 @@ impl State {
     }
 
     /// Puts whole rows in place, as loaded from a snapshot or kept by an undo.
-    pub(super) fn insert_rows(&mut self, unit: UnitId, rows: RunningUnits, revision: Revision) {
-        self.remove_rows(unit, None);
+    pub(super) fn insert(&mut self, unit: UnitId, rows: RunningUnits, revision: Revision) {
+        self.remove(unit, None);
         let mut stored = StoredRows { rows, revision, live: 0 };
         for row in stored.rows.rows.values() {
             count(&mut self.nodes, &mut stored.live, &RunningUnit::default(), row);
         }
         self.n_rows += stored.rows.rows.len() as u64;
-        self.rows.insert(unit, stored);
+        self.units.insert(unit, stored);
     }
 
     /// Takes back one row's change; `revert_row` of all its changes in reverse order restores it.
     pub(super) fn revert_row(&mut self, unit: UnitId, ordinal: u32, before: RunningUnit) {
-        if let Some(stored) = self.rows.get_mut(&unit)
+        if let Some(stored) = self.units.get_mut(&unit)
             && let Some(row) = stored.rows.rows.get_mut(ordinal)
         {
             count(&mut self.nodes, &mut stored.live, row, &before);
@@ -111,10 +197,10 @@ impl State {
     }
 
     /// Takes back what a change did beside single rows.
-    pub(super) fn revert_rows(&mut self, unit: UnitId, shape: &Shape) {
+    pub(super) fn revert_shape(&mut self, unit: UnitId, shape: &Shape) {
         if shape.absent {
-            self.remove_rows(unit, None);
-        } else if let Some(stored) = self.rows.get_mut(&unit) {
+            self.remove(unit, None);
+        } else if let Some(stored) = self.units.get_mut(&unit) {
             let n_rows = stored.rows.rows.len();
             stored.rows.rows.shrink(shape.n_rows);
             self.n_rows -= (n_rows - stored.rows.rows.len()) as u64;

@@ -113,9 +113,11 @@ fn each_record_has_one_writer() {
 fn changed_terms_leave_rows_as_they_are() {
     let mut pair = Pair::populated();
     pair.by("dispatcher", vec![terms(2, "b")]).unwrap();
-    assert!(pair.head.rows(UnitId(2)).is_none(), "nothing of it was bound");
+    assert!(pair.head.rows().get(UnitId(2)).is_none(), "nothing of it was bound");
     pair.by("binder", vec![bind(1, &[0], 0, 1)]).unwrap();
-    let rows = |pair: &Pair| (pair.head.rows(UnitId(1)).unwrap().clone(), pair.head.rows_revision(UnitId(1)));
+    let rows = |pair: &Pair| {
+        (pair.head.rows().get(UnitId(1)).unwrap().clone(), pair.head.rows().revision(UnitId(1)))
+    };
     let (bound, revision) = rows(&pair);
     // A later operation of the transaction is refused: the terms are taken back, which the pair checks.
     let refused = pair.by("dispatcher", vec![terms(1, "b"), delete(v1::Kind::Unit, 9)]);
@@ -139,14 +141,14 @@ fn compacted_rows_are_gone_and_come_back_with_a_refused_transaction() {
     // A later operation of the transaction is refused: the rows come back, which the pair checks.
     let refused = pair.by("dispatcher", vec![compact(1, &[1, 2]), delete(v1::Kind::Unit, 9)]);
     assert_eq!(reason(refused), Some(RefusalReason::RowConflict));
-    let n_rows = pair.head.n_rows();
+    let n_rows = pair.head.rows().n_rows();
     pair.by("dispatcher", vec![compact(1, &[1])]).unwrap();
-    let rows = pair.head.rows(UnitId(1)).unwrap();
-    assert_eq!((rows.rows.get(1), rows.rows.len(), pair.head.n_rows()), (None, 2, n_rows - 1));
+    let rows = pair.head.rows().get(UnitId(1)).unwrap();
+    assert_eq!((rows.rows.get(1), rows.rows.len(), pair.head.rows().n_rows()), (None, 2, n_rows - 1));
     assert_eq!(reason(pair.by("dispatcher", vec![compact(1, &[1])])), Some(RefusalReason::RowConflict));
     // Whoever reports it late changes nothing.
     pair.run(Role::Agent, internal(vec![status(1, 1, 0, v1::RunPhase::Failed)])).unwrap();
-    assert_eq!(pair.head.rows(UnitId(1)).unwrap().rows.get(1), None);
+    assert_eq!(pair.head.rows().get(UnitId(1)).unwrap().rows.get(1), None);
 }
 
 #[test]
@@ -406,21 +408,21 @@ fn ids_are_never_reused_also_after_deletion() {
 fn a_deletion_cascades_and_waits_for_live_rows() {
     let mut pair = Pair::populated();
     pair.by("binder", vec![bind(1, &[0, 1], 0, 1), put_allocatable(1)]).unwrap();
-    assert_eq!(pair.head.live_on_node(NodeId(1)), 2);
+    assert_eq!(pair.head.rows().live_on_node(NodeId(1)), 2);
     let delete_unit = || vec![delete(v1::Kind::Unit, 1)];
     let delete_node = || internal(vec![delete(v1::Kind::NodeSpec, 1)]);
     assert_eq!(reason(pair.by("dispatcher", delete_unit())), Some(RefusalReason::RowConflict));
     assert_eq!(reason(pair.run(Role::Admin, delete_node())), Some(RefusalReason::RowConflict));
     let end = |ordinal| status(1, ordinal, 0, v1::RunPhase::Succeeded);
     pair.ok(Role::Agent, internal(vec![end(0), end(1)]));
-    assert_eq!(pair.head.live_on_node(NodeId(1)), 0);
+    assert_eq!(pair.head.rows().live_on_node(NodeId(1)), 0);
     pair.ok(Role::Admin, delete_node());
     for kind in godel_proto::kinds::of_node() {
         assert_eq!(pair.head.record(kind, &Key::Id(1)), None, "{kind:?}");
     }
     pair.by("dispatcher", delete_unit()).unwrap();
-    assert_eq!(pair.head.rows(UnitId(1)), None);
-    assert_eq!(pair.head.n_rows(), 0);
+    assert_eq!(pair.head.rows().get(UnitId(1)), None);
+    assert_eq!(pair.head.rows().n_rows(), 0);
     assert_eq!(reason(pair.by("dispatcher", delete_unit())), Some(RefusalReason::RowConflict));
     assert_eq!(reason(pair.by("binder", vec![bind(1, &[0], 0, 2)])), Some(RefusalReason::RowConflict));
     assert_eq!(reason(pair.by("binder", vec![bind(2, &[0], 0, 1)])), Some(RefusalReason::RowConflict));
@@ -568,5 +570,5 @@ fn nothing_is_lost_on_a_node_that_is_ready() {
     assert!(refusal.message.contains("is ready"), "{refusal:?}");
     pair.ok(Role::Agent, ready(false));
     pair.ok(Role::Leased, leased("binder", 1, 902, lost()));
-    assert_eq!(pair.head.live_on_node(NodeId(1)), 0, "it was the end");
+    assert_eq!(pair.head.rows().live_on_node(NodeId(1)), 0, "it was the end");
 }

@@ -133,7 +133,7 @@ impl State {
             Role::Leased => {
                 let writer = txn.writer.ok_or_else(|| invalid("writer is required"))?;
                 self.check_store(StoreId(txn.store_id))?;
-                if let Some(committed) = self.repeated(&writer) {
+                if let Some(committed) = self.windows.find(&writer) {
                     return Ok(Outcome::Repeated(committed));
                 }
                 (self.fence(&writer)?, Some(writer))
@@ -171,10 +171,6 @@ impl State {
         Err(TxnRefusal::new(RefusalReason::FutureRevision, index, message).about(self.revision))
     }
 
-    fn repeated(&self, writer: &v1::Writer) -> Option<Committed> {
-        self.windows.get(&writer.lease)?.get(writer.epoch, writer.sequence)
-    }
-
     fn fence(&self, writer: &v1::Writer) -> Result<Writes, TxnRefusal> {
         let v1::Writer { lease, epoch, .. } = writer;
         let writes = Writes::of_lease(lease).ok_or_else(|| {
@@ -203,7 +199,7 @@ impl State {
             })?;
             self.check_known(Revision(precondition.revision), index, &format!("preconditions[{index}]"))?;
             let revision = match (kind, &key) {
-                (v1::Kind::Rows, Key::Id(id)) => self.rows_revision(UnitId(*id)),
+                (v1::Kind::Rows, Key::Id(id)) => self.rows.revision(UnitId(*id)),
                 _ => self.record(kind, &key).map_or(Revision(0), |record| record.revision),
             };
             if revision.0 != precondition.revision {
@@ -228,7 +224,8 @@ impl State {
         let mut undo = Undo::new(self);
         let last = published.changes.len().saturating_sub(1);
         for (index, op) in published.changes.iter().enumerate() {
-            if let Err(refusal) = self.check_nodes(op, nodes_as_of).and_then(|()| self.check(op, writes)) {
+            let check = OpCheck { state: self, writes, nodes_as_of };
+            if let Err(refusal) = check.check(op) {
                 undo.revert(self);
                 let message = format!("ops[{index}]: {}", refusal.message);
                 let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -238,79 +235,11 @@ impl State {
             self.apply(op, revision, time_ms, (index < last).then_some(&mut undo));
         }
         if let Some(writer) = &published.commit.writer {
-            self.remember(writer, Committed { revision, commit_time_ms: time_ms });
+            self.windows.remember(writer, Committed { revision, commit_time_ms: time_ms });
         }
         self.take_id(published.commit.store_id);
         self.revision = revision;
         self.commit_time_ms = time_ms;
-        Ok(())
-    }
-
-    fn check(&self, op: &ParsedOp, writes: Writes) -> Result<(), TxnRefusal> {
-        let exists = || match op {
-            ParsedOp::Put { kind, key, .. } | ParsedOp::Delete { kind, key } => {
-                self.record(*kind, key).is_some()
-            }
-            ParsedOp::Rows { .. } => true,
-        };
-        if !writes.may(op, exists) {
-            let message = format!("{writes:?} may not write that");
-            return Err(TxnRefusal::new(RefusalReason::Forbidden, 0, message));
-        }
-        match op {
-            ParsedOp::Put { kind, key, value } => self.check_put(*kind, key, value),
-            ParsedOp::Delete { kind, key } => self.check_delete(*kind, key),
-            ParsedOp::Rows { unit, change } => self.check_rows(*unit, change, writes),
-        }
-    }
-
-    /// That no node of a binding or of a hold has a spec or a report changed after `as_of`, or a use where best-effort
-    /// room depends on it. One comparison unless some node has.
-    fn check_nodes(&self, op: &ParsedOp, as_of: Revision) -> Result<(), TxnRefusal> {
-        if as_of == Revision(0) || self.nodes_changed.max(self.node_usages_changed) <= as_of {
-            return Ok(());
-        }
-        match op {
-            ParsedOp::Rows { change, .. } => match &**change {
-                RunChange::Bind(bind) => self.check_nodes_of(&bind.nodes, bind.pool, as_of),
-                RunChange::Evict(_)
-                | RunChange::Statuses(_)
-                | RunChange::Requeue(_)
-                | RunChange::Terms(_)
-                | RunChange::Compact(_) => Ok(()),
-            },
-            ParsedOp::Put { kind: v1::Kind::Hold, value, .. } => {
-                let hold = hold(value)?;
-                let is_best_effort = hold.pool == i32::from(v1::Pool::BestEffort);
-                let pool = if is_best_effort { Pool::BestEffort } else { Pool::Guaranteed };
-                self.check_nodes_of(&[NodeId(hold.node_id)], pool, as_of)
-            }
-            ParsedOp::Put { .. } | ParsedOp::Delete { .. } => Ok(()),
-        }
-    }
-
-    fn check_nodes_of(&self, nodes: &[NodeId], pool: Pool, as_of: Revision) -> Result<(), TxnRefusal> {
-        let rests_on_use = pool == Pool::BestEffort && self.node_usages_changed > as_of;
-        let kinds = [
-            (v1::Kind::NodeSpec, self.nodes_changed > as_of),
-            (v1::Kind::NodeReport, self.nodes_changed > as_of),
-            (v1::Kind::NodeUsage, rests_on_use),
-        ];
-        for (kind, _) in kinds.into_iter().filter(|(_, may_differ)| *may_differ) {
-            self.check_unchanged(kind, nodes, as_of)?;
-        }
-        Ok(())
-    }
-
-    fn check_unchanged(&self, kind: v1::Kind, nodes: &[NodeId], as_of: Revision) -> Result<(), TxnRefusal> {
-        for node in nodes {
-            let record = self.record(kind, &Key::Id(u64::from(node.0)));
-            if let Some(record) = record.filter(|record| record.revision > as_of) {
-                let message =
-                    format!("node {node} has changed at revision {}, after {as_of}", record.revision);
-                return Err(TxnRefusal::new(RefusalReason::NodeChanged, 0, message).about(record.revision));
-            }
-        }
         Ok(())
     }
 
@@ -324,40 +253,136 @@ impl State {
         })
     }
 
+    /// Why readers cannot put a unit together from its own task groups and those that were added to it.
+    pub(crate) fn misplaced_groups(&self, unit: UnitId) -> Option<String> {
+        let own = self.record(v1::Kind::Unit, &Key::Id(unit.0)).map(|record| n_own_groups(&record.value));
+        // A unit without any is for its readers to refuse.
+        let own = own.filter(|own| *own > 0)?;
+        let mut added: Vec<u64> = self.added_groups(unit).map(u64::from).collect();
+        added.sort_unstable();
+        let wrong = (own..).zip(&added).find(|(wanted, idx)| wanted != *idx);
+        wrong.map(|(wanted, idx)| match *idx > wanted {
+            true => format!("task_groups[{wanted}]: has no record"),
+            false => format!("task_groups[{idx}]: was added, and is a group of its own record as well"),
+        })
+    }
+}
+
+/// Whether an operation may follow on the state that those before it have made.
+struct OpCheck<'a> {
+    state: &'a State,
+    writes: Writes,
+    nodes_as_of: Revision,
+}
+
+impl OpCheck<'_> {
+    fn check(&self, op: &ParsedOp) -> Result<(), TxnRefusal> {
+        self.check_nodes(op)?;
+        let exists = || match op {
+            ParsedOp::Put { kind, key, .. } | ParsedOp::Delete { kind, key } => {
+                self.state.record(*kind, key).is_some()
+            }
+            ParsedOp::Rows { .. } => true,
+        };
+        if !self.writes.may(op, exists) {
+            let message = format!("{:?} may not write that", self.writes);
+            return Err(TxnRefusal::new(RefusalReason::Forbidden, 0, message));
+        }
+        match op {
+            ParsedOp::Put { kind, key, value } => self.check_put(*kind, key, value),
+            ParsedOp::Delete { kind, key } => self.check_delete(*kind, key),
+            ParsedOp::Rows { unit, change } => self.check_rows(*unit, change),
+        }
+    }
+
+    /// That no node of a binding or of a hold has a spec or a report changed after `nodes_as_of`, or a use where best-effort
+    /// room depends on it. One comparison unless some node has.
+    fn check_nodes(&self, op: &ParsedOp) -> Result<(), TxnRefusal> {
+        let as_of = self.nodes_as_of;
+        if as_of == Revision(0) || self.state.nodes_changed.max(self.state.node_usages_changed) <= as_of {
+            return Ok(());
+        }
+        match op {
+            ParsedOp::Rows { change, .. } => match &**change {
+                RunChange::Bind(bind) => self.check_nodes_of(&bind.nodes, bind.pool),
+                RunChange::Evict(_)
+                | RunChange::Statuses(_)
+                | RunChange::Requeue(_)
+                | RunChange::Terms(_)
+                | RunChange::Compact(_) => Ok(()),
+            },
+            ParsedOp::Put { kind: v1::Kind::Hold, value, .. } => {
+                let hold = hold(value)?;
+                let is_best_effort = hold.pool == i32::from(v1::Pool::BestEffort);
+                let pool = if is_best_effort { Pool::BestEffort } else { Pool::Guaranteed };
+                self.check_nodes_of(&[NodeId(hold.node_id)], pool)
+            }
+            ParsedOp::Put { .. } | ParsedOp::Delete { .. } => Ok(()),
+        }
+    }
+
+    fn check_nodes_of(&self, nodes: &[NodeId], pool: Pool) -> Result<(), TxnRefusal> {
+        let as_of = self.nodes_as_of;
+        let rests_on_use = pool == Pool::BestEffort && self.state.node_usages_changed > as_of;
+        let kinds = [
+            (v1::Kind::NodeSpec, self.state.nodes_changed > as_of),
+            (v1::Kind::NodeReport, self.state.nodes_changed > as_of),
+            (v1::Kind::NodeUsage, rests_on_use),
+        ];
+        for (kind, _) in kinds.into_iter().filter(|(_, may_differ)| *may_differ) {
+            self.check_unchanged(kind, nodes)?;
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self, kind: v1::Kind, nodes: &[NodeId]) -> Result<(), TxnRefusal> {
+        let as_of = self.nodes_as_of;
+        for node in nodes {
+            let record = self.state.record(kind, &Key::Id(u64::from(node.0)));
+            if let Some(record) = record.filter(|record| record.revision > as_of) {
+                let message =
+                    format!("node {node} has changed at revision {}, after {as_of}", record.revision);
+                return Err(TxnRefusal::new(RefusalReason::NodeChanged, 0, message).about(record.revision));
+            }
+        }
+        Ok(())
+    }
+
     fn check_put(&self, kind: v1::Kind, key: &Key, value: &Bytes) -> Result<(), TxnRefusal> {
         match (kind, key) {
             (v1::Kind::Unit, Key::Id(id)) => {
-                let fresh = UnitId(*id) > self.last_unit_id;
-                if fresh || self.record(kind, key).is_some() {
+                let fresh = UnitId(*id) > self.state.last_unit_id;
+                if fresh || self.state.record(kind, key).is_some() {
                     return self.check_own_groups(UnitId(*id), value);
                 }
-                Err(invalid(format!("unit id {id} was used before; the last is {}", self.last_unit_id)))
+                Err(invalid(format!("unit id {id} was used before; the last is {}", self.state.last_unit_id)))
             }
             (v1::Kind::NodeSpec, Key::Id(id)) => {
-                let next = u64::from(self.next_node_id.0);
+                let next = u64::from(self.state.next_node_id.0);
                 let fresh =
                     (next..=next + u64::from(NODE_ID_GAP_MAX)).contains(id) && *id < u64::from(u32::MAX);
-                if fresh || self.record(kind, key).is_some() {
+                if fresh || self.state.record(kind, key).is_some() {
                     return Ok(());
                 }
                 Err(invalid(format!("node id {id} was used before or is too high; the next is {next}")))
             }
             (v1::Kind::NodeReport | v1::Kind::NodeAllocatable | v1::Kind::NodeUsage, key) => {
-                match self.record(v1::Kind::NodeSpec, key) {
+                match self.state.record(v1::Kind::NodeSpec, key) {
                     Some(_) => Ok(()),
                     None => Err(conflict(format!("node {key} is not registered"))),
                 }
             }
             (v1::Kind::TaskGroup, Key::Name(name)) => {
                 let unit = unit_of_group(name);
-                let Some(record) = unit.as_ref().and_then(|unit| self.record(v1::Kind::Unit, unit)) else {
+                let Some(record) = unit.as_ref().and_then(|unit| self.state.record(v1::Kind::Unit, unit))
+                else {
                     return Err(conflict(format!("the unit of task group {name} does not exist")));
                 };
                 self.check_added_group(name, &record.value)
             }
             (v1::Kind::Hold, _) => {
                 let node = NodeId(hold(value)?.node_id);
-                if self.nodes.get(node).registered {
+                if self.state.rows.nodes.get(node).registered {
                     return Ok(());
                 }
                 Err(conflict(format!("node {node} is not registered")))
@@ -374,7 +399,7 @@ impl State {
     /// A unit's own task groups come before those that were added to it: a record that has more or fewer of them would leave
     /// the unit unreadable.
     fn check_own_groups(&self, unit: UnitId, value: &Bytes) -> Result<(), TxnRefusal> {
-        let Some(first) = self.added_groups(unit).min() else { return Ok(()) };
+        let Some(first) = self.state.added_groups(unit).min() else { return Ok(()) };
         let n_own = n_own_groups(value);
         if n_own == 0 || n_own == u64::from(first) {
             return Ok(());
@@ -384,26 +409,12 @@ impl State {
         )))
     }
 
-    /// Why readers cannot put a unit together from its own task groups and those that were added to it.
-    pub(crate) fn misplaced_groups(&self, unit: UnitId) -> Option<String> {
-        let own = self.record(v1::Kind::Unit, &Key::Id(unit.0)).map(|record| n_own_groups(&record.value));
-        // A unit without any is for its readers to refuse.
-        let own = own.filter(|own| *own > 0)?;
-        let mut added: Vec<u64> = self.added_groups(unit).map(u64::from).collect();
-        added.sort_unstable();
-        let wrong = (own..).zip(&added).find(|(wanted, idx)| wanted != *idx);
-        wrong.map(|(wanted, idx)| match *idx > wanted {
-            true => format!("task_groups[{wanted}]: has no record"),
-            false => format!("task_groups[{idx}]: was added, and is a group of its own record as well"),
-        })
-    }
-
     /// An added task group comes right after all others of its unit, or in place of one that was added.
     fn check_added_group(&self, name: &str, unit_value: &Bytes) -> Result<(), TxnRefusal> {
         let n_own = n_own_groups(unit_value);
         let Some((unit, idx)) = name.split_once('/') else { return Ok(()) };
         let (Ok(unit), Ok(idx)) = (unit.parse(), idx.parse::<u64>()) else { return Ok(()) };
-        let next = n_own + self.added_groups(UnitId(unit)).count() as u64;
+        let next = n_own + self.state.added_groups(UnitId(unit)).count() as u64;
         if n_own == 0 || (n_own..=next).contains(&idx) {
             return Ok(());
         }
@@ -414,10 +425,10 @@ impl State {
 
     /// Epochs rise with each grant and are never reissued; within one, a holder can only leave.
     fn check_lease(&self, name: &str, lease: &v1::LeaseRecord) -> Result<(), TxnRefusal> {
-        let current = self.leases.get(name);
-        let last = current.map_or(0, |current| current.epoch).max(self.epoch_floor);
+        let current = self.state.leases.get(name);
+        let last = current.map_or(0, |current| current.epoch).max(self.state.epoch_floor);
         let stays = |current: &v1::LeaseRecord| {
-            let is_in_force = current.epoch > self.epoch_floor && current.holder == lease.holder;
+            let is_in_force = current.epoch > self.state.epoch_floor && current.holder == lease.holder;
             current.epoch == lease.epoch && (is_in_force || lease.holder.is_empty())
         };
         if lease.epoch > last || current.is_some_and(stays) {
@@ -430,13 +441,13 @@ impl State {
     }
 
     fn check_delete(&self, kind: v1::Kind, key: &Key) -> Result<(), TxnRefusal> {
-        if kind_idx(kind).is_none_or(|idx| !self.records[idx].contains_key(key)) {
+        if kind_idx(kind).is_none_or(|idx| !self.state.records[idx].contains_key(key)) {
             return Err(conflict(format!("{} {key} does not exist", kind.as_str_name())));
         }
         let live = match (kind, key) {
-            (v1::Kind::Unit, Key::Id(id)) => self.rows.get(&UnitId(*id)).map_or(0, |stored| stored.live),
+            (v1::Kind::Unit, Key::Id(id)) => self.state.rows.live_of_unit(UnitId(*id)),
             (v1::Kind::NodeSpec, Key::Id(id)) => {
-                u32::try_from(*id).map_or(0, |id| self.live_on_node(NodeId(id)))
+                u32::try_from(*id).map_or(0, |id| self.state.rows.live_on_node(NodeId(id)))
             }
             _ => 0,
         };
@@ -456,7 +467,7 @@ impl State {
 
     /// `O(holds)`: nodes are seldom deleted.
     fn n_holds_on(&self, node: &Key) -> Result<usize, TxnRefusal> {
-        let holds = kind_idx(v1::Kind::Hold).map(|idx| self.records[idx].values());
+        let holds = kind_idx(v1::Kind::Hold).map(|idx| self.state.records[idx].values());
         let mut n_holds = 0;
         for record in holds.into_iter().flatten() {
             n_holds += usize::from(Key::Id(u64::from(hold(&record.value)?.node_id)) == *node);
@@ -464,24 +475,24 @@ impl State {
         Ok(n_holds)
     }
 
-    fn check_rows(&self, unit: UnitId, change: &RunChange, writes: Writes) -> Result<(), TxnRefusal> {
+    fn check_rows(&self, unit: UnitId, change: &RunChange) -> Result<(), TxnRefusal> {
         let spec = Key::Id(unit.0);
-        if self.record(v1::Kind::Unit, &spec).is_none() {
+        if self.state.record(v1::Kind::Unit, &spec).is_none() {
             return Err(conflict(format!("unit {unit} does not exist")));
         }
         if let RunChange::Bind(bind) = change {
             for node in &bind.nodes {
-                if !self.nodes.get(*node).registered {
+                if !self.state.rows.nodes.get(*node).registered {
                     return Err(conflict(format!("node {node} is not registered")));
                 }
             }
         }
         let empty = godel_domain::running_units::RunningUnits::default();
-        let rows = self.rows(unit).unwrap_or(&empty);
+        let rows = self.state.rows.get(unit).unwrap_or(&empty);
         rows.check(change).map_err(|error| conflict(format!("unit {unit}: {error}")))?;
         match change {
             // No process serves a store that is repaired: the agents end them once one does.
-            RunChange::Evict(evict) if evict.reason.is_end() && writes != Writes::Repair => {
+            RunChange::Evict(evict) if evict.reason.is_end() && self.writes != Writes::Repair => {
                 self.check_lost(rows, &evict.ordinals)
             }
             RunChange::Bind(_)
@@ -503,7 +514,7 @@ impl State {
         let nodes: std::collections::BTreeSet<NodeId> =
             ordinals.iter().map(|ordinal| rows.row(*ordinal).node).collect();
         for node in nodes {
-            let Some(record) = self.record(v1::Kind::NodeReport, &Key::Id(u64::from(node.0))) else {
+            let Some(record) = self.state.record(v1::Kind::NodeReport, &Key::Id(u64::from(node.0))) else {
                 continue;
             };
             let report = v1::NodeReport::decode(record.value.clone())

@@ -3,7 +3,10 @@
 use godel_base::ids::{NodeId, UnitId};
 use godel_domain::running_units::{GroupDemand, RunChange, RunningUnit};
 
-use super::{State, StoredRows, rows::Shape};
+use super::{
+    State,
+    rows::{Shape, StoredRows},
+};
 use crate::record::{Key, Record};
 
 /// What was there before, in the order of the changes.
@@ -81,12 +84,12 @@ impl Undo {
                 Step::RunningUnit { ordinal, before } => rows.push((ordinal, before)),
                 Step::Rows { unit, shape } => {
                     for (ordinal, before) in rows.drain(..) {
-                        state.revert_row(unit, ordinal, before);
+                        state.rows.revert_row(unit, ordinal, before);
                     }
-                    state.revert_rows(unit, &shape);
+                    state.rows.revert_shape(unit, &shape);
                 }
-                Step::Terms { unit, groups } => state.revert_terms(unit, groups),
-                Step::RemovedRows { unit, stored } => state.insert_rows(unit, stored.rows, stored.revision),
+                Step::Terms { unit, groups } => state.rows.revert_terms(unit, groups),
+                Step::RemovedRows { unit, stored } => state.rows.insert(unit, stored.rows, stored.revision),
             }
         }
         state.last_unit_id = self.last_unit_id;

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use godel_base::ids::Revision;
+use godel_proto::v1;
+use rustc_hash::FxHashMap;
 
 use super::Committed;
 
@@ -15,6 +17,26 @@ pub(crate) struct Window {
     entries: VecDeque<Entry>,
     /// Highest (epoch, sequence) ever seen: what is above it is new without a search.
     highest: (u64, u64),
+}
+
+/// The last transactions of each lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Windows(pub(super) FxHashMap<String, Window>);
+
+impl Windows {
+    /// What a transaction was committed as, if it is remembered.
+    pub(super) fn find(&self, writer: &v1::Writer) -> Option<Committed> {
+        self.0.get(&writer.lease)?.get(writer.epoch, writer.sequence)
+    }
+
+    pub(super) fn remember(&mut self, writer: &v1::Writer, committed: Committed) {
+        if !self.0.contains_key(&writer.lease) {
+            self.0.insert(writer.lease.clone(), Window::default());
+        }
+        if let Some(window) = self.0.get_mut(&writer.lease) {
+            window.push(writer.epoch, writer.sequence, committed);
+        }
+    }
 }
 
 /// One transaction of a lease.

@@ -206,7 +206,7 @@ enum Outcome {
 
 fn have_same_records(one: &State, other: &State) -> bool {
     WHOLE.iter().all(|kind| one.records(*kind, None).eq(other.records(*kind, None)))
-        && one.units_with_rows(None).eq(other.units_with_rows(None))
+        && one.rows().iter(None).eq(other.rows().iter(None))
 }
 
 /// Looks at a damaged store as an operator and as a service would.

@@ -390,11 +390,11 @@ async fn running_units_of_what_is_removed_end_as_lost() {
         assert_eq!(lost(&seen[0].changes), expected, "{kind:?}");
         store.read(|state| {
             assert!(state.record(kind, &Key::Id(1)).is_none());
-            let live: usize = state.units_with_rows(None).map(|(_, _, rows)| rows.live().count()).sum();
+            let live: usize = state.rows().iter(None).map(|(_, _, rows)| rows.live().count()).sum();
             assert_eq!(live, n_left, "{kind:?}");
-            let on_node = |node| state.live_on_node(NodeId(node));
+            let on_node = |node| state.rows().live_on_node(NodeId(node));
             assert_eq!(on_node(1) + on_node(2), u32::try_from(n_left).unwrap());
-            assert_eq!(state.rows(UnitId(1)).is_none(), kind == v1::Kind::Unit);
+            assert_eq!(state.rows().get(UnitId(1)).is_none(), kind == v1::Kind::Unit);
         });
     }
 }

@@ -213,7 +213,7 @@ fn borrowed(world: &World) -> i128 {
     let quota = world.binder.picture.quotas.quota();
     let (queue, usage) = (quota.tree().find("lender").unwrap(), quota.usage());
     let asked = usage.amounts_of(&demand(250, 0));
-    (0..).find(|less| usage.n_beyond(queue, &asked, |_| *less) == 0).unwrap()
+    (0..).find(|less| usage.guarantees().n_beyond(queue, &asked, |_| *less) == 0).unwrap()
 }
 
 #[test]

@@ -228,7 +228,7 @@ impl<O: DispatcherOutbox> Changes<O> {
     ) {
         let Some(view) = core.unit(record.id) else { return };
         // A minimum that nothing reaches any more may fall with the replicas.
-        let terms = core.changed_terms(&view.record.spec, &record.spec);
+        let terms = core.queueing().changed_terms(&view.record.spec, &record.spec);
         let mut beside: Vec<RunChange> =
             terms.map(|terms| RunChange::Terms(Arc::new(terms))).into_iter().collect();
         beside.push(RunChange::Compact(compaction));
@@ -322,7 +322,7 @@ impl<O: DispatcherOutbox> Changes<O> {
     ) {
         let mut txn = out.begin();
         txn.push(&Change::Gone(RecordKey::Unit(unit)));
-        if let Some(kept) = core.history_of(unit) {
+        if let Some(kept) = core.units().history_of(unit) {
             txn.push(&Change::Put(Record::UnitHistory(Arc::new(kept))));
         }
         txn.require(RecordRef::Unit(unit), revision);
@@ -332,12 +332,12 @@ impl<O: DispatcherOutbox> Changes<O> {
                 self.changing.insert(unit);
             }
             Err((TxnTicket::Delete(_, caller), NotSent::Full)) => {
-                core.on_delete_failed(unit, now);
+                core.assignments.on_delete_failed(unit, now);
                 let change = UnitChange { namespace, name, expected_revision, kind, caller };
                 self.defer(change, "too many transactions are under way", out);
             }
             Err((TxnTicket::Delete(_, caller), NotSent::Failed(failure))) => {
-                core.on_delete_failed(unit, now);
+                core.assignments.on_delete_failed(unit, now);
                 out.answer(caller, Err(ChangeFailure::Txn(failure)));
             }
             Err(_) => unreachable!("the ticket that was given comes back"),
@@ -346,14 +346,14 @@ impl<O: DispatcherOutbox> Changes<O> {
 
     fn decide(&self, change: &UnitChange<O>, core: &mut Dispatcher) -> ChangeVerdict {
         let UnitChange { namespace, name, expected_revision: expected, kind, .. } = change;
-        let unit = match core.find(namespace, name) {
+        let unit = match core.units().find(namespace, name) {
             Ok(unit) => unit,
             Err(why) => {
                 let (namespace, name) = (namespace.clone(), name.clone());
                 return ChangeVerdict::Answer(Err(ChangeFailure::Unresolved { namespace, name, why }));
             }
         };
-        let read = core.revision();
+        let read = core.following().revision();
         let Some(view) = core.unit(unit) else { return ChangeVerdict::Answer(Err(ChangeFailure::UnitGone)) };
         if self.changing.contains(&unit) {
             return ChangeVerdict::Later;
@@ -398,7 +398,9 @@ impl<O: DispatcherOutbox> Changes<O> {
             }
             UnitChangeKind::Stop { ordinals } => scaled(&view, stop(view.record, view.rows, ordinals)),
             // It goes; the watch shows that it is gone.
-            UnitChangeKind::Retry(_) | UnitChangeKind::RetryReplicas { .. } if core.is_deleting(unit) => {
+            UnitChangeKind::Retry(_) | UnitChangeKind::RetryReplicas { .. }
+                if core.units().is_deleting(unit) =>
+            {
                 ChangeVerdict::Later
             }
             // Which incarnation is the next one its rows say.
@@ -406,10 +408,10 @@ impl<O: DispatcherOutbox> Changes<O> {
             UnitChangeKind::RetryReplicas { ordinals, preferred } => {
                 retried_replicas(&view, ordinals, preferred)
             }
-            UnitChangeKind::Retry(scope) => retried(&view, *scope, core.wall_ms()),
+            UnitChangeKind::Retry(scope) => retried(&view, *scope, core.assignments.wall_ms),
             UnitChangeKind::Delete => {
                 let name = shown(&view);
-                match core.delete(unit) {
+                match core.assignments.delete(unit) {
                     Ok(true) => ChangeVerdict::Delete(unit, current),
                     // The watch shows that it is gone.
                     Ok(false) => ChangeVerdict::Later,
@@ -447,8 +449,12 @@ fn put<O: DispatcherOutbox>(
 fn beside(write: &RecordWrite, core: &Dispatcher) -> Result<WrittenBeside, NoRoomToMove> {
     let RecordWrite { record, takes_rows_along, .. } = write;
     let Some(view) = core.unit(record.id) else { return Ok(WrittenBeside::default()) };
-    let terms = core.changed_terms(&view.record.spec, &record.spec).map(Arc::new);
-    let entered = if *takes_rows_along { core.enter(record.id, &record.spec.queue)? } else { Vec::new() };
+    let terms = core.queueing().changed_terms(&view.record.spec, &record.spec).map(Arc::new);
+    let entered = if *takes_rows_along {
+        core.queueing().enter(record.id, &record.spec.queue, core.units())?
+    } else {
+        Vec::new()
+    };
     Ok(WrittenBeside { terms, entered })
 }
 

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     Dispatcher,
-    record_changes::{Edit, EditPlan, EditRefusal, RecordName, Write},
+    record_changes::{Edit, EditPlan, EditRefusal, KnownRecords, RecordName, Write},
 };
 
 /// A change of named records that somebody asks for.
@@ -137,11 +137,11 @@ impl<O: DispatcherOutbox> Edits<O> {
             };
             let stage = match stage {
                 // While a list is under way, what is known may be old.
-                Stage::Asked(request) if core.is_listing() || !self.is_clear(&closes) => {
+                Stage::Asked(request) if core.following().is_listing() || !self.is_clear(&closes) => {
                     Some(Stage::Asked(request))
                 }
                 Stage::Asked(request) => send(request, core, config, out),
-                Stage::Durable(edited, editor) if core.revision() >= edited.revision => {
+                Stage::Durable(edited, editor) if core.following().revision() >= edited.revision => {
                     out.edited(editor, Ok(edited));
                     None
                 }
@@ -190,7 +190,7 @@ fn send<O: DispatcherOutbox>(
     config: &DispatcherLeaderConfig,
     out: &mut O,
 ) -> Option<Stage<O>> {
-    let plan = match core.plan(&request.edit) {
+    let plan = match KnownRecords::of(core).plan(&request.edit) {
         Ok(_) if request.is_unreadable => {
             let (queues, classes) = (Vec::new(), Vec::new());
             let (budgets, reservations) = (Vec::new(), Vec::new());
@@ -206,8 +206,14 @@ fn send<O: DispatcherOutbox>(
         }
     };
     let EditPlan { queues, classes, budgets, reservations, writes, conditions } = plan;
-    let mut edited =
-        Edited { revision: core.revision(), uid: String::new(), queues, classes, budgets, reservations };
+    let mut edited = Edited {
+        revision: core.following().revision(),
+        uid: String::new(),
+        queues,
+        classes,
+        budgets,
+        reservations,
+    };
     if writes.is_empty() {
         edited.uid = uid_of(&request.edit, core);
         out.edited(request.editor, Ok(edited));
@@ -276,7 +282,7 @@ fn uid_of(edit: &Edit, core: &Dispatcher) -> String {
         RecordChange::Create(spec) | RecordChange::Update(spec) | RecordChange::Put(spec) => &spec.name,
         RecordChange::Delete(path) => path,
     });
-    let tree = core.quota().tree();
+    let tree = core.queueing().quota().tree();
     let record = path.and_then(|path| tree.record(tree.find(path)?));
     record.map(|spec| spec.uid.clone()).unwrap_or_default()
 }

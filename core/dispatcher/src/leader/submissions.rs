@@ -71,15 +71,15 @@ impl<O: DispatcherOutbox> Submissions<O> {
         now: Millis,
         out: &mut O,
     ) {
-        if core.n_units() >= config.units_max {
+        if core.units().n_known() >= config.units_max {
             return out.not_submitted(item.submitter, item.spec, NotSubmitted::TooManyUnits);
         }
         let Some(UnitSubmission { spec, mut submitter }) = edits.keep_back(item) else { return };
-        match core.reserve(&spec.namespace, &spec.name, &spec.uid) {
+        match core.assignments.reserve(&spec.namespace, &spec.name, &spec.uid) {
             NameClaim::New(unit) => {
                 let record = UnitRecord::new(unit, spec);
                 if let Err(wrong) = core.admit(&record.spec) {
-                    core.release(&record);
+                    core.assignments.units.directory.release(&record);
                     return out.not_submitted(submitter, record.spec, NotSubmitted::Unwelcome(wrong));
                 }
                 edits.enter(&record.spec);
@@ -104,7 +104,7 @@ impl<O: DispatcherOutbox> Submissions<O> {
                 self.followers.entry(unit).or_default().push(UnitSubmission { spec, submitter });
             }
             NameClaim::NameTaken(unit) => {
-                let holder = match (core.ended(unit, now), core.unit(unit)) {
+                let holder = match (core.units().ended(unit, now), core.unit(unit)) {
                     (Some(ended), _) => NameHolder::Ended(ended),
                     (None, Some(view)) if view.phase.is_terminal() => NameHolder::Leaving(view.phase),
                     (None, Some(view)) => NameHolder::Present(view.phase),
@@ -191,7 +191,7 @@ impl<O: DispatcherOutbox> Submissions<O> {
     ) {
         for PendingUnit { record, submitter, .. } in batch.units {
             out.note(core, DispatcherNote::UnitFailed(record.id));
-            core.release(&record);
+            core.assignments.units.directory.release(&record);
             edits.remove_unit(&record.spec);
             let followers = self.followers.remove(&record.id).unwrap_or_default();
             let first = UnitSubmission { spec: Arc::unwrap_or_clone(record).spec, submitter };

@@ -371,9 +371,9 @@ fn a_new_leader_acts_on_nothing_before_its_grant_is_read() {
     rig.leader.reset();
     rig.leader.lead(Revision(9));
     rig.leader.on_synced(Revision(8), NOW, &mut rig.sent);
-    assert!(rig.leader.core().is_listing());
+    assert!(rig.leader.core().following().is_listing());
     rig.leader.on_synced(Revision(9), NOW, &mut rig.sent);
-    assert!(!rig.leader.core().is_listing());
+    assert!(!rig.leader.core().following().is_listing());
 }
 
 #[test]
@@ -540,7 +540,7 @@ fn a_running_unit_moves_with_its_terms_where_there_is_room() {
     );
     rig.settle();
     let used = |rig: &Rig, path: &str| {
-        let quota = rig.leader.core().quota();
+        let quota = rig.leader.core().queueing().quota();
         quota.usage().used(quota.tree().find(path).unwrap(), "cpu")
     };
     assert_eq!((used(&rig, "default"), used(&rig, "b")), (0, 100));

@@ -38,7 +38,7 @@ pub struct ListChunk {
 }
 
 impl ListFilter {
-    pub(super) fn matches(&self, entry: &UnitEntry) -> bool {
+    pub(crate) fn matches(&self, entry: &UnitEntry) -> bool {
         let spec = &entry.record.spec;
         self.phase.is_none_or(|phase| entry.phase == phase)
             && self.class.is_none_or(|class| spec.class == class)

@@ -103,6 +103,6 @@ pub(super) fn lack_of(entry: &UnitEntry, queueing: &Queueing, by_labels: bool) -
     if groups.is_empty() {
         groups = all().collect();
     }
-    let queue = queueing.quota().usage().has_guarantees().then_some(entry.account.queue);
+    let queue = queueing.quota().usage().guarantees().is_any().then_some(entry.account.queue);
     RoomKey { like: Arc::clone(record), together, groups, queue, by_labels }
 }

@@ -32,7 +32,7 @@ impl Rig {
         self.core.on_node_spec(&spec, self.now);
         let capacity = Resources::new([("cpu", 10_000)]).unwrap();
         let report = NodeReport { id: NodeId(node), capacity, ready: true, ..NodeReport::default() };
-        self.core.on_node_report(&report, self.now);
+        put(&mut self.core, Record::NodeReport(report), self.now);
     }
 
     /// Steps once, writes what daemons are to become, and says what was done.

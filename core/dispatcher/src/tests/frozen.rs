@@ -108,9 +108,9 @@ fn the_name_of_a_unit_that_was_never_read_is_taken() {
         name,
         ..Unreadable::new(RecordKey::Unit(UnitId(9)), "field", "problem")
     });
-    assert_eq!(rig.core.reserve("default", "web", &uid(5)), NameClaim::NameTaken(UnitId(9)));
+    assert_eq!(rig.core.assignments.reserve("default", "web", &uid(5)), NameClaim::NameTaken(UnitId(9)));
     rig.thaws(Change::Gone(RecordKey::Unit(UnitId(9))));
-    assert!(matches!(rig.core.reserve("default", "web", &uid(5)), NameClaim::New(_)));
+    assert!(matches!(rig.core.assignments.reserve("default", "web", &uid(5)), NameClaim::New(_)));
 }
 
 #[test]
@@ -157,8 +157,11 @@ fn unreadable_budgets_and_units_stop_drains_before_the_deadline() {
         };
         rig.core.on_node_spec(&drain(None), rig.now);
         assert_eq!(rig.run_for(60_000), [""; 0], "{subject}");
-        assert_eq!(rig.core.drain_view(NodeId(7), 9).blocked, [(UnitId(1), DrainBlock::Unreadable)]);
-        rig.core.set_wall(1_000);
+        assert_eq!(
+            rig.core.node_evictions().drain_view(NodeId(7), 9).blocked,
+            [(UnitId(1), DrainBlock::Unreadable)]
+        );
+        rig.core.assignments.wall_ms = 1_000;
         rig.core.on_node_spec(&drain(Some(500)), rig.now);
         let leaves = if subject == RecordKey::Unit(UnitId(1)) { 0 } else { 1 };
         assert_eq!(rig.run_for(300).len(), leaves, "{subject}");

@@ -190,10 +190,10 @@ fn a_new_leader_knows_who_gathers() {
     let mut rig = Rig::loading(Config::default());
     rig.put(gang(1));
     rig.put(gang(2));
-    rig.core.on_hold(hold(1, 1), rig.now);
+    put(&mut rig.core, Record::Hold(hold(1, 1)), rig.now);
     rig.core.on_synced(Revision(rig.revision), rig.now);
     rig.attach("a", 1, 1, &[], 100);
-    rig.core.on_lease(&lease("a", 1, "h"), rig.now);
+    rig.core.streams().on_lease(&lease("a", 1, "h"), rig.now);
     assert_eq!(turns(&mut rig), [0; 0]);
     rig.report(1, 2, ReportState::Parked);
     later(&mut rig, 120_000);
@@ -231,7 +231,12 @@ fn large_parked(large: UnitRecord, before: &[u64]) -> Rig {
     let mut rig = Rig::new();
     for name in ["a", "b"] {
         let revision = rig.next();
-        rig.core.on_queue(Arc::new(QueueSpec::new(name)), revision, Receipt { revision, time_ms: 5 });
+        rig.core.on_change(
+            &Change::Put(Record::Queue(Arc::new(QueueSpec::new(name)))),
+            revision,
+            Receipt { revision, time_ms: 5 },
+            rig.now,
+        );
     }
     rig.attach("a", 1, 1, &[], 1_000);
     let id = large.id.0;
@@ -287,7 +292,7 @@ fn an_offer_for_which_there_are_no_nodes_is_the_next_ones_at_once() {
         lacking: Vec::new(),
         assigned: 0,
     };
-    rig.core.on_report(SessionId(1), report, rig.now);
+    rig.core.streams().on_report(SessionId(1), report, rig.now);
     later(&mut rig, 500);
     assert_eq!(turns(&mut rig), [2]);
 }
@@ -343,7 +348,12 @@ fn turns_go_by_the_order_of_queues_and_not_by_who_waits_longest() {
     let mut rig = Rig::new();
     for name in ["a", "b"] {
         let revision = rig.next();
-        rig.core.on_queue(Arc::new(QueueSpec::new(name)), revision, Receipt { revision, time_ms: 5 });
+        rig.core.on_change(
+            &Change::Put(Record::Queue(Arc::new(QueueSpec::new(name)))),
+            revision,
+            Receipt { revision, time_ms: 5 },
+            rig.now,
+        );
     }
     rig.attach("a", 1, 1, &[], 1_000);
     rig.put(sized(1, 100).queue("a"));
@@ -366,7 +376,7 @@ fn while_one_replica_gathers_room_the_others_use_nothing() {
     large.spec.task_groups[0].replicas = 3;
     let mut rig = large_parked(large, &[]);
     let used = |rig: &Rig| {
-        let quota = rig.core.quota();
+        let quota = rig.core.queueing().quota();
         quota.usage().running_units(quota.tree().find("a").unwrap())
     };
     // As schedulers say it: what is behind the room that is held is not looked for.
@@ -382,7 +392,7 @@ fn while_one_replica_gathers_room_the_others_use_nothing() {
             lacking: Vec::new(),
             assigned: 0,
         };
-        rig.core.on_report(SessionId(1), report, rig.now);
+        rig.core.streams().on_report(SessionId(1), report, rig.now);
     };
     assert_eq!(stream_of_small(&mut rig, "b", 10).first().map(|(unit, _)| *unit), Some(1));
     assert_eq!(used(&rig), 1, "one is handed out to gather room");

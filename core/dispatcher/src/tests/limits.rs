@@ -17,7 +17,7 @@ impl Rig {
 
     fn later(&mut self, ms: u64) {
         self.now = self.now.plus(ms);
-        self.core.set_wall(self.core.assignments.wall_ms + i64::try_from(ms).unwrap());
+        self.core.assignments.wall_ms = self.core.assignments.wall_ms + i64::try_from(ms).unwrap();
     }
 }
 
@@ -41,7 +41,7 @@ fn what_a_unit_lacks_stays_first_however_long_it_waits() {
         lacking: Vec::new(),
         assigned: 0,
     };
-    rig.core.on_report(SessionId(1), report, rig.now);
+    rig.core.streams().on_report(SessionId(1), report, rig.now);
     let of = |plugin: &str, reason: &str| (plugin.to_owned(), reason.to_owned());
     assert_eq!(rig.reasons(1), [of("resources-fit", "insufficient cpu")]);
     rig.later(10_300);
@@ -108,7 +108,7 @@ fn a_new_leader_counts_from_the_submission() {
     }
     rig.core.on_synced(Revision(rig.revision), rig.now);
     // Submitted at 5.
-    rig.core.set_wall(5 + 20_000);
+    rig.core.assignments.wall_ms = 5 + 20_000;
     rig.step();
     rig.later(1_000);
     rig.step();
@@ -118,12 +118,12 @@ fn a_new_leader_counts_from_the_submission() {
 #[test]
 fn a_unit_ends_once_it_was_active_for_as_long_as_it_may_be() {
     let mut rig = Rig::new();
-    rig.core.set_wall(77);
+    rig.core.assignments.wall_ms = 77;
     rig.put(limited(1, 0, 5_000));
     rig.step();
     rig.later(60_000);
     assert_eq!(rig.step(), [""; 0], "waiting is not being active");
-    rig.core.set_wall(77);
+    rig.core.assignments.wall_ms = 77;
     // Bound at 77.
     rig.bind(1, &[0, 1]);
     rig.step();
@@ -138,7 +138,7 @@ fn a_unit_ends_once_it_was_active_for_as_long_as_it_may_be() {
     assert_eq!((rig.step(), rig.core.summary().ended), (vec![], 1));
 
     // What is suspended is not active, and neither is what was deleted.
-    rig.core.set_wall(77);
+    rig.core.assignments.wall_ms = 77;
     for unit in [2, 3] {
         rig.put(limited(unit, 0, 5_000));
         rig.bind(unit, &[0, 1]);

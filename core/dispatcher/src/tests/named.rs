@@ -14,7 +14,7 @@ fn rig() -> Rig {
 #[test]
 fn who_reads_may_say_a_unique_prefix() {
     let rig = rig();
-    let resolve = |namespace: &str, text: &str| rig.core.resolve(namespace, text);
+    let resolve = |namespace: &str, text: &str| rig.core.units().resolve(namespace, text);
     for (namespace, text, unit) in [
         ("", "web", 1),
         ("default", "web-", 2),
@@ -37,7 +37,7 @@ fn who_reads_may_say_a_unique_prefix() {
 #[test]
 fn who_changes_something_says_a_whole_name_or_uid() {
     let mut rig = rig();
-    let find = |namespace: &str, text: &str| rig.core.find(namespace, text);
+    let find = |namespace: &str, text: &str| rig.core.units().find(namespace, text);
     for (namespace, text, unit) in
         [("", "web", 1), ("default", "web-2", 2), ("prod", "db", 4), ("", &*uid(4), 4)]
     {
@@ -62,9 +62,9 @@ fn who_changes_something_says_a_whole_name_or_uid() {
     // A unit that is called as another one's uid takes nothing from it.
     rig.put(spec(9, 1).name(uid(1)));
     let both = Unresolved::Ambiguous(vec![format!("default/{}", uid(1)), "default/web".into()]);
-    assert_eq!(rig.core.find("", &uid(1)), Err(both.clone()));
-    assert_eq!(rig.core.resolve("", &uid(1)), Err(both));
-    assert_eq!(rig.core.find("prod", &uid(1)), Ok(UnitId(1)));
+    assert_eq!(rig.core.units().find("", &uid(1)), Err(both.clone()));
+    assert_eq!(rig.core.units().resolve("", &uid(1)), Err(both));
+    assert_eq!(rig.core.units().find("prod", &uid(1)), Ok(UnitId(1)));
 }
 
 #[test]
@@ -73,23 +73,26 @@ fn the_record_of_a_unit_that_has_ended_may_be_deleted_at_once() {
     rig.attach("a", 1, 1, &[], 100);
     rig.put(spec(1, 2).ttl_after_finished_ms(60_000));
     rig.step();
-    assert_eq!(rig.core.delete(UnitId(1)), Err(DeleteRefusal::Phase(UnitPhase::Scheduling)));
-    assert_eq!(rig.core.delete(UnitId(2)), Err(DeleteRefusal::Unknown));
+    assert_eq!(rig.core.assignments.delete(UnitId(1)), Err(DeleteRefusal::Phase(UnitPhase::Scheduling)));
+    assert_eq!(rig.core.assignments.delete(UnitId(2)), Err(DeleteRefusal::Unknown));
     rig.bind(1, &[0, 1]);
     rig.put(spec(1, 2).ttl_after_finished_ms(60_000).cancelled(true));
-    assert_eq!(rig.core.delete(UnitId(1)), Err(DeleteRefusal::Leaving(2)));
-    assert_eq!(rig.core.ended(UnitId(1), rig.now), None);
+    assert_eq!(rig.core.assignments.delete(UnitId(1)), Err(DeleteRefusal::Leaving(2)));
+    assert_eq!(rig.core.units().ended(UnitId(1), rig.now), None);
     rig.status(1, &[0, 1], RowPhase::Stopped);
     rig.now = rig.now.plus(20_000);
     let ended = EndedView { phase: UnitPhase::Cancelled, ago_ms: Some(20_000), left_ms: 40_000 };
-    assert_eq!(rig.core.ended(UnitId(1), rig.now), Some(ended));
-    assert_eq!(rig.core.delete(UnitId(1)), Ok(true));
-    assert_eq!(rig.core.delete(UnitId(1)), Ok(false));
+    assert_eq!(rig.core.units().ended(UnitId(1), rig.now), Some(ended));
+    assert_eq!(rig.core.assignments.delete(UnitId(1)), Ok(true));
+    assert_eq!(rig.core.assignments.delete(UnitId(1)), Ok(false));
     // Nobody else deletes it now; if that fails, retention does in the end.
     rig.now = rig.now.plus(100_000);
     assert!(!rig.step().iter().any(|action| action.starts_with("delete")));
-    rig.core.on_delete_failed(UnitId(1), rig.now);
-    assert_eq!(rig.core.delete(UnitId(1)), Ok(true));
+    rig.core.assignments.on_delete_failed(UnitId(1), rig.now);
+    assert_eq!(rig.core.assignments.delete(UnitId(1)), Ok(true));
     rig.core.on_unit_deleted(UnitId(1), rig.now);
-    assert_eq!((rig.core.summary().ended, rig.core.find("", "u1")), (0, Err(Unresolved::NotFound(vec![]))));
+    assert_eq!(
+        (rig.core.summary().ended, rig.core.units().find("", "u1")),
+        (0, Err(Unresolved::NotFound(vec![])))
+    );
 }

@@ -17,7 +17,7 @@ fn report(node: u32, ready: bool) -> NodeReport {
 impl Rig {
     pub(super) fn ready(&mut self, nodes: impl IntoIterator<Item = u32>, ready: bool) {
         for node in nodes {
-            self.core.on_node_report(&report(node, ready), self.now);
+            put(&mut self.core, Record::NodeReport(report(node, ready)), self.now);
         }
     }
 
@@ -71,7 +71,7 @@ fn what_runs_on_a_lost_node_is_evicted_once_its_grace_is_over() {
     rig.ready([7], false);
     assert_eq!(rig.run_for(59_999), [""; 0]);
     assert_eq!(rig.run_for(300), ["evict 1 NodeLost [0]", "evict 3 NodeLost [0, 1]"]);
-    rig.core.on_evict_answer(UnitId(1), EvictionReason::NodeLost, true);
+    rig.core.assignments.ends.on_evict_answer(UnitId(1), EvictionReason::NodeLost, true);
     rig.evicted(1, &[0], EvictionReason::NodeLost);
     assert_eq!(rig.core.unit(UnitId(1)).unwrap().counts.stopped, 1, "nobody else says so");
     // The binder did not answer for unit 3.
@@ -112,12 +112,12 @@ fn a_mass_loss_of_nodes_evicts_nothing_until_resumed() {
     rig.bind_on(1, &[(0, 7), (1, 8)]);
     rig.ready(7..=9, false);
     assert_eq!(rig.run_for(600_000), [""; 0]);
-    assert_eq!(rig.core.take_brake_changes(), [BrakeChange::Engaged { lost: 3, nodes: 20 }]);
+    assert_eq!(rig.core.node_evictions.take_brake_changes(), [BrakeChange::Engaged { lost: 3, nodes: 20 }]);
     assert!(rig.core.summary().evictions_paused);
-    assert!(rig.core.resume_evictions());
+    assert!(rig.core.node_evictions.resume_evictions());
     assert_eq!(rig.run_for(1_000), ["evict 1 NodeLost [0, 1]"]);
-    assert_eq!(rig.core.take_brake_changes(), [BrakeChange::Released]);
-    assert!(!rig.core.resume_evictions() && !rig.core.summary().evictions_paused);
+    assert_eq!(rig.core.node_evictions.take_brake_changes(), [BrakeChange::Released]);
+    assert!(!rig.core.node_evictions.resume_evictions() && !rig.core.summary().evictions_paused);
 }
 
 #[test]
@@ -199,7 +199,7 @@ impl Rig {
     }
 
     fn blocks(&self, node: u32) -> Vec<String> {
-        let view = self.core.drain_view(NodeId(node), 10);
+        let view = self.core.node_evictions().drain_view(NodeId(node), 10);
         view.blocked.iter().map(|(unit, block)| format!("{unit}: {block}")).collect()
     }
 }
@@ -248,13 +248,13 @@ fn after_its_deadline_a_drain_spares_nothing() {
     let mut rig = Rig::new();
     rig.ready(1..=20, true);
     rig.running(of_class(1, 4, WorkloadClass::Batch, 3), &[(0, 7), (1, 7), (2, 7)]);
-    rig.core.set_wall(5_000);
+    rig.core.assignments.wall_ms = 5_000;
     rig.drain(7, Some(Drain { deadline_ms: Some(9_000), ..DRAIN }));
     assert_eq!(rig.run_for(300), [""; 0]);
     let standing = godel_rules::drain::Standing { replicas: 4, available: 3 };
     let block = DrainBlock::MinMember { standing, min_member: 3 };
-    assert_eq!(rig.core.drain_view(NodeId(7), 10).blocked, [(UnitId(1), block)]);
-    rig.core.set_wall(9_000);
+    assert_eq!(rig.core.node_evictions().drain_view(NodeId(7), 10).blocked, [(UnitId(1), block)]);
+    rig.core.assignments.wall_ms = 9_000;
     assert_eq!(rig.run_for(300), ["evict 1 Drained [0, 1, 2]"]);
 }
 
@@ -270,7 +270,10 @@ fn a_drain_that_ends_evicts_nobody_any_more() {
     rig.drain(7, None);
     rig.moved(1, &[0], 8);
     assert_eq!(rig.run_for(10_000), [""; 0]);
-    assert_eq!((rig.core.summary().nodes_draining, rig.core.drain_view(NodeId(7), 10).n_units), (0, 0));
+    assert_eq!(
+        (rig.core.summary().nodes_draining, rig.core.node_evictions().drain_view(NodeId(7), 10).n_units),
+        (0, 0)
+    );
     // Drained again: found again.
     rig.drain(7, Some(DRAIN));
     assert_eq!(rig.run_for(300), ["evict 1 Drained [1]"]);
@@ -329,14 +332,19 @@ fn what_is_left_of_a_broken_gang_leaves_too_or_the_unit_ends() {
 fn a_drain_waits_for_budgets_until_its_deadline() {
     let mut rig = Rig::new();
     rig.ready(1..=20, true);
-    rig.core.on_budget(Arc::new(web_budget(2)), Revision(1), Receipt { revision: Revision(1), time_ms: 1 });
+    rig.core.on_change(
+        &Change::Put(Record::Budget(Arc::new(web_budget(2)))),
+        Revision(1),
+        Receipt { revision: Revision(1), time_ms: 1 },
+        rig.now,
+    );
     let labelled = |id, class, min_member| {
         of_class(id, 3, class, min_member).labels([("app".to_owned(), "web".to_owned())].into())
     };
     rig.running(labelled(1, WorkloadClass::Batch, 1), &[(0, 7), (1, 7), (2, 8)]);
     rig.running(labelled(2, WorkloadClass::Gang, 3), &[(0, 7), (1, 7), (2, 8)]);
     rig.running(of_class(3, 1, WorkloadClass::Batch, 1), &[(0, 7)]);
-    let shown = rig.core.budget_view("web").unwrap();
+    let shown = rig.core.budgets().view("web").unwrap();
     assert_eq!((shown.n_units, shown.used.expected, shown.used.available), (2, 6, 6));
     assert_eq!((shown.floor, shown.allowed), (4, 2));
     rig.drain(7, Some(DRAIN));
@@ -356,10 +364,15 @@ fn a_drain_waits_for_budgets_until_its_deadline() {
     rig.status(1, &[0, 1], RowPhase::Running);
     assert_eq!(rig.run_for(300), ["evict 2 Drained [0, 1]"]);
     // A stricter one, and then the deadline.
-    rig.core.on_budget(Arc::new(web_budget(0)), Revision(2), Receipt { revision: Revision(1), time_ms: 1 });
+    rig.core.on_change(
+        &Change::Put(Record::Budget(Arc::new(web_budget(0)))),
+        Revision(2),
+        Receipt { revision: Revision(1), time_ms: 1 },
+        rig.now,
+    );
     assert_eq!(rig.run_for(5_000), [""; 0]);
     assert_eq!(rig.blocks(7), ["2: disruption budget web: 6 of 6 are available, max_unavailable 0"]);
-    rig.core.set_wall(9_000);
+    rig.core.assignments.wall_ms = 9_000;
     rig.drain(7, Some(Drain { deadline_ms: Some(9_000), ..DRAIN }));
     assert_eq!(rig.run_for(300), ["evict 2 Drained [0, 1]"]);
     assert_eq!(rig.core.summary().counters.repairs, 0);
@@ -368,12 +381,22 @@ fn a_drain_waits_for_budgets_until_its_deadline() {
 #[test]
 fn a_list_without_a_budget_ends_it() {
     let mut rig = Rig::new();
-    rig.core.on_budget(Arc::new(web_budget(0)), Revision(1), Receipt { revision: Revision(1), time_ms: 1 });
+    rig.core.on_change(
+        &Change::Put(Record::Budget(Arc::new(web_budget(0)))),
+        Revision(1),
+        Receipt { revision: Revision(1), time_ms: 1 },
+        rig.now,
+    );
     rig.core.on_reset();
-    rig.core.on_budget(Arc::new(web_budget(1)), Revision(2), Receipt { revision: Revision(1), time_ms: 1 });
+    rig.core.on_change(
+        &Change::Put(Record::Budget(Arc::new(web_budget(1)))),
+        Revision(2),
+        Receipt { revision: Revision(1), time_ms: 1 },
+        rig.now,
+    );
     rig.core.on_synced(Revision(rig.revision), rig.now);
-    assert_eq!(rig.core.budget_view("web").unwrap().versions.revision, Revision(2));
+    assert_eq!(rig.core.budgets().view("web").unwrap().versions.revision, Revision(2));
     rig.core.on_reset();
     rig.core.on_synced(Revision(rig.revision), rig.now);
-    assert!(rig.core.budget_view("web").is_none());
+    assert!(rig.core.budgets().view("web").is_none());
 }

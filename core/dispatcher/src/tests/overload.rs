@@ -5,7 +5,7 @@ use godel_domain::queue_spec::QueueSpec;
 use super::*;
 
 fn owed(rig: &Rig, units: std::ops::RangeInclusive<u64>) -> Vec<u64> {
-    units.filter(|unit| rig.core.is_owed(UnitId(*unit))).collect()
+    units.filter(|unit| rig.core.pending().is_owed(UnitId(*unit))).collect()
 }
 
 #[test]
@@ -13,14 +13,14 @@ fn what_waits_for_schedulers_to_be_there_is_no_backlog() {
     let mut rig = Rig::new();
     rig.submit(1..=3);
     rig.step();
-    assert_eq!((rig.core.backlog(), owed(&rig, 1..=3)), (0, vec![]));
+    assert_eq!((rig.core.pending().count_backlog(), owed(&rig, 1..=3)), (0, vec![]));
     // Each unit takes two credits: the second one is what is left of them.
     rig.attach("a", 1, 1, &[], 3);
     rig.step();
-    assert_eq!((rig.core.backlog(), owed(&rig, 1..=3)), (1, vec![1, 2, 3]));
-    rig.core.on_credits(SessionId(1), 2);
+    assert_eq!((rig.core.pending().count_backlog(), owed(&rig, 1..=3)), (1, vec![1, 2, 3]));
+    rig.core.streams().on_credits(SessionId(1), 2);
     rig.step();
-    assert_eq!((rig.core.backlog(), owed(&rig, 1..=3)), (0, vec![1, 2, 3]));
+    assert_eq!((rig.core.pending().count_backlog(), owed(&rig, 1..=3)), (0, vec![1, 2, 3]));
 }
 
 #[test]
@@ -43,12 +43,17 @@ fn what_its_queue_holds_up_is_neither() {
     let mut rig = Rig::new();
     let record = QueueSpec { max: [("cpu".to_owned(), 200)].into(), ..QueueSpec::new("small") };
     let revision = rig.next();
-    rig.core.on_queue(Arc::new(record), revision, Receipt { revision, time_ms: 7 });
+    rig.core.on_change(
+        &Change::Put(Record::Queue(Arc::new(record))),
+        revision,
+        Receipt { revision, time_ms: 7 },
+        rig.now,
+    );
     rig.attach("a", 1, 1, &[], 100);
     // Each asks for 200: one is all that the queue may use.
     for unit in 1..=3 {
         rig.put(spec(unit, 2).queue("small"));
     }
     rig.step();
-    assert_eq!((rig.core.backlog(), owed(&rig, 1..=3)), (0, vec![1]));
+    assert_eq!((rig.core.pending().count_backlog(), owed(&rig, 1..=3)), (0, vec![1]));
 }

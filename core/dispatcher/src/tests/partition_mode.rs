@@ -13,7 +13,7 @@ fn rig() -> Rig {
 fn rig_with(config: Config) -> Rig {
     let mut rig = Rig::with(config);
     for (name, epoch) in [("a", 1), ("b", 2)] {
-        rig.core.on_lease(&lease(name, epoch, "h"), rig.now);
+        rig.core.streams().on_lease(&lease(name, epoch, "h"), rig.now);
     }
     rig.now = rig.now.plus(500);
     written(&mut rig).expect("names of schedulers");
@@ -32,9 +32,9 @@ fn written(rig: &mut Rig) -> Option<Partition> {
 
 /// What is written for it.
 fn commit(rig: &mut Rig, split: Partition) -> Vec<Change> {
-    let (revision, changes) = (rig.next(), rig.core.partition_changes(&split));
-    rig.core.on_partition_written(changes.clone(), revision);
-    assert_eq!(rig.core.partition().0.slots, split.slots);
+    let (revision, changes) = (rig.next(), rig.core.partition.records.changes_to(&split));
+    rig.core.partition.on_written(changes.clone(), revision);
+    assert_eq!(rig.core.partition().records().whole().slots, split.slots);
     changes
 }
 
@@ -42,7 +42,12 @@ fn commit(rig: &mut Rig, split: Partition) -> Vec<Change> {
 fn window(rig: &mut Rig, said: &mut (u64, u64), more: (u64, u64)) -> Option<Partition> {
     *said = (said.0 + more.0, said.1 + more.1);
     let (placed, conflicts) = *said;
-    rig.core.on_counted(vec![SchedulerCounts { scheduler: "a".into(), epoch: Epoch(1), placed, conflicts }]);
+    rig.core.partition.shuffler.on_counted(vec![SchedulerCounts {
+        scheduler: "a".into(),
+        epoch: Epoch(1),
+        placed,
+        conflicts,
+    }]);
     rig.now = rig.now.plus(10_000);
     written(rig)
 }
@@ -51,7 +56,7 @@ fn window(rig: &mut Rig, said: &mut (u64, u64), more: (u64, u64)) -> Option<Part
 fn the_mode_follows_the_load_there_and_back() {
     let mut rig = rig();
     let mut said = (1_000_000, 500_000);
-    rig.core.set_wall(77);
+    rig.core.assignments.wall_ms = 77;
     assert_eq!(window(&mut rig, &mut said, (0, 0)), None, "what was counted before is not of this window");
     let busy = (30_000, 600);
     assert_eq!(window(&mut rig, &mut said, busy), None);
@@ -59,7 +64,7 @@ fn the_mode_follows_the_load_there_and_back() {
     let split = window(&mut rig, &mut said, busy).expect("three in a row");
     assert_eq!((split.mode, split.by_hand, split.changed_ms), (PartitionMode::Preferred, false, 77));
     assert!(split.reason.ends_with("3000 placed per second, 1.9 % conflicts"), "{}", split.reason);
-    assert_eq!((rig.core.mode(), split.slots.len()), (PartitionMode::Preferred, 1));
+    assert_eq!((rig.core.partition().mode(), split.slots.len()), (PartitionMode::Preferred, 1));
     // Calm for a minute.
     let mut windows = 0;
     let back = loop {
@@ -78,21 +83,20 @@ fn a_mode_set_by_hand_stays_until_it_is_left_to_the_load() {
     let mut rig = rig();
     let (mut said, busy) = ((0, 0), (30_000, 600));
     window(&mut rig, &mut said, (0, 0));
-    let fixed =
-        rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Global), rig.now).expect("it is fixed now");
+    let fixed = rig.set_mode(ModeChoice::Fixed(PartitionMode::Global)).expect("it is fixed now");
     assert_eq!((fixed.by_hand, fixed.reason.as_str()), (true, "set by hand"));
     commit(&mut rig, fixed);
-    assert_eq!(rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Global), rig.now), None);
+    assert_eq!(rig.set_mode(ModeChoice::Fixed(PartitionMode::Global)), None);
     for _ in 0..9 {
         assert_eq!(window(&mut rig, &mut said, busy), None);
     }
-    let auto = rig.core.set_mode(ModeChoice::Automatic, rig.now).expect("left to the load");
+    let auto = rig.set_mode(ModeChoice::Automatic).expect("left to the load");
     assert!(!auto.by_hand && auto.mode == PartitionMode::Global);
     commit(&mut rig, auto);
     let windows: Vec<bool> = (0..3).map(|_| window(&mut rig, &mut said, busy).is_some()).collect();
     assert_eq!(windows, [false, false, true], "what came before does not count");
     // Who owns what follows the schedulers, and says nothing of the mode.
-    rig.core.on_lease(&lease("c", 3, "h"), rig.now);
+    rig.core.streams().on_lease(&lease("c", 3, "h"), rig.now);
     rig.now = rig.now.plus(500);
     let joined = written(&mut rig).expect("three now");
     assert_eq!((joined.schedulers.len(), joined.mode), (3, PartitionMode::Preferred));
@@ -110,7 +114,7 @@ fn a_full_cluster_counts_bindings_from_the_process_start() {
     rig.put(spec(1, 95));
     rig.bind(1, &(0..95).collect::<Vec<_>>());
     let count = |rig: &mut Rig, epoch, placed, conflicts| {
-        rig.core.on_counted(vec![SchedulerCounts {
+        rig.core.partition.shuffler.on_counted(vec![SchedulerCounts {
             scheduler: "b".into(),
             epoch: Epoch(epoch),
             placed,
@@ -141,8 +145,7 @@ fn a_node_that_joins_many_costs_one_small_record() {
             rig.core.on_node_report(&report, rig.now);
         };
         (1..=20_000).for_each(|id| join(&mut rig, id));
-        let split =
-            rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Preferred), rig.now).expect("a change");
+        let split = rig.set_mode(ModeChoice::Fixed(PartitionMode::Preferred)).expect("a change");
         assert_eq!(commit(&mut rig, split).len(), 1 + 313);
         join(&mut rig, 20_001);
         rig.now = rig.now.plus(500);
@@ -151,7 +154,7 @@ fn a_node_that_joins_many_costs_one_small_record() {
         let changes = commit(&mut rig, split.clone());
         let [Change::Put(Record::PartitionBlock(block))] = changes.as_slice() else { panic!("{changes:?}") };
         assert_eq!((block.number, block.slots.len()), (20_001 / 64, 34));
-        assert!(!rig.core.is_partition_writing());
+        assert!(!rig.core.partition.is_writing);
     }
 }
 
@@ -185,7 +188,7 @@ fn another_rack_splits_nodes_anew() {
     for strategy in [StrategyKind::EvenCount, StrategyKind::Topology] {
         let mut rig = rig_with(Config { strategy, ..Config::default() });
         two_nodes(&mut rig);
-        let split = rig.core.set_mode(ModeChoice::Fixed(PartitionMode::Strict), rig.now).expect("a change");
+        let split = rig.set_mode(ModeChoice::Fixed(PartitionMode::Strict)).expect("a change");
         commit(&mut rig, split);
         assert_eq!(rig.core.partition.due, None);
         let labels = BTreeMap::from([("rack".to_owned(), "r2".to_owned())]);

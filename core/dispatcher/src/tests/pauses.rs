@@ -9,12 +9,13 @@ impl Rig {
         self.next();
         let reason = "maintenance".to_owned();
         let sub_cluster_key = godel_domain::sub_cluster::KEY.to_owned();
-        self.core.on_pause(Pause { scope, since_ms: 5, reason, sub_cluster_key }, self.now);
+        let pause = Pause { scope, since_ms: 5, reason, sub_cluster_key };
+        put(&mut self.core, Record::Pause(pause), self.now);
     }
 
     fn go_on(&mut self, scope: &Scope) {
         self.next();
-        self.core.on_pause_deleted(scope, self.now);
+        self.core.assignments.on_pause_deleted(scope, self.now);
     }
 
     fn kept_by(&self, unit: u64) -> String {

@@ -122,7 +122,7 @@ impl World {
             Event::Queue(queue, max, policy, weight) => self.put_queue(*queue, *max, *policy, *weight),
             Event::QueueGone(queue) => {
                 self.rig.next();
-                self.rig.core.on_queue_deleted(QUEUES[*queue]);
+                self.rig.core.assignments.queueing.on_queue_deleted(QUEUES[*queue]);
             }
             Event::Class(value) => self.put_class(*value),
             Event::ListedRecords => self.list(),
@@ -145,7 +145,7 @@ impl World {
                 }
                 let lost = lease(&format!("s{idx}"), fake.epoch, "");
                 fake.registered = false;
-                self.rig.core.on_lease(&lost, self.rig.now);
+                self.rig.core.streams().on_lease(&lost, self.rig.now);
             }
             Event::Park(idx, choice) => self.report(*idx, *choice, ReportState::Parked),
             Event::Return(idx, choice) => self.report(*idx, *choice, ReportState::Returned),
@@ -239,7 +239,7 @@ impl World {
                     lacking: Vec::new(),
                     assigned: 0,
                 };
-                self.rig.core.on_report(session, report, self.rig.now);
+                self.rig.core.streams().on_report(session, report, self.rig.now);
             }
         }
     }
@@ -284,7 +284,7 @@ impl World {
         fake.session = Some(SessionId(session));
         let inventory: Vec<(u64, u64)> = fake.holds.iter().map(|(unit, held)| (unit.0, held.0.0)).collect();
         let epoch = fake.epoch;
-        self.rig.core.on_lease(&lease(&format!("s{idx}"), epoch, "h"), self.rig.now);
+        self.rig.core.streams().on_lease(&lease(&format!("s{idx}"), epoch, "h"), self.rig.now);
         self.rig.attach(&format!("s{idx}"), epoch, session, &inventory, 1_000);
     }
 
@@ -292,7 +292,7 @@ impl World {
     fn detach(&mut self, idx: usize) {
         self.fakes[idx].inbox.clear();
         if let Some(session) = self.fakes[idx].session.take() {
-            self.rig.core.on_detached(session);
+            self.rig.core.streams().on_detached(session);
         }
     }
 
@@ -307,7 +307,7 @@ impl World {
         if state == ReportState::Returned {
             fake.holds.remove(&unit);
         }
-        self.rig.core.on_report(
+        self.rig.core.streams().on_report(
             session,
             UnitReport {
                 unit,
@@ -330,7 +330,7 @@ impl World {
             let Some(at) = self.rig.core.assignments.schedulers.of_session(session) else { return };
             let assigned = self.rig.core.assignments.schedulers.all[at].n_assigned;
             let report = RoomReport { need: unit.0, places, assigned, revision: Revision(0) };
-            self.rig.core.on_rooms(session, &[report]);
+            self.rig.core.streams().on_rooms(session, &[report]);
         }
     }
 
@@ -368,7 +368,7 @@ impl World {
                 Action::Assign(session, _) | Action::Revoke(session, _) | Action::Close(session) => *session,
                 Action::WritePartition(split) => {
                     let (split, revision) = (split.clone(), self.rig.next());
-                    self.rig.core.on_partition(split, revision);
+                    self.rig.core.partition.on_partition(split, revision);
                     continue;
                 }
                 Action::Delete(unit) => {
@@ -453,7 +453,7 @@ impl World {
             for idx in 0..SCHEDULERS {
                 self.deliver(idx);
                 if let Some(session) = self.fakes[idx].session {
-                    self.rig.core.on_credits(session, 1_000);
+                    self.rig.core.streams().on_credits(session, 1_000);
                 }
             }
             self.check()?;
@@ -467,16 +467,24 @@ impl World {
             if let Whereabouts::Queued(waiting) = &entry.place {
                 prop_assert!(holders.is_empty(), "unit {} is queued and held", unit);
                 if waiting.room != RoomIdx::NONE
-                    && !self.rig.core.assignments.queueing.queues.is_open(waiting.room)
+                    && !self.rig.core.assignments.queueing.queues.rooms().is_open(waiting.room)
                 {
-                    let is_watched =
-                        self.rig.core.assignments.queueing.queues.holders(waiting.room).next().is_some()
-                            || self
-                                .rig
-                                .core
-                                .rooms
-                                .scout_of(waiting.room, &self.rig.core.assignments.units)
-                                .is_some();
+                    let is_watched = self
+                        .rig
+                        .core
+                        .assignments
+                        .queueing
+                        .queues
+                        .rooms()
+                        .holders(waiting.room)
+                        .next()
+                        .is_some()
+                        || self
+                            .rig
+                            .core
+                            .rooms
+                            .scout_of(waiting.room, &self.rig.core.assignments.units)
+                            .is_some();
                     prop_assert!(is_watched, "nobody looks for room for unit {}", unit);
                     continue;
                 }
@@ -521,6 +529,6 @@ proptest! {
             world.check()?;
         }
         prop_assert!(world.rig.core.assignments.queueing.queues.is_empty());
-        prop_assert_eq!(world.rig.core.quota().usage().running_units(QueueIdx::ROOT), 0);
+        prop_assert_eq!(world.rig.core.queueing().quota().usage().running_units(QueueIdx::ROOT), 0);
     }
 }

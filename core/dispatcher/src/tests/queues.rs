@@ -29,7 +29,12 @@ fn class(name: &str, value: i32) -> PriorityClass {
 impl Rig {
     fn queue(&mut self, spec: QueueSpec) -> Revision {
         let revision = self.next();
-        self.core.on_queue(Arc::new(spec), revision, Receipt { revision, time_ms: 7 });
+        self.core.on_change(
+            &Change::Put(Record::Queue(Arc::new(spec))),
+            revision,
+            Receipt { revision, time_ms: 7 },
+            self.now,
+        );
         revision
     }
 
@@ -108,7 +113,7 @@ fn queues_share_by_weight() {
     for unit in handed.iter().filter(|unit| **unit < 100) {
         rig.status(*unit, &[0], RowPhase::Succeeded);
     }
-    rig.core.on_credits(SessionId(1), 10);
+    rig.core.streams().on_credits(SessionId(1), 10);
     assert!(rig.handed().iter().all(|unit| *unit < 100), "a uses nothing any more");
 }
 
@@ -187,7 +192,7 @@ fn a_unit_deleted_while_it_waits_for_room_frees_its_place() {
     assert_eq!(rig.why(4).as_deref(), Some("room in queue a is kept for unit 2"));
     rig.core.on_unit_deleted(UnitId(2), rig.now);
     assert_eq!(rig.handed(), [4]);
-    assert_eq!(rig.core.queue_users("a").n, 2);
+    assert_eq!(rig.core.queueing().queue_users("a", rig.core.units()).n, 2);
 }
 
 #[test]
@@ -201,10 +206,10 @@ fn a_queue_changes_under_its_units() {
     assert_eq!(rig.why(1).as_deref(), Some("needs 100m of cpu, more than queue a may ever use (0)"));
     rig.queue(QueueSpec { policy: QueuePolicy::Fifo, ..queue("a", Some(100)) });
     assert_eq!(rig.handed(), [1], "first come, first served");
-    rig.core.on_queue_deleted("a");
-    rig.core.on_credits(SessionId(1), 1);
+    rig.core.assignments.queueing.on_queue_deleted("a");
+    rig.core.streams().on_credits(SessionId(1), 1);
     assert_eq!(rig.handed(), [2], "without its record it has no limits");
-    assert_eq!(rig.core.queue_view("a"), None);
+    assert_eq!(rig.core.queueing().queue_view("a"), None);
 }
 
 #[test]
@@ -223,7 +228,7 @@ fn what_is_parked_keeps_nobody_out() {
     rig.submit_to("a", [3]);
     rig.bind(1, &[0]);
     assert_eq!(rig.handed(), [0u64; 0]);
-    let view = rig.core.queue_view("a").unwrap();
+    let view = rig.core.queueing().queue_view("a").unwrap();
     assert_eq!((view.running_units, view.pending_units), (2, 1));
     assert_eq!(view.used, [("cpu".to_owned(), 200)].into());
 }
@@ -242,7 +247,7 @@ fn a_scaled_unit_needs_something_else() {
     rig.put(smaller.clone());
     assert_eq!(rig.handed(), [1]);
     rig.put(smaller.cancelled(true));
-    let usage = rig.core.quota().usage();
+    let usage = rig.core.queueing().quota().usage();
     assert_eq!(usage.running_units(QueueIdx::ROOT), 0);
 }
 
@@ -275,24 +280,29 @@ fn a_list_forgets_what_it_does_not_show() {
     rig.queue(queue("a", Some(100)));
     rig.queue(queue("b", Some(100)));
     let revision = rig.next();
-    rig.core.on_priority_class(class("gold", 7), revision, Receipt { revision, time_ms: 7 });
+    rig.core.on_change(
+        &Change::Put(Record::PriorityClass(class("gold", 7))),
+        revision,
+        Receipt { revision, time_ms: 7 },
+        rig.now,
+    );
     rig.submit_to("a", [1, 2]);
     let unit = |rig: &Rig, id| Arc::clone(rig.core.unit(UnitId(id)).unwrap().record);
     let (one, two) = (unit(&rig, 1), unit(&rig, 2));
     rig.core.on_reset();
-    assert!(rig.core.queue_versions("a").is_some(), "until the list is complete nothing is gone");
+    assert!(rig.core.queueing().queue_versions("a").is_some(), "until the list is complete nothing is gone");
     rig.core.on_unit(one, Revision(13), Receipt { revision: Revision(13), time_ms: 5 }, rig.now);
     rig.core.on_unit(two, Revision(14), Receipt { revision: Revision(14), time_ms: 5 }, rig.now);
-    rig.core.on_queue(
-        Arc::new(queue("a", Some(200))),
-        Revision(20),
-        Receipt { revision: Revision(11), time_ms: 7 },
-    );
+    let changed = Change::Put(Record::Queue(Arc::new(queue("a", Some(200)))));
+    rig.core.on_change(&changed, Revision(20), Receipt { revision: Revision(11), time_ms: 7 }, rig.now);
     rig.core.on_synced(Revision(20), rig.now);
-    let versions = rig.core.queue_versions("a").unwrap();
+    let versions = rig.core.queueing().queue_versions("a").unwrap();
     assert_eq!((versions.create_revision, versions.revision), (Revision(11), Revision(20)));
-    assert_eq!((rig.core.queue_versions("b"), rig.core.class_versions("gold")), (None, None));
-    assert!(rig.core.classes().get("gold").is_none());
+    assert_eq!(
+        (rig.core.queueing().queue_versions("b"), rig.core.queueing().class_versions("gold")),
+        (None, None)
+    );
+    assert!(rig.core.queueing().classes().get("gold").is_none());
     rig.attach("s", 1, 1, &[], 100);
     assert_eq!(rig.handed(), [1, 2]);
 }
@@ -320,7 +330,7 @@ fn changes_of_records_are_planned() {
     let revision = rig.queue(a.clone());
     let plan = |rig: &Rig, queues: Vec<RecordChange<Arc<QueueSpec>>>, expected: u64| {
         let edit = Edit { queues, expected_revision: Revision(expected), ..Edit::default() };
-        rig.core.plan(&edit)
+        record_changes::KnownRecords::of(&rig.core).plan(&edit)
     };
     let put = |spec: QueueSpec| RecordChange::Put(Arc::new(spec));
     // As it is there, whatever revision is expected and whoever created it.
@@ -371,7 +381,7 @@ fn changes_of_records_are_planned() {
 
     // Users keep a queue and a class.
     rig.submit_to("a", 1..=12);
-    assert_eq!(rig.core.queue_users("a").first.len(), 10);
+    assert_eq!(rig.core.queueing().queue_users("a", rig.core.units()).first.len(), 10);
     assert_eq!(grounds(plan(&rig, vec![RecordChange::Delete("a".into())], 0)), [(0, Ground::State)]);
     let closes = |change| Edit { queues: vec![change], ..Edit::default() }.closes();
     assert_eq!(closes(RecordChange::Delete("a".into())), [name("a")].into());
@@ -446,11 +456,11 @@ fn nobody_goes_out_for_a_full_queue_while_preemption_is_paused() {
         reason: String::new(),
         sub_cluster_key: String::new(),
     };
-    rig.core.on_pause(pause, rig.now);
+    rig.core.assignments.on_pause(pause, rig.now);
     rig.put(spec(2, 1).queue("a").priority(2));
     assert_eq!(rig.handed_to_full(), [0u64; 0]);
     assert_ne!(rig.core.next_wake(rig.now), Some(rig.now), "nor does anybody look");
-    rig.core.on_pause_deleted(&scope, rig.now);
+    rig.core.assignments.on_pause_deleted(&scope, rig.now);
     assert_eq!(rig.handed_to_full(), [2]);
 }
 
@@ -491,7 +501,7 @@ impl Rig {
 
     /// Running units that count in a queue.
     fn n_counted(&self, path: &str) -> i128 {
-        let quota = self.core.quota();
+        let quota = self.core.queueing().quota();
         quota.usage().running_units(quota.tree().find(path).unwrap())
     }
 }
@@ -547,7 +557,7 @@ fn a_replica_on_its_way_counts_for_the_queue_that_its_unit_wants_to_go_to() {
     rig.queue(queue("b", Some(150)));
     rig.told_to_move();
     rig.status(1, &[1], RowPhase::Stopped);
-    let refused = |rig: &Rig| rig.core.enter(UnitId(1), "b").is_err();
+    let refused = |rig: &Rig| rig.core.queueing().enter(UnitId(1), "b", rig.core.units()).is_err();
     assert!(refused(&rig), "both are of the unit still");
     rig.target(false);
     assert!(!refused(&rig), "one runs");

@@ -60,7 +60,7 @@ fn what_schedulers_hold_adds_up() {
     rig.core.assignments.schedulers.all[0].parked += 1;
     assert_eq!((repairs(&mut rig), scheduler(&rig)), (1, sound));
     rig.submit([3]);
-    rig.core.on_credits(SessionId(1), 0);
+    rig.core.streams().on_credits(SessionId(1), 0);
     rig.core.assignments.schedulers.all[0].held.insert(UnitId(3));
     rig.core.assignments.schedulers.all[0].held.insert(UnitId(4));
     assert_eq!(repairs(&mut rig), 2);

@@ -43,7 +43,7 @@ impl Rig {
             lacking: vec![group],
             assigned,
         };
-        self.core.on_report(SessionId(1), report, self.now);
+        self.core.streams().on_report(SessionId(1), report, self.now);
     }
 }
 
@@ -102,7 +102,12 @@ fn contested() -> Rig {
     for (name, weight) in [("a", 2), ("b", 1)] {
         let revision = rig.next();
         let queue = QueueSpec { weight, ..QueueSpec::new(name) };
-        rig.core.on_queue(Arc::new(queue), revision, Receipt { revision, time_ms: 5 });
+        rig.core.on_change(
+            &Change::Put(Record::Queue(Arc::new(queue))),
+            revision,
+            Receipt { revision, time_ms: 5 },
+            rig.now,
+        );
     }
     rig.attach("s", 1, 1, &[], 1_000);
     rig.put(spec(1, 9).queue("a"));
@@ -117,7 +122,7 @@ impl Rig {
     /// There are so many places for those that were parked.
     fn room(&mut self, places: u32, assigned: u64) {
         let report = RoomReport { need: 7, places, assigned, revision: Revision(self.revision) };
-        self.core.on_rooms(SessionId(1), &[report]);
+        self.core.streams().on_rooms(SessionId(1), &[report]);
     }
 }
 
@@ -132,7 +137,7 @@ fn contested_places_are_shared_out_by_weight() {
         [format!("assign 1 to 1: {NINE}, 4 at most"), format!("assign 2 to 1: {NINE}, 2 at most")]
     );
     let used = |rig: &Rig, queue: &str| {
-        let quota = rig.core.quota();
+        let quota = rig.core.queueing().quota();
         quota.usage().running_units(quota.tree().find(queue).unwrap())
     };
     assert_eq!((used(&rig, "a"), used(&rig, "b")), (4, 2), "what is on its way, and no more");

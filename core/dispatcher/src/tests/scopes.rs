@@ -48,7 +48,7 @@ proptest! {
         let mut rig = Rig::with(config);
         let n_schedulers = free.len();
         for idx in 0..n_schedulers {
-            rig.core.on_lease(&lease(&format!("s{idx}"), 1, "h"), rig.now);
+            rig.core.streams().on_lease(&lease(&format!("s{idx}"), 1, "h"), rig.now);
             rig.attach(&format!("s{idx}"), 1, idx as u64 + 1, &[], credits);
         }
         rig.core.partition.mode = PartitionMode::Strict;
@@ -90,7 +90,7 @@ proptest! {
                 }
             }
             for idx in 0..n_schedulers {
-                rig.core.on_credits(SessionId(idx as u64 + 1), credits);
+                rig.core.streams().on_credits(SessionId(idx as u64 + 1), credits);
             }
         }
         let parked = rig.core.summary().parked_units;

@@ -31,7 +31,7 @@ fn a_paused_sub_cluster_waits_and_the_others_go_on() {
     rig.put(located(spec(1, 2), "gpu"));
     assert_eq!(rig.step(), ["assign 1 to 1: [0, 1]"]);
     rig.next();
-    rig.core.on_pause(paused("gpu"), rig.now);
+    rig.core.assignments.on_pause(paused("gpu"), rig.now);
     assert_eq!(rig.step(), ["revoke 1 from 1"]);
     // In one queue: those that wait hold up nobody.
     for (id, sub_cluster) in [(2, "gpu"), (3, "cpu"), (5, "gpu")] {
@@ -49,7 +49,7 @@ fn a_paused_sub_cluster_waits_and_the_others_go_on() {
     rig.now = rig.now.plus(10_000);
     assert_eq!((rig.step(), rig.core.summary().counters.repairs), (vec![], 0));
     rig.next();
-    rig.core.on_pause_deleted(&paused("gpu").scope, rig.now);
+    rig.core.assignments.on_pause_deleted(&paused("gpu").scope, rig.now);
     let mut seen = rig.step();
     seen.sort();
     assert_eq!(seen, ["assign 1 to 1: [0, 1]", "assign 2 to 1: [0, 1]", "assign 5 to 1: [0, 1]"]);

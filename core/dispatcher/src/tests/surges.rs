@@ -15,7 +15,7 @@ const WALL_MS: i64 = 50_000;
 impl Rig {
     /// A service of two that runs, of which one replacement may start first.
     fn service(&mut self) {
-        self.core.set_wall(WALL_MS);
+        self.core.assignments.wall_ms = WALL_MS;
         let record = spec(1, 2).class(WorkloadClass::Service).max_surge(1);
         self.change(Change::Put(Record::Unit(Arc::new(record))));
         self.bind(1, &[0, 1]);
@@ -118,7 +118,7 @@ fn what_takes_too_long_is_given_up_without_an_event() {
     rig.hold();
     assert!(rig.surge().is_some() && rig.surge().is_none());
     rig.now = rig.now.plus(1_000);
-    rig.core.set_wall(WALL_MS + 1_000);
+    rig.core.assignments.wall_ms = WALL_MS + 1_000;
     assert!(rig.core.next_wake(rig.now).is_some_and(|at| at <= rig.now));
     assert_eq!(rig.surge(), Some((vec![0, 1], true)));
 }
@@ -148,7 +148,7 @@ fn a_refused_write_is_asked_for_again() {
 fn an_assignment_says_up_to_where_its_scheduler_must_have_read_of_moves() {
     for n_schedulers in 2..=4 {
         let mut rig = Rig::new();
-        rig.core.set_wall(WALL_MS);
+        rig.core.assignments.wall_ms = WALL_MS;
         let names: Vec<String> = (0..n_schedulers).map(|idx| format!("s{idx}")).collect();
         for (session, name) in (1..).zip(&names) {
             rig.change(Change::Put(Record::Lease(lease(name, session, "p"))));

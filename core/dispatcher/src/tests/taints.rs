@@ -37,7 +37,7 @@ impl Rig {
         let mut seen = Vec::new();
         for _ in 0..n {
             seen.extend(self.run_for(1_000));
-            self.core.set_wall(self.core.assignments.wall_ms + 1_000);
+            self.core.assignments.wall_ms = self.core.assignments.wall_ms + 1_000;
         }
         seen
     }
@@ -45,7 +45,7 @@ impl Rig {
 
 fn tainted() -> Rig {
     let mut rig = Rig::new();
-    rig.core.set_wall(ADDED_MS);
+    rig.core.assignments.wall_ms = ADDED_MS;
     rig.ready(1..=20, true);
     for unit in [tolerant(1, &[]), tolerant(2, &[("dead", Some(10))]), tolerant(3, &[("", None)])] {
         rig.put(unit);
@@ -60,7 +60,7 @@ fn tainted() -> Rig {
 fn untolerated_taints_evict_at_once_and_others_in_time() {
     let mut rig = tainted();
     assert_eq!(rig.seconds(2), [""; 0]);
-    rig.core.set_wall(ADDED_MS);
+    rig.core.assignments.wall_ms = ADDED_MS;
     rig.taint(7, vec![taint("dead")]);
     assert_eq!(rig.seconds(1), ["evict 1 Tainted [0]"]);
     rig.evicted(1, &[0], EvictionReason::Tainted);
@@ -78,7 +78,7 @@ fn untolerated_taints_evict_at_once_and_others_in_time() {
 #[test]
 fn a_new_leader_counts_from_the_taint_on() {
     let mut rig = Rig::new();
-    rig.core.set_wall(ADDED_MS + 9_000);
+    rig.core.assignments.wall_ms = ADDED_MS + 9_000;
     rig.taint(7, vec![taint("dead")]);
     rig.ready(1..=20, true);
     rig.put(tolerant(2, &[("dead", Some(10))]));
@@ -112,7 +112,7 @@ fn while_many_nodes_are_lost_no_taint_evicts() {
     assert_eq!(rig.seconds(1), [""; 0]);
     rig.taint(7, vec![taint("dead")]);
     assert_eq!(rig.seconds(30), [""; 0]);
-    assert!(rig.core.resume_evictions());
+    assert!(rig.core.node_evictions.resume_evictions());
     assert_eq!(rig.seconds(1), ["evict 1 Tainted [0]", "evict 2 Tainted [0]"]);
 }
 

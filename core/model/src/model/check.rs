@@ -262,7 +262,8 @@ fn compare_queues(
                 ));
             }
         }
-        let (says, by_records) = (usage.used_by_masters(queue, CPU), of(&naive::of_masters(path)));
+        let (says, by_records) =
+            (usage.used(queue, &format!("{CPU} of application masters")), of(&naive::of_masters(path)));
         if says != i128::from(by_records) {
             return Err(format!("{whose}: masters use {says} of queue {path}, by the records {by_records}"));
         }
@@ -273,7 +274,7 @@ fn compare_queues(
 /// What the dispatcher says of units that wait, for people who read a failure.
 pub(super) fn waiting(model: &Model) -> Vec<String> {
     let core = model.dispatcher.core();
-    let views = core.unit_ids(UnitId(0)).filter_map(|unit| core.unit(unit));
+    let views = core.units().ids_after(UnitId(0)).filter_map(|unit| core.unit(unit));
     let told = |view: UnitView<'_>| {
         let reasons = view.refusals.iter().flat_map(|refusals| &refusals.reasons);
         let reasons: Vec<&str> = reasons.map(|one| one.reason.as_str()).collect();

@@ -399,7 +399,7 @@ impl DispatcherPart {
     pub(super) fn has_full_queue(&self) -> bool {
         let core = self.core();
         self.is_up()
-            && core.unit_ids(UnitId(0)).any(|unit| {
+            && core.units().ids_after(UnitId(0)).any(|unit| {
                 let refusals = core.unit(unit).and_then(|view| view.refusals);
                 refusals.is_some_and(|refusals| refusals.reasons.iter().any(|one| one.is(WaitReason::Queue)))
             })

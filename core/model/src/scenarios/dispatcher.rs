@@ -9,8 +9,7 @@ use godel_base::{
 use godel_core_dispatcher::{Action, Attach, Config, Dispatcher, NameClaim, SessionId};
 use godel_domain::{
     assignment::Assignment,
-    change::{Change, Lease},
-    records::Record,
+    change::Lease,
     running_units::{Bind, RunChange},
     submission::Submission,
     txn::Receipt,
@@ -46,12 +45,9 @@ impl Dispatching {
             .collect();
         let mut core = Dispatcher::new(Config::default());
         core.on_reset();
+        let created = Receipt { revision: Revision(1), time_ms: 1 };
         for change in equal_nodes(N_NODES) {
-            match change {
-                Change::Put(Record::NodeSpec(spec)) => core.on_node_spec(&spec, NOW),
-                Change::Put(Record::NodeReport(report)) => core.on_node_report(&report, NOW),
-                _ => {}
-            }
+            core.on_change(&change, Revision(1), created, NOW);
         }
         core.on_synced(Revision(1), NOW);
         for number in 1..=N_SCHEDULERS {
@@ -62,10 +58,10 @@ impl Dispatching {
                 epoch: Epoch(1),
                 ..Lease::default()
             };
-            core.on_lease(&lease, NOW);
+            core.streams().on_lease(&lease, NOW);
             let session = SessionId(number);
             let attach = Attach { name, epoch: Epoch(1), session, inventory: Vec::new(), credits: CREDITS };
-            core.on_attached(attach, NOW).expect("the lease is in force");
+            core.streams().on_attached(attach, NOW).expect("the lease is in force");
         }
         Self { core, revision: 1, units, assigned: Vec::new() }
     }
@@ -73,7 +69,8 @@ impl Dispatching {
     /// Reserved, committed and seen.
     fn submit(&mut self, units: &[Arc<UnitRecord>]) {
         for unit in units {
-            let reserved = self.core.reserve(&unit.spec.namespace, &unit.spec.name, &unit.spec.uid);
+            let reserved =
+                self.core.assignments_mut().reserve(&unit.spec.namespace, &unit.spec.name, &unit.spec.uid);
             debug_assert_eq!(reserved, NameClaim::New(unit.id));
         }
         self.revision += 1;
@@ -106,7 +103,7 @@ impl Dispatching {
             lacking: Vec::new(),
             assigned: 0,
         };
-        self.core.on_report(session, report, NOW);
+        self.core.streams().on_report(session, report, NOW);
     }
 }
 
@@ -127,7 +124,7 @@ impl Work for Dispatching {
             }
             self.assigned.extend(assigned);
             for number in 1..=N_SCHEDULERS {
-                self.core.on_credits(SessionId(number), CREDITS);
+                self.core.streams().on_credits(SessionId(number), CREDITS);
             }
         }
         self.units = units;

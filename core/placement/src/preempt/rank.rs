@@ -39,14 +39,14 @@ impl<'a> Rights<'a> {
     /// Of a unit that asks for so much; `None` while nobody guarantees anything.
     pub fn new(quota: &'a Quota, queue: QueueIdx, needs: &[Need]) -> Option<Self> {
         let usage = quota.usage();
-        if !usage.has_guarantees() {
+        if !usage.guarantees().is_any() {
             return None;
         }
         let asked = usage.sum(needs);
         let mut path = SmallVec::new();
         let mut guaranteed = false;
         for level in quota.tree().upwards(queue) {
-            guaranteed |= usage.is_within(level, &asked, |idx| at(&asked, idx));
+            guaranteed |= usage.guarantees().is_within(level, &asked, |idx| at(&asked, idx));
             path.push((level, guaranteed));
         }
         path.push((QueueIdx::ROOT, guaranteed));
@@ -86,7 +86,7 @@ impl<'a> Rights<'a> {
         let other = below.iter().any(|level| {
             let taken = tally.0.get(level);
             let taken = |idx| taken.map_or(0, |taken| at(&taken.sum, idx));
-            usage.stays_within(*level, takes, |idx| self.unsure(*level, idx) + taken(idx))
+            usage.guarantees().stays_within(*level, takes, |idx| self.unsure(*level, idx) + taken(idx))
         });
         Sides { seeker: self.path[common - 1].1, other }
     }
@@ -96,12 +96,12 @@ impl<'a> Rights<'a> {
         let usage = self.quota.usage();
         let mut ends = false;
         for level in self.common(queue).1 {
-            if !usage.concerns(level, takes) {
+            if !usage.guarantees().concerns(level, takes) {
                 continue;
             }
             let taken = tally.0.entry(level).or_default();
             let unsure = |idx| self.unsure(level, idx);
-            let before = usage.n_beyond(level, takes, |idx| unsure(idx) + at(&taken.sum, idx));
+            let before = usage.guarantees().n_beyond(level, takes, |idx| unsure(idx) + at(&taken.sum, idx));
             let n_columns = taken.sum.len().max(takes.len());
             taken.sum.resize(n_columns, 0);
             taken.largest.resize(n_columns, 0);
@@ -109,7 +109,8 @@ impl<'a> Rights<'a> {
                 taken.sum[idx] += amount;
                 taken.largest[idx] = taken.largest[idx].max(*amount);
             }
-            ends |= usage.n_beyond(level, takes, |idx| unsure(idx) + at(&taken.sum, idx)) < before;
+            ends |=
+                usage.guarantees().n_beyond(level, takes, |idx| unsure(idx) + at(&taken.sum, idx)) < before;
         }
         ends
     }
@@ -119,7 +120,7 @@ impl<'a> Rights<'a> {
         let usage = self.quota.usage();
         let is_within = |(level, taken): &(&QueueIdx, &Taken)| {
             let without = |idx| self.unsure(**level, idx) + at(&taken.sum, idx) - at(&taken.largest, idx);
-            usage.stays_within(**level, &taken.sum, without)
+            usage.guarantees().stays_within(**level, &taken.sum, without)
         };
         tally.0.iter().filter(is_within).map(|(level, _)| *level).min()
     }

@@ -3,7 +3,6 @@
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
-use godel_base::ids::UnitId;
 use godel_domain::queue_spec::Band;
 use smallvec::SmallVec;
 
@@ -35,16 +34,6 @@ impl Queues {
         self.rooms.take_touched()
     }
 
-    /// Units of a room are served.
-    pub fn is_open(&self, room: RoomIdx) -> bool {
-        self.rooms.is_open(room)
-    }
-
-    /// Units that wait for a room.
-    pub fn n_lacking(&self, room: RoomIdx) -> usize {
-        self.rooms.n_lacking(room)
-    }
-
     /// Of the units that wait for a room the one whose turn would come first if there were a place. `O(classes of it)`.
     pub fn first_lacking(&self, room: RoomIdx) -> Option<&Waiting> {
         let heads = self.rooms.spots(room).filter_map(|(queue, spot)| {
@@ -66,9 +55,9 @@ impl Queues {
             if a.queue == b.queue {
                 return Ordering::Equal;
             }
-            let (of_a, of_b) = (self.way_to(a.queue), self.way_to(b.queue));
-            let parting = of_a.iter().zip(&of_b).find(|(a, b)| a != b);
             let (tree, usage) = (self.quota.tree(), self.quota.usage());
+            let (of_a, of_b) = (tree.way_to(a.queue), tree.way_to(b.queue));
+            let parting = of_a.iter().zip(&of_b).find(|(a, b)| a != b);
             // Units of a queue that got others below it later come before those.
             parting.map_or(of_a.len().cmp(&of_b.len()), |(a, b)| {
                 let by_share = usage.share_key(*a).cmp(&usage.share_key(*b));
@@ -82,7 +71,8 @@ impl Queues {
         if waiting.band != other.band || waiting.queue == other.queue {
             return waiting.band < other.band;
         }
-        let (own, others) = (self.way_to(waiting.queue), self.way_to(other.queue));
+        let tree = self.quota.tree();
+        let (own, others) = (tree.way_to(waiting.queue), tree.way_to(other.queue));
         let parting = own.iter().zip(&others).find(|(a, b)| a != b);
         let usage = self.quota.usage();
         parting.is_some_and(|(own, other)| usage.share_key_with(*own, waiting.need) < usage.share_key(*other))
@@ -91,30 +81,6 @@ impl Queues {
     /// A maximum of its queue is in the way of one that waits.
     pub fn is_at_maximum(&self, waiting: &Waiting) -> bool {
         self.n_gates > 0 && self.quota.usage().shortage(waiting.payer, waiting.need).is_some()
-    }
-
-    /// A queue and those above it, the highest first.
-    fn way_to(&self, queue: QueueIdx) -> SmallVec<[QueueIdx; 8]> {
-        let tree = self.quota.tree();
-        let above = |queue: &QueueIdx| (*queue != QueueIdx::ROOT).then(|| tree.parent(*queue));
-        let mut way: SmallVec<[QueueIdx; 8]> = std::iter::successors(Some(queue), above).collect();
-        way.reverse();
-        way
-    }
-
-    /// Units that wait for room and that no scheduler has. `O(rooms)`.
-    pub fn n_unheld(&self) -> usize {
-        self.rooms.n_unheld()
-    }
-
-    /// The unit of highest priority that waits for a room and that no scheduler has.
-    pub fn first_unheld(&self, room: RoomIdx) -> Option<(i32, UnitId)> {
-        self.rooms.first_unheld(room)
-    }
-
-    /// Schedulers that have units that wait for a room, ascending, with the highest priority of these.
-    pub fn holders(&self, room: RoomIdx) -> impl Iterator<Item = (u32, i32)> {
-        self.rooms.holders(room)
     }
 
     /// Whether what comes free is shared out: units of other queues or bands wait for room as well, or owners of the same queue
@@ -129,7 +95,11 @@ impl Queues {
             return self.activate(queue, band);
         }
         let usage = self.quota.usage();
-        let row = usage.limited_upwards(queue).next().map(|_| usage.amounts(need));
+        let row = usage
+            .sums()
+            .limited_upwards(queue)
+            .next()
+            .map(|_| usage.asks().amounts(need, usage.columns().len()));
         self.show(queue, band, row.unwrap_or_default());
     }
 
@@ -137,7 +107,7 @@ impl Queues {
     /// parents' orders, up to the first one under whose maximum all of that does not fit.
     fn show(&mut self, queue: QueueIdx, band: Band, mut least: LimitRow) {
         self.activate(queue, band);
-        let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().limited_upwards(queue).collect();
+        let limited: SmallVec<[QueueIdx; 8]> = self.quota.usage().sums().limited_upwards(queue).collect();
         for level in limited {
             let Branch { gate, is_closed, .. } = &mut self.branches[level.idx()];
             let Some(gate) = gate else { continue };

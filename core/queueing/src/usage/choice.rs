@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{AskColumns, AskId, Need, ResourceIdx, times};
-use crate::interned::Interned;
+use super::{Amounts, AskColumns, AskId, Need, ResourceIdx, times};
+use crate::{interned::Interned, limit_gate::LimitRow};
 
 /// Marks the numbers of choices among those of asks.
 const CHOICE: u32 = 1 << 31;
@@ -20,7 +20,7 @@ impl AskId {
 
 /// Asks and choices of these, each kept for as long as it is used.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InternedAsks {
+pub(crate) struct InternedAsks {
     asks: Interned<AskColumns>,
     choices: Interned<AskChoice>,
 }
@@ -30,7 +30,8 @@ impl InternedAsks {
         AskId(self.asks.intern(ask))
     }
 
-    pub(super) fn intern_any(&mut self, asks: impl IntoIterator<Item = AskId>) -> AskId {
+    /// Any one of several asks, which must be used longer; kept until [`Self::release`].
+    pub(crate) fn intern_any(&mut self, asks: impl IntoIterator<Item = AskId>) -> AskId {
         let mut choice: AskChoice = asks.into_iter().collect();
         choice.sort_unstable();
         choice.dedup();
@@ -43,7 +44,8 @@ impl InternedAsks {
         }
     }
 
-    pub(super) fn intern_least(&mut self, of: &[(Need, u32)], n: u32) -> AskId {
+    /// `n` of these together take at least this, those of each up to its minimum and any others beyond; kept until [`Self::release`].
+    pub(crate) fn intern_least(&mut self, of: &[(Need, u32)], n: u32) -> AskId {
         let mut columns: SmallVec<[ResourceIdx; 8]> =
             of.iter().flat_map(|(need, _)| self.columns(need.ask)).map(|(resource, _)| *resource).collect();
         columns.sort_unstable();
@@ -64,14 +66,16 @@ impl InternedAsks {
         self.intern(ask)
     }
 
-    pub(super) fn retain(&mut self, ask: AskId) {
+    /// One use more.
+    pub(crate) fn retain(&mut self, ask: AskId) {
         match ask.is_choice() {
             true => self.choices.retain(ask.0 & !CHOICE),
             false => self.asks.retain(ask.0),
         }
     }
 
-    pub(super) fn release(&mut self, ask: AskId) {
+    /// Ends one use. What is counted must be in use: its amounts are needed to end that.
+    pub(crate) fn release(&mut self, ask: AskId) {
         match ask.is_choice() {
             true => self.choices.release(ask.0 & !CHOICE),
             false => self.asks.release(ask.0),
@@ -87,6 +91,41 @@ impl InternedAsks {
     pub(super) fn amount(&self, need: Need, resource: ResourceIdx) -> i64 {
         let asked = self.columns(need.ask).iter().find(|(other, _)| *other == resource);
         asked.map_or(0, |(_, amount)| times(*amount, need.n))
+    }
+
+    /// Adds `sign` × a need to a row of the caller's, which grows as it must.
+    pub(crate) fn add_to(&self, row: &mut Amounts, need: Need, sign: i128) {
+        for &(resource, amount) in self.columns(need.ask) {
+            if row.len() <= resource.idx() {
+                row.resize(resource.idx() + 1, 0);
+            }
+            row[resource.idx()] += i128::from(amount) * i128::from(need.n) * sign;
+        }
+    }
+
+    /// Room of a resource that has to be there for a need to be worth another look. Of a choice any: what it needs may
+    /// be there without that resource.
+    pub(crate) fn worth(&self, need: Need, resource: ResourceIdx) -> i64 {
+        if need.ask.is_choice() { i64::MIN } else { self.amount(need, resource) }
+    }
+
+    /// Of a need, so many columns: of a choice the least of each.
+    pub(crate) fn amounts(&self, need: Need, n_columns: usize) -> LimitRow {
+        let row = |ask: AskId| {
+            let mut row = LimitRow::from_elem(0, n_columns);
+            for &(resource, amount) in self.columns(ask) {
+                row[resource.idx()] = times(amount, need.n);
+            }
+            row
+        };
+        if !need.ask.is_choice() {
+            return row(need.ask);
+        }
+        let least = |mut least: LimitRow, other: LimitRow| {
+            least.iter_mut().zip(other).for_each(|(least, other)| *least = other.min(*least));
+            least
+        };
+        self.choice(need.ask).iter().map(|ask| row(*ask)).reduce(least).unwrap_or_default()
     }
 
     /// The asks of a choice.

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, sync::Arc};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Amounts, ResourceIdx, UNLIMITED};
+use super::{Amounts, QueueMaximum, ResourceIdx, UNLIMITED};
 use crate::QueueIdx;
 
 /// Marks the numbers of owners in queues among those of queues.
@@ -68,7 +68,7 @@ type ByOwner<I> = FxHashMap<QueueIdx, FxHashMap<Arc<str>, I>>;
 
 /// All owners that have units, and what they take.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OwnerTable {
+pub struct OwnerTable {
     payers: Vec<Payer>,
     payer_of: ByOwner<PayerIdx>,
     free_payers: Vec<PayerIdx>,
@@ -81,8 +81,8 @@ pub(super) struct OwnerTable {
 }
 
 impl OwnerTable {
-    /// One unit more of an owner in a queue; `upwards` are the queue and those above it, the lowest first.
-    pub(super) fn enter(
+    /// One unit more of an owner in a queue, which has this payer until [`Self::leave`]; `upwards` are the queue and those above it, the lowest first.
+    pub(crate) fn enter(
         &mut self,
         queue: QueueIdx,
         owner: &str,
@@ -115,7 +115,7 @@ impl OwnerTable {
     }
 
     /// One unit less; of a queue nothing happens.
-    pub(super) fn leave(&mut self, payer: PayerIdx) {
+    pub(crate) fn leave(&mut self, payer: PayerIdx) {
         let Some(known) = payer.owner().and_then(|at| self.payers.get_mut(at)) else { return };
         known.n_units = known.n_units.saturating_sub(1);
         if known.n_units == 0 && !known.is_idle {
@@ -124,8 +124,8 @@ impl OwnerTable {
         }
     }
 
-    /// The queue of a payer.
-    pub(super) fn queue(&self, payer: PayerIdx) -> QueueIdx {
+    /// The queue that a payer pays in.
+    pub fn queue(&self, payer: PayerIdx) -> QueueIdx {
         payer.owner().map_or(QueueIdx(payer.0), |at| self.payers[at].queue)
     }
 
@@ -142,7 +142,7 @@ impl OwnerTable {
     }
 
     /// Limits of owners that a payer is under, the lowest first.
-    pub(super) fn limits(&self, payer: PayerIdx) -> &[OwnerLimitIdx] {
+    pub(crate) fn limits(&self, payer: PayerIdx) -> &[OwnerLimitIdx] {
         payer.owner().map_or(&[], |at| self.payers[at].limits.as_slice())
     }
 
@@ -182,10 +182,49 @@ impl OwnerTable {
     }
 
     /// Left of a column under a limit, without end where there is none.
-    pub(super) fn room(&self, limit: OwnerLimitIdx, resource: ResourceIdx) -> i64 {
+    pub(crate) fn room(&self, limit: OwnerLimitIdx, resource: ResourceIdx) -> i64 {
         let max = self.max(limit).iter().find(|(other, _)| *other == resource);
         let Some((_, max)) = max else { return UNLIMITED };
         i64::try_from(i128::from(*max) - self.used(limit, resource)).unwrap_or(i64::MIN)
+    }
+
+    /// The owner whom a maximum is about.
+    pub(crate) fn owner_of(&self, limit: QueueMaximum) -> Option<&str> {
+        self.name(limit.owner?).map(|(_, owner)| owner)
+    }
+
+    /// Of what is asked that a limit names: the column, how much once, and the room there.
+    pub(super) fn asked_under<'a>(
+        &'a self,
+        limit: OwnerLimitIdx,
+        ask: &'a [(ResourceIdx, i64)],
+    ) -> impl Iterator<Item = (ResourceIdx, i64, i64)> + 'a {
+        let named = self.max(limit).iter();
+        let asked = move |resource: ResourceIdx| ask.iter().find(|(other, _)| *other == resource);
+        let asked = named.filter_map(move |(resource, _)| asked(*resource)).filter(|(_, amount)| *amount > 0);
+        asked.map(move |(resource, amount)| (*resource, *amount, self.room(limit, *resource)))
+    }
+
+    /// The maximum of a resource under a limit.
+    pub(super) fn maximum(&self, limit: OwnerLimitIdx, resource: ResourceIdx) -> Option<QueueMaximum> {
+        let (queue, _) = self.name(limit)?;
+        Some(QueueMaximum { queue, resource, owner: Some(limit) })
+    }
+
+    /// The first limit of a payer's owner under which so much of each resource does not fit.
+    pub(super) fn lacking(
+        &self,
+        payer: PayerIdx,
+        asked: impl Fn(ResourceIdx) -> i128,
+    ) -> Option<QueueMaximum> {
+        self.limits(payer).iter().find_map(|limit| {
+            let mut named = self.max(*limit).iter().map(|(resource, _)| *resource);
+            let is_short = |resource: &ResourceIdx| {
+                let asked = asked(*resource);
+                asked > 0 && asked > i128::from(self.room(*limit, *resource))
+            };
+            self.maximum(*limit, named.find(is_short)?)
+        })
     }
 
     /// What a queue lets one owner take from now on; nothing: no limit. `upwards` says the queues above another one, itself

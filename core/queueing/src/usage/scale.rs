@@ -31,7 +31,12 @@ impl Scale {
             && (total == 0 || self.total == 0 || (total - self.total).abs() >= self.total / TOTAL_STEP)
     }
 
-    pub(super) fn share(&self, amount: i128) -> u64 {
+    /// The largest share that a row has of any resource.
+    pub(super) fn dominant_share(scales: &[Self], row: &[i128]) -> u64 {
+        row.iter().zip(scales).map(|(used, scale)| scale.share(*used)).max().unwrap_or(0)
+    }
+
+    fn share(&self, amount: i128) -> u64 {
         let parts = u64::try_from(amount.max(0) >> self.shift).unwrap_or(u64::MAX);
         u64::try_from(u128::from(parts) * u128::from(self.reciprocal)).unwrap_or(u64::MAX)
     }

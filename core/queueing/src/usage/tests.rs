@@ -5,7 +5,7 @@ use godel_domain::queue_spec::QueueSpec;
 use godel_testkit::BuildDemand as _;
 use proptest::{collection::vec, prelude::*};
 
-use super::*;
+use super::{columns::N_RESOURCES_MAX, *};
 use crate::Quota;
 
 fn demand(cpu: i64, memory: i64, gpu_milli: u32) -> Demand {
@@ -81,11 +81,12 @@ fn devices_count_by_kind_in_thousandths() {
     let usage = quota.usage_mut();
     let share = usage.intern(&demand(5, 0, 250));
     let whole = usage.intern(&demand(5, 0, 2_000));
-    let gang = usage.intern_least(&[(Need { ask: share, n: 4 }, 0), (Need { ask: whole, n: 2 }, 0)], 6);
+    let gang =
+        usage.asks_mut().intern_least(&[(Need { ask: share, n: 4 }, 0), (Need { ask: whole, n: 2 }, 0)], 6);
     usage.add(queue, Need { ask: gang, n: 1 });
     assert_eq!((usage.used(queue, "gpu"), usage.used(queue, "cpu")), (5_000, 30));
     assert_eq!((usage.running_units(queue), usage.used(queue, "fpga")), (6, 0));
-    assert!(usage.iter_used(QueueIdx::ROOT).eq([("cpu", 30), ("gpu", 5_000)]));
+    assert!(usage.columns().named(usage.sums().used(QueueIdx::ROOT)).eq([("cpu", 30), ("gpu", 5_000)]));
 }
 
 #[test]
@@ -107,13 +108,13 @@ fn a_choice_is_known_as_long_as_it_is_held() {
     let mut quota = Quota::default();
     let usage = quota.usage_mut();
     let [a, b, c] = [1, 2, 3].map(|cpu| usage.intern(&demand(cpu, 0, 0)));
-    let first = usage.intern_any([a, b]);
+    let first = usage.asks_mut().intern_any([a, b]);
     assert!(first.is_choice());
-    usage.retain(first);
-    usage.release(first);
-    assert_ne!(usage.intern_any([b, c]), first, "it is held still");
-    usage.release(first);
-    assert_eq!(usage.intern_any([a, c]), first, "its number is given again");
+    usage.asks_mut().retain(first);
+    usage.asks_mut().release(first);
+    assert_ne!(usage.asks_mut().intern_any([b, c]), first, "it is held still");
+    usage.asks_mut().release(first);
+    assert_eq!(usage.asks_mut().intern_any([a, c]), first, "its number is given again");
 }
 
 #[test]
@@ -151,10 +152,10 @@ fn guarantees_come_first_then_the_weighted_dominant_share() {
 #[test]
 fn a_guarantee_has_room_for_what_it_names() {
     let mut quota = Quota::default();
-    assert!(!quota.usage().has_guarantees());
+    assert!(!quota.usage().guarantees().is_any());
     let min = [("cpu".to_owned(), 100), ("memory".to_owned(), 10)].into();
     quota.put(Arc::new(QueueSpec { min, ..QueueSpec::new("a") }));
-    assert!(quota.usage().has_guarantees());
+    assert!(quota.usage().guarantees().is_any());
     let queue = quota.queue("a");
     let used = Need { ask: quota.usage_mut().intern(&demand(40, 0, 0)), n: 1 };
     let leaving = Need { ask: quota.usage_mut().intern(&demand(10, 0, 0)), n: 1 };
@@ -176,7 +177,7 @@ fn a_guarantee_has_room_for_what_it_names() {
     for (before, ask, n) in cases {
         let row = |demand: &Demand| quota.usage().amounts_of(demand);
         assert_eq!(
-            quota.usage().fits_within(queue, &row(&before), &row(&ask)),
+            quota.usage().guarantees().fits_within(queue, &row(&before), &row(&ask)),
             n,
             "{ask:?} beside {before:?}"
         );
@@ -185,12 +186,12 @@ fn a_guarantee_has_room_for_what_it_names() {
     let beyond = Need { ask: quota.usage_mut().intern(&demand(0, 11, 0)), n: 1 };
     quota.usage_mut().add(queue, beyond);
     let (nothing, ask) = (Amounts::new(), quota.usage().amounts_of(&demand(10, 0, 0)));
-    assert_eq!(quota.usage().fits_within(queue, &nothing, &ask), 7);
+    assert_eq!(quota.usage().guarantees().fits_within(queue, &nothing, &ask), 7);
     let nothing = [("cpu".to_owned(), 0)].into();
     quota.put(Arc::new(QueueSpec { min: nothing, ..QueueSpec::new("a") }));
-    assert!(!quota.usage().has_guarantees(), "of nothing");
+    assert!(!quota.usage().guarantees().is_any(), "of nothing");
     quota.remove("a");
-    assert!(!quota.usage().has_guarantees());
+    assert!(!quota.usage().guarantees().is_any());
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn resources_are_told_apart_up_to_a_number() {
         usage.add(queue, Need { ask, n: 1 });
     }
     assert_eq!(usage.running_units(queue), 100);
-    assert_eq!(usage.iter_used(queue).count(), N_RESOURCES_MAX - 3);
+    assert_eq!(usage.columns().named(usage.sums().used(queue)).count(), N_RESOURCES_MAX - 3);
     let nobody = |_: &str| godel_domain::record_change::Users::default();
     let change = |name: &str| godel_domain::record_change::RecordChange::Put(spec("b", &[(name, 1)], 0));
     assert_eq!(quota.check(&[change("r7")], &nobody), Ok(()));
@@ -293,10 +294,10 @@ proptest! {
                     let need = Need { ask, n };
                     let is_kept = |level: QueueIdx| {
                         let usage = quota.usage();
-                        let asked = usage.limits(level).filter(|resource| usage.amount(need, *resource) > 0);
-                        asked.into_iter().all(|resource| usage.room(level, resource) >= 0)
+                        let asked = usage.sums().limits(level).filter(|resource| usage.asks().amount(need, *resource) > 0);
+                        asked.into_iter().all(|resource| usage.sums().room(level, resource) >= 0)
                     };
-                    prop_assert!(!obey || quota.usage().limited_upwards(queue).all(is_kept));
+                    prop_assert!(!obey || quota.usage().sums().limited_upwards(queue).all(is_kept));
                 }
                 Op::Sub { which } if !counted.is_empty() => {
                     let (at, demand, n) = counted.swap_remove(which % counted.len());

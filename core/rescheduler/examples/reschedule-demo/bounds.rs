@@ -225,14 +225,15 @@ pub(crate) fn most_spread(layout: &Layout<'_>, label: &str, n_domains: u32) -> f
     for chosen in 1u32..1 << n_all.min(16) {
         let nodes = layout.nodes().filter(|node| domains.of(*node).is_some_and(|of| chosen >> of & 1 == 1));
         let nodes: Vec<NodeIdx> = nodes.collect();
-        let n_columns = nodes.first().map_or(0, |node| layout.capacity(*node).len());
+        let n_columns = nodes.first().map_or(0, |node| layout.rooms().capacity(*node).len());
         for column in 0..n_columns {
-            let room: f64 = nodes.iter().map(|node| number(layout.capacity(*node)[column])).sum();
+            let room: f64 = nodes.iter().map(|node| number(layout.rooms().capacity(*node)[column])).sum();
             let mut needs: Vec<f64> = services
                 .iter()
                 .map(|(n, owner)| {
                     let elsewhere = (n_all - chosen.count_ones()) * n.div_ceil(n_domains.min(n_all));
-                    let each = layout.shape(layout.shape_of(layout.replicas(*owner)[0])).amounts[column];
+                    let each =
+                        layout.rooms().shape(layout.shape_of(layout.replicas(*owner)[0])).amounts[column];
                     f64::from(n.saturating_sub(elsewhere)) * number(each)
                 })
                 .collect();

@@ -102,8 +102,8 @@ fn whole_nodes(
         let after = after(&layout, &made.plan);
         let is_whole = |layout: &Layout<'_>| {
             let of_node = |node| {
-                layout.devices_left(node).len() == 8
-                    && layout.devices_left(node).iter().all(|left| *left == 1_000)
+                layout.rooms().devices_left(node).len() == 8
+                    && layout.rooms().devices_left(node).iter().all(|left| *left == 1_000)
             };
             layout.nodes().filter(|node| of_node(*node)).count()
         };

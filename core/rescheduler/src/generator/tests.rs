@@ -50,7 +50,7 @@ fn assert_sound(snapshot: &ClusterSnapshot, moves: &[PlannedMove], made: &MoveBa
             let here: i64 = layout.on(at).iter().map(|unit| cpu(*unit)).sum();
             let coming: i64 = batch.iter().filter(|step| step.to == at).map(|step| cpu(step.unit)).sum();
             assert!(here + coming <= NODE_CPU, "{here} and {coming} on {}", layout.node(at).name);
-            let mut left: Vec<i32> = layout.devices_left(at).to_vec();
+            let mut left: Vec<i32> = layout.rooms().devices_left(at).to_vec();
             for step in batch.iter().filter(|step| step.to == at) {
                 let milli = layout.facts(step.unit).demand.devices.first().map_or(0, |one| one.milli);
                 step.devices.iter().for_each(|device| left[device] -= i32::try_from(milli).unwrap());
@@ -135,7 +135,8 @@ fn tight(seed: u64) -> (ClusterSnapshot, Vec<PlannedMove>) {
                 layout.force(unit, to, DeviceSet::NONE);
             }
         }
-        let has_room = layout.nodes().all(|node| layout.free_amounts(node).iter().all(|free| *free >= 0));
+        let has_room =
+            layout.nodes().all(|node| layout.rooms().free_amounts(node).iter().all(|free| *free >= 0));
         if has_room && layout.n_moved() <= 7 {
             let moves = moves_of(&layout).collect();
             return (snapshot, moves);

@@ -14,7 +14,7 @@ type State = (Vec<i64>, Vec<i32>, Vec<(NodeIdx, DeviceSet)>, usize);
 /// Everything that a layout knows, as it can be compared.
 fn state(layout: &Layout<'_>) -> State {
     let placed = layout.running().map(|unit| (layout.node_of(unit), layout.devices(unit))).collect();
-    (layout.free.clone(), layout.device_left.clone(), placed, layout.n_moved())
+    (layout.rooms.free.clone(), layout.rooms.device_left.clone(), placed, layout.n_moved())
 }
 
 proptest! {
@@ -30,7 +30,7 @@ proptest! {
         assert_room(&layout);
         let fresh = settled(&layout);
         let fresh = Layout::new(&fresh).unwrap();
-        prop_assert_eq!((&fresh.free, &fresh.device_left), (&layout.free, &layout.device_left));
+        prop_assert_eq!((&fresh.rooms.free, &fresh.rooms.device_left), (&layout.rooms.free, &layout.rooms.device_left));
         let n_moved = layout.running().filter(|unit| layout.is_moved(*unit)).count();
         prop_assert_eq!(layout.n_moved(), n_moved);
         for node in layout.nodes() {
@@ -85,11 +85,11 @@ fn what_a_layout_does_not_know_stays_where_it_is() {
 fn kept_room_is_taken_until_it_is_undone() {
     let snapshot = ClusterSnapshot { nodes: vec![node(0, 2)], ..ClusterSnapshot::default() };
     let mut layout = Layout::new(&snapshot).unwrap();
-    let shape = layout.intern(&demand(1_000, 1, 1_000));
+    let shape = layout.rooms_mut().intern(&demand(1_000, 1, 1_000));
     let mark = layout.mark();
     assert!(
         layout.keep(shape, NodeIdx(0)) && layout.keep(shape, NodeIdx(0)) && !layout.keep(shape, NodeIdx(0))
     );
     layout.undo_to(mark);
-    assert_eq!(layout.fit(shape, NodeIdx(0)), Some([0].into_iter().collect()));
+    assert_eq!(layout.rooms().fit(shape, NodeIdx(0)), Some([0].into_iter().collect()));
 }

@@ -112,7 +112,7 @@ impl<'a> MoveProgram<'a> {
         let may_move = |unit: &RunIdx| {
             limits.movable.get(unit.idx()).copied().unwrap_or(true)
                 && is_in_scope(layout.home(*unit))
-                && !layout.shape(layout.shape_of(*unit)).is_fixed
+                && !layout.rooms().shape(layout.shape_of(*unit)).is_fixed
                 && left_of(layout.owner(*unit)) > 0
                 && limits.n_moves_max > 0
         };
@@ -218,13 +218,13 @@ impl<'a> MoveProgram<'a> {
         if !self.is_plain(shape) {
             return n_max;
         }
-        layout.copies_in(shape, node, layout.room_without(node, &self.leaving[node.idx()]), n_max)
+        layout.rooms().copies_in(shape, node, layout.room_without(node, &self.leaving[node.idx()]), n_max)
     }
 
     /// Whether more room never takes fewer running units of a demand. Where several requests of one accept the same devices, it may: which
     /// request gets which device depends on their order.
     pub(super) fn is_plain(&self, shape: ShapeIdx) -> bool {
-        plain_asks(self.at_home.shape(shape)).is_some()
+        plain_asks(self.at_home.rooms().shape(shape)).is_some()
     }
 
     /// No more moves than a plan may have, of a unit than its rate allows, and of a group than it has running units.
@@ -307,14 +307,14 @@ impl<'a> MoveProgram<'a> {
     /// running units of a demand as a column says are there as well.
     pub(super) fn room_rows(&self, node: NodeIdx, more: Option<(ColumnIdx, ShapeIdx)>) -> Vec<RoomRow> {
         let layout = &self.at_home;
-        let shape = |group: &MoveGroup| layout.shape(group.shape);
+        let shape = |group: &MoveGroup| layout.rooms().shape(group.shape);
         let of_more = |each: &dyn Fn(&UnitShape) -> f64| {
-            more.map(|(column, shape)| (column, each(layout.shape(shape))))
+            more.map(|(column, shape)| (column, each(layout.rooms().shape(shape))))
                 .filter(|(_, factor)| *factor > 0.0)
         };
         let here = |group: &&MoveGroup| group.home == node;
         let mut rows = Vec::new();
-        for (at, free) in layout.free_amounts(node).iter().enumerate() {
+        for (at, free) in layout.rooms().free_amounts(node).iter().enumerate() {
             let amount = |shape: &UnitShape| number(shape.amounts[at]);
             let mut terms = self.change(|other| other == node, |group| amount(shape(group)));
             terms.extend(of_more(&amount));
@@ -322,12 +322,12 @@ impl<'a> MoveProgram<'a> {
                 self.groups.iter().filter(here).map(|group| group.n_units() * amount(shape(group))).sum();
             rows.push(RoomRow { terms, free: number((*free).max(0)), leaving });
         }
-        let classes = layout.device_classes(node);
+        let classes = layout.rooms().device_classes(node);
         let has_classes = classes.iter().fold(0u64, |set, class| set | 1 << class);
         let comes = |group: &&MoveGroup| group.targets.iter().any(|(to, _)| *to == node);
         let shapes =
             self.groups.iter().filter(comes).map(|group| group.shape).chain(more.map(|(_, shape)| shape));
-        let asked = |shape: ShapeIdx| plain_asks(layout.shape(shape)).into_iter().flatten();
+        let asked = |shape: ShapeIdx| plain_asks(layout.rooms().shape(shape)).into_iter().flatten();
         let mut sets: BTreeSet<u64> = shapes.flat_map(asked).map(|ask| ask.classes() & has_classes).collect();
         sets.insert(sets.iter().fold(0, |all, set| all | set));
         for set in sets.into_iter().filter(|set| *set != 0) {
@@ -338,8 +338,12 @@ impl<'a> MoveProgram<'a> {
                 (false, false) => 0.0,
             });
             terms.extend(of_more(&milli));
-            let left =
-                layout.devices_left(node).iter().zip(classes).filter(|(_, class)| set >> **class & 1 == 1);
+            let left = layout
+                .rooms()
+                .devices_left(node)
+                .iter()
+                .zip(classes)
+                .filter(|(_, class)| set >> **class & 1 == 1);
             let free = left.map(|(left, _)| f64::from((*left).max(0))).sum();
             let leaving =
                 self.groups.iter().filter(here).map(|group| group.n_units() * group.home_milli(set)).sum();
@@ -374,7 +378,8 @@ fn counted_owners(kind: &RescheduleKind, layout: &Layout<'_>) -> Vec<bool> {
 
 /// Returns the thousandths that a running unit takes of devices at home, by class.
 fn home_devices(layout: &Layout<'_>, unit: RunIdx) -> Vec<(u8, i32)> {
-    let (classes, shape) = (layout.device_classes(layout.home(unit)), layout.shape(layout.shape_of(unit)));
+    let (classes, shape) =
+        (layout.rooms().device_classes(layout.home(unit)), layout.rooms().shape(layout.shape_of(unit)));
     let mut of_class: BTreeMap<u8, i32> = BTreeMap::new();
     for class in layout.home_devices(unit).iter().filter_map(|device| classes.get(device)) {
         *of_class.entry(*class).or_default() += shape.milli_of(*class);

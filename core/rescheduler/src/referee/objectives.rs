@@ -298,8 +298,8 @@ impl MoveProgram<'_> {
     pub(super) fn count_domains_without_room(&mut self, aim: &Aim) {
         let Aim::Room { demand, n_copies, level, n_enough, .. } = aim else { return };
         self.program.is_whole = true;
-        let shape = self.at_home.intern(demand);
-        self.known.intern(demand);
+        let shape = self.at_home.rooms_mut().intern(demand);
+        self.known.rooms_mut().intern(demand);
         let mut aim = RoomAim { shape, n_copies: (*n_copies).max(1), nodes: Vec::new() };
         let domains = LayoutDomains::new(&self.at_home, level.as_deref());
         let mut lacking = Vec::new();
@@ -344,8 +344,9 @@ impl MoveProgram<'_> {
         let (mut n_fixed, mut n_possible, mut n_known, mut n_most) = (0u32, 0u32, 0u32, 0u32);
         let mut open = Vec::new();
         for node in nodes.iter().copied().filter(|node| self.at_home.node(*node).accepts) {
-            let copies = |layout: &Layout<'_>, room| layout.copies_in(aim.shape, node, room, aim.n_copies);
-            n_possible += copies(&self.at_home, self.at_home.empty_room(node));
+            let copies =
+                |layout: &Layout<'_>, room| layout.rooms().copies_in(aim.shape, node, room, aim.n_copies);
+            n_possible += copies(&self.at_home, self.at_home.rooms().empty_room(node));
             let now = copies(&self.known, self.known.room_without(node, &[]));
             n_known += now;
             if self.is_touched(node) {
@@ -385,7 +386,8 @@ impl MoveProgram<'_> {
         for group in self.groups.iter().filter(|group| group.home == node) {
             let gone: Vec<RunIdx> =
                 self.leaving[node.idx()].iter().copied().filter(|unit| *unit != group.sample).collect();
-            if self.at_home.fits_without(shape, node, &gone) {
+            let room = self.at_home.room_without(node, &gone);
+            if self.at_home.rooms().fit_room(shape, node, &room).is_some() {
                 continue;
             }
             let mut terms: Vec<_> = group.targets.iter().map(|(_, column)| (*column, -1.0)).collect();

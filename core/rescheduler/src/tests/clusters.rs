@@ -85,10 +85,11 @@ pub(crate) fn random(seed: u64, size: Size) -> ClusterSnapshot {
             _ => demand(500 + 500 * signed(draws.below(8)), 0, 1_000),
         };
         let mut layout = Layout::new(&empty).unwrap();
-        let shape = layout.intern(&wanted);
+        let shape = layout.rooms_mut().intern(&wanted);
         let start = draws.below(size.n_nodes);
         let order = (0..size.n_nodes).map(|step| NodeIdx::at((start + step) % size.n_nodes));
-        let Some((at, devices)) = order.filter_map(|at| Some((at, layout.fit(shape, at)?))).next() else {
+        let Some((at, devices)) = order.filter_map(|at| Some((at, layout.rooms().fit(shape, at)?))).next()
+        else {
             continue;
         };
         let mut one = running(owner, ordinals[owner], at.idx(), wanted);

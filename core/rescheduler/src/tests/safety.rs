@@ -209,7 +209,7 @@ fn no_policy_sends_work_to_a_node_that_others_make_hot() {
 /// How many members of a gang may stand on the nodes of a layout together, counted node by node.
 fn n_members_fit(layout: &Layout<'_>, part: &GangPart, limit: &MemberLimit) -> u32 {
     let mut layout = layout.clone();
-    let shape = layout.intern(&part.demand);
+    let shape = layout.rooms_mut().intern(&part.demand);
     let mut by_value: BTreeMap<String, u32> = BTreeMap::new();
     for node in layout.nodes() {
         let mut n = 0;

@@ -345,7 +345,7 @@ pub(crate) fn full_refusals(
 
 fn full_words(quota: &Quota, lacks: &[Lack], n_loops: usize) -> String {
     let Some(first) = lacks.first() else { return String::new() };
-    let (queue, resource) = quota.limit(quota.usage().first_of(first));
+    let (queue, resource) = quota.limit(first.first());
     let full = PendingReason::Full { queue: queue.to_owned(), resource: resource.to_owned() };
     match n_loops {
         0 => full.to_string(),

@@ -62,7 +62,7 @@ pub(crate) fn queue(view: QueueView) -> v1::QueueStatus {
 
 /// A priority class as shown.
 pub(crate) fn priority_class(core: &Dispatcher, class: &PriorityClass) -> v1::PriorityClassStatus {
-    let versions = core.class_versions(&class.name).unwrap_or_default();
+    let versions = core.queueing().class_versions(&class.name).unwrap_or_default();
     v1::PriorityClassStatus {
         priority_class: Some(to_proto::priority_class(class)),
         built_in: PriorityClasses::is_built_in(&class.name),

@@ -90,13 +90,13 @@ impl EngineOutbox {
 
     /// A unit has been tried, or whatever else may mean that it waits for something now.
     fn check_owed(&mut self, core: &Dispatcher, unit: UnitId) {
-        if self.overload.owes(unit) && !core.is_owed(unit) {
+        if self.overload.owes(unit) && !core.pending().is_owed(unit) {
             self.overload.release(unit);
         }
     }
 
     fn log_partition(core: &Dispatcher, partition: &Partition, revision: Revision) {
-        let (before, read) = core.partition();
+        let (before, read) = (core.partition().records().whole(), core.partition().records().revision());
         let is_news = (before.mode, before.by_hand) != (partition.mode, partition.by_hand);
         if is_news && revision > read {
             tracing::info!(
@@ -181,7 +181,8 @@ impl DispatcherOutbox for EngineOutbox {
         // A unary call says more to the client; on a stream nobody asks.
         let (uid, infeasible, warnings) = match &waiter {
             Submitter::Unary(_) => {
-                (spec.uid.clone(), core.infeasible(spec).unwrap_or_default(), core.warnings(spec))
+                let capacities = core.nodes().capacities();
+                (spec.uid.clone(), capacities.infeasible(spec).unwrap_or_default(), capacities.warnings(spec))
             }
             Submitter::Stream { .. } => (String::new(), String::new(), Vec::new()),
         };
@@ -260,7 +261,7 @@ impl DispatcherOutbox for EngineOutbox {
                     self.watches.begin(revision);
                 }
                 if is_first {
-                    let units = core.n_units();
+                    let units = core.units().n_known();
                     tracing::info!(revision = revision.0, units, "read, dispatching");
                     self.publish.send_replace(Some(self.handle.clone()));
                 }

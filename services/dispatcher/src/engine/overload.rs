@@ -58,7 +58,8 @@ impl EngineOutbox {
         let Overload { call_limiter, control, started, swept_at, in_hand } = &mut self.overload;
         if swept_at.elapsed() >= SWEEP {
             *swept_at = Instant::now();
-            in_hand.retain(|unit, _| core.is_owed(*unit));
+            let pending = core.pending();
+            in_hand.retain(|unit, _| pending.is_owed(*unit));
         }
         if control.step(call_limiter.take_counted(), call_limiter.in_hand(), started.elapsed()) {
             call_limiter.set(control.limit(), control.pause());
@@ -73,7 +74,8 @@ impl EngineOutbox {
     pub(super) fn mind_streams(&self, core: &Dispatcher) {
         let call_limiter = &self.overload.call_limiter;
         // Closed at the maximum, open again at half of it: in between there is enough to do.
-        let (backlog, most) = (core.backlog(), self.context.config.streams_backlog_max.max(1));
+        let (backlog, most) =
+            (core.pending().count_backlog(), self.context.config.streams_backlog_max.max(1));
         call_limiter.set_open(if call_limiter.is_open() { backlog < most } else { backlog <= most / 2 });
         self.context.metrics.streams_paused.set((!call_limiter.is_open()).into());
     }

@@ -18,7 +18,7 @@ const PAGE_BYTES: usize = 512 << 10;
 
 /// The unit that somebody who reads names: prefixes do.
 pub(super) fn resolve(core: &Dispatcher, namespace: &str, name: &str) -> Result<UnitId, Status> {
-    core.resolve(namespace, name).map_err(|why| unresolved(namespace, name, &why))
+    core.units().resolve(namespace, name).map_err(|why| unresolved(namespace, name, &why))
 }
 
 /// A unit with a page of its running units.
@@ -41,20 +41,20 @@ pub(super) fn show_unit(
 pub(super) fn list_units(core: &Dispatcher, call: ListCall) {
     let ListCall { mut filter, node, after, n_scan, n_units, reply } = call;
     if !node.is_empty() {
-        filter.node = core.node_of_name(&node);
+        filter.node = core.nodes().find(&node);
         if filter.node.is_none() {
             let _ = reply.send(Err(unknown_node(&node)));
             return;
         }
     }
-    let chunk = core.list(&filter, &after, n_scan, n_units);
+    let chunk = core.units().list(&filter, &after, n_scan, n_units);
     let views = chunk.units.iter().filter_map(|unit| core.unit(*unit));
     let part = ListPart {
         units: views.map(|view| convert::unit(core, &view)).collect(),
         n_matched: chunk.n_matched,
         next: chunk.next,
-        total: core.total(&filter),
-        revision: core.revision(),
+        total: core.units().count_listed(&filter),
+        revision: core.following().revision(),
     };
     // The caller may be gone.
     let _ = reply.send(Ok(part));
@@ -64,7 +64,7 @@ pub(super) fn list_units(core: &Dispatcher, call: ListCall) {
 pub(super) fn list_history(core: &Dispatcher, call: HistoryCall) {
     let HistoryCall { filter, before, n_scan, n_units, reply } = call;
     // The caller may be gone.
-    let _ = reply.send(core.list_history(&filter, before, n_scan, n_units));
+    let _ = reply.send(core.units().list_history(&filter, before, n_scan, n_units));
 }
 
 fn unknown_node(name: &str) -> Status {
@@ -73,11 +73,11 @@ fn unknown_node(name: &str) -> Status {
 }
 
 pub(super) fn show_queue(core: &Dispatcher, name: &str) -> Option<v1::QueueStatus> {
-    core.queue_view(name).map(convert::queue::queue)
+    core.queueing().queue_view(name).map(convert::queue::queue)
 }
 
 pub(super) fn list_queues(core: &Dispatcher, call: PageCall<v1::QueueStatus>) {
-    let tree = core.quota().tree();
+    let tree = core.queueing().quota().tree();
     let names = tree.after(&call.after).map(|queue| tree.path(queue));
     let has_record = tree.find(DEFAULT_QUEUE).is_some_and(|queue| tree.record(queue).is_some());
     let total = tree.n_records() + usize::from(!has_record);
@@ -85,34 +85,34 @@ pub(super) fn list_queues(core: &Dispatcher, call: PageCall<v1::QueueStatus>) {
 }
 
 pub(super) fn show_class(core: &Dispatcher, name: &str) -> Option<v1::PriorityClassStatus> {
-    core.classes().get(name).map(|class| convert::queue::priority_class(core, class))
+    core.queueing().classes().get(name).map(|class| convert::queue::priority_class(core, class))
 }
 
 pub(super) fn list_classes(core: &Dispatcher, call: PageCall<v1::PriorityClassStatus>) {
-    let classes = core.classes();
+    let classes = core.queueing().classes();
     let after = call.after.clone();
     let names = classes.iter().map(|class| class.name.as_str()).filter(|name| **name > *after);
     page(core, call, classes.iter().count(), names, |name| show_class(core, name));
 }
 
 pub(super) fn show_budget(core: &Dispatcher, name: &str) -> Option<v1::DisruptionBudgetStatus> {
-    core.budget_view(name).map(convert::budget::budget)
+    core.budgets().view(name).map(convert::budget::budget)
 }
 
 pub(super) fn list_budgets(core: &Dispatcher, call: PageCall<v1::DisruptionBudgetStatus>) {
-    let budgets = core.budgets();
+    let budgets = core.budgets().all();
     let after = call.after.clone();
     let names = budgets.iter().map(|budget| budget.spec.name.as_str()).filter(|name| **name > *after);
     page(core, call, budgets.len(), names, |name| show_budget(core, name));
 }
 
 pub(super) fn show_reservation(core: &Dispatcher, name: &str) -> Option<v1::ReservationStatus> {
-    core.reservation_view(name).map(convert::reservation::reservation)
+    core.reservation(name).map(convert::reservation::reservation)
 }
 
 /// Without the slots one by one: who wants these asks for one reservation.
 pub(super) fn list_reservations(core: &Dispatcher, call: PageCall<v1::ReservationStatus>) {
-    let reservations = core.reservations();
+    let reservations = core.reservations().specs();
     let after = call.after.clone();
     let names = reservations.keys().map(String::as_str).filter(|name| **name > *after);
     page(core, call, reservations.len(), names, |name| {
@@ -140,6 +140,6 @@ fn page<'a, T: prost::Message>(
             break;
         }
     }
-    let revision = core.revision();
+    let revision = core.following().revision();
     let _ = reply.send(Page { items, next: next.to_owned(), total, revision });
 }

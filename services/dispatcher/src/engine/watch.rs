@@ -260,7 +260,7 @@ impl ToSend {
         let is_wanted = |unit: &UnitId| {
             self.covers(core, *unit) && core.unit(*unit).is_some_and(|view| view.revision >= self.from)
         };
-        let next = core.unit_ids(self.listed?).find(is_wanted);
+        let next = core.units().ids_after(self.listed?).find(is_wanted);
         self.listed = next;
         next
     }
@@ -281,7 +281,7 @@ impl Watch {
         if self.messages.is_closed() {
             return false;
         }
-        let bookmark = now >= self.bookmark_at && (!self.started || self.sent < core.revision());
+        let bookmark = now >= self.bookmark_at && (!self.started || self.sent < core.following().revision());
         if now >= self.bookmark_at && !bookmark {
             self.bookmark_at = now.plus(BOOKMARK_MS);
         }
@@ -319,7 +319,7 @@ impl Watch {
             taken.shrink_to(bytes.max(BYTES_OF_BOOKMARK));
             let complete = self.is_idle(gone);
             if complete {
-                self.sent = core.revision();
+                self.sent = core.following().revision();
                 self.started = true;
             }
             let (revision, store_id) = (self.sent.0, store.0);

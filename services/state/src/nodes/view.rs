@@ -128,7 +128,7 @@ impl HeldRoom {
 fn is_entered(state: &State, hold: &v1::Hold) -> bool {
     let occupant = hold.slot.as_ref().and_then(|slot| slot.occupant.as_ref());
     occupant.is_some_and(|occupant| {
-        let row = state.rows(UnitId(occupant.unit_id)).map(|rows| rows.row(occupant.ordinal));
+        let row = state.rows().get(UnitId(occupant.unit_id)).map(|rows| rows.row(occupant.ordinal));
         row.is_some_and(|row| row.phase.is_live() && row.incarnation == occupant.incarnation)
     })
 }
@@ -207,7 +207,7 @@ pub(crate) fn bound(hub: &NodeSessions, node: NodeId, limit: usize) -> Vec<v1::B
         live.truncate(limit);
         let with_demand = |(key, row): (RunningUnitId, RunningUnit)| {
             let group =
-                state.rows(key.unit).and_then(|rows| rows.groups.get(usize::from(row.group))?.clone());
+                state.rows().get(key.unit).and_then(|rows| rows.groups.get(usize::from(row.group))?.clone());
             (key, row, group.map(|group| group.demand))
         };
         live.into_iter().map(with_demand).collect::<Vec<_>>()
@@ -309,7 +309,7 @@ fn find(state: &State, node: NodeId, keys: &[RunningUnitId]) -> Option<Found> {
 }
 
 fn demand_of<'a>(state: &'a State, key: RunningUnitId, row: &RunningUnit) -> Option<&'a GroupDemand> {
-    let group = state.rows(key.unit)?.groups.get(usize::from(row.group))?;
+    let group = state.rows().get(key.unit)?.groups.get(usize::from(row.group))?;
     group.as_ref()
 }
 

@@ -75,10 +75,10 @@ pub(crate) async fn run(
                     Some(job) => waiting.push_back(job),
                     None => return,
                 },
-                () = hub.looked() => {}
+                () = hub.due_nodes.wait() => {}
                 () = due(&mut scan) => {
                     // Many in one commit: nobody waits for them.
-                    usages.extend(hub.take_usages());
+                    usages.extend(hub.due_nodes.take_usages());
                     let over = hub.over_quarantined();
                     waiting.extend(over.into_iter().map(|node| Job::Quarantine(node, None)));
                     waiting.extend(absent(&hub).into_iter().map(Job::Forget));
@@ -95,14 +95,14 @@ pub(crate) async fn run(
         while let Ok(job) = jobs.try_recv() {
             waiting.push_back(job);
         }
-        for (node, quarantine) in hub.take_offenders() {
+        for (node, quarantine) in hub.due_nodes.take_offenders() {
             tracing::warn!(node_id = node.0, reason = quarantine.reason, "node quarantined");
             waiting.push_back(Job::Quarantine(node, Some(quarantine)));
         }
         if hub.is_review_due() {
             waiting.extend(hub.review_failures().into_iter().map(measure));
         }
-        looks.extend(hub.take_looks());
+        looks.extend(hub.due_nodes.take_looks());
         if !looks.is_empty() {
             // What is written now may differ again by then, or be refused.
             next_scan = Millis(0);
@@ -176,7 +176,7 @@ fn absent(hub: &NodeSessions) -> Vec<NodeId> {
     });
     hub.store.read(|state| {
         for one in &mut presences {
-            one.has_units = state.live_on_node(one.node) > 0;
+            one.has_units = state.rows().live_on_node(one.node) > 0;
         }
     });
     node_absence::absent(presences, now, limit_ms, N_ABSENT_MAX)
@@ -206,7 +206,7 @@ fn compose(
             }
             if was_ready && !ready {
                 slot.cell.lock().measure.lose_load();
-                hub.record_usage(node);
+                hub.due_nodes.record_usage(node);
                 changes.lost.push((node, left));
             }
             changes.inventories.extend(inventory.map(|inventory| (node, inventory)));
@@ -277,7 +277,7 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
             let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
             match hub.store.submit(txn, role).await {
                 Ok(committed) => {
-                    hub.until_delivered(committed.revision).await;
+                    hub.delivery.until(committed.revision).await;
                     Some(committed)
                 }
                 Err(refusal) => {
@@ -312,7 +312,7 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
                     let mut cell = slot.cell.lock();
                     cell.deadline = cell.deadline.max(hub.now());
                 }
-                let (epoch, store_id) = (hub.new_epoch(), hub.store_id().0);
+                let (epoch, store_id) = (hub.epochs.give(), hub.store_id().0);
                 answer(reply, Ok(v1::RegisterNodeResponse { node_id: node.0, epoch, store_id }));
             }
             Answer::Updated(spec, reply) => {
@@ -400,7 +400,7 @@ impl Nodes for Known<'_> {
             let spec =
                 state.record(v1::Kind::NodeSpec, &key).map(|record| (record.revision, record.value.clone()));
             let report = state.record(v1::Kind::NodeReport, &key).map(|record| record.value.clone());
-            (spec, report, state.live_on_node(node))
+            (spec, report, state.rows().live_on_node(node))
         });
         let (revision, spec) = spec?;
         Some(Stored {
@@ -435,7 +435,7 @@ impl Nodes for Known<'_> {
 /// Something is bound to a node, or held there.
 fn in_use(hub: &NodeSessions, name: &str) -> Status {
     let node = hub.names.read().find(name).ok();
-    let n_live = node.map_or(0, |node| hub.store.read(|state| state.live_on_node(node)));
+    let n_live = node.map_or(0, |node| hub.store.read(|state| state.rows().live_on_node(node)));
     let what = match n_live {
         0 => "room is held there".to_owned(),
         1 => "1 running unit is bound there".to_owned(),

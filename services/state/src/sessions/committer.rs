@@ -116,7 +116,7 @@ pub(crate) async fn run(hub: Arc<NodeSessions>, stop: CancellationToken) {
         if let Some(revision) = durable {
             // Who delivers stops as well, and may have done so before this one.
             tokio::select! {
-                () = hub.until_delivered(revision) => {}
+                () = hub.delivery.until(revision) => {}
                 () = stop.cancelled() => return,
             }
         }
@@ -155,7 +155,7 @@ async fn commit(hub: &NodeSessions, reported: &[Reported]) -> Option<Revision> {
         let mut fresh = Vec::new();
         for one in reported {
             for report in &one.reports {
-                let rows = state.rows(report.key.unit);
+                let rows = state.rows().get(report.key.unit);
                 if rows.is_some_and(|rows| {
                     statuses::changes(&rows.row(report.key.replica.ordinal), one.node.0, report)
                 }) {

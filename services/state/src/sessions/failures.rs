@@ -132,7 +132,7 @@ impl NodeSessions {
         failures.ends.note(node, end);
         if failures.ends.n_on(node) >= self.failing.n_replicas && !failures.suspect.contains_key(&node) {
             failures.is_due = true;
-            self.looked.notify_one();
+            self.due_nodes.wake_writer();
         }
         let is_suspect = failures.suspect.contains_key(&node) || failures.bad.contains(&node);
         let may_move = is_lack || is_suspect && unit.spec.restart_policy != RestartPolicy::Never;
@@ -157,7 +157,7 @@ impl NodeSessions {
         drop(failures);
         let why = AssignmentRefusal::Lacks;
         self.metrics.assignments_refused.get_or_create(&vec![("why", why.name())]).inc();
-        self.looked.notify_one();
+        self.due_nodes.wake_writer();
         Report { phase: Phase::Stopped, ..report }
     }
 
@@ -165,7 +165,7 @@ impl NodeSessions {
     fn template_of(&self, unit: UnitId, ordinal: u32) -> Option<(UnitRecord, Template)> {
         let (value, group) = self.store.read(|state| {
             let record = state.record(v1::Kind::Unit, &Key::Id(unit.0))?;
-            let group = state.rows(unit)?.row(ordinal).group;
+            let group = state.rows().get(unit)?.row(ordinal).group;
             Some((record.value.clone(), usize::from(group)))
         })?;
         let unit = from_proto::unit_record(v1::UnitRecord::decode(value).ok()?).ok()?;
@@ -339,7 +339,7 @@ impl NodeSessions {
         let candidates = self.store.read(|state| {
             let after = UnitId(state.last_unit_id().0.saturating_sub(N_UNITS_MAX));
             let mut candidates = Vec::new();
-            for (unit, _, rows) in state.units_with_rows(Some(after)) {
+            for (unit, _, rows) in state.rows().iter(Some(after)) {
                 let well = rows.rows.values().filter_map(|row| {
                     let age_ms = now_ms.saturating_sub(row.bound_time_ms);
                     let ms = match row.phase {
@@ -384,7 +384,8 @@ impl NodeSessions {
             // How many of its replicas have a place, or have had one.
             let n_placed = |key: &Key| match key {
                 Key::Id(id) => state
-                    .rows(UnitId(*id))
+                    .rows()
+                    .get(UnitId(*id))
                     .map_or(0, |rows| rows.rows.values().filter(|row| row.phase != Phase::Pending).count()),
                 Key::Name(_) => 0,
             };

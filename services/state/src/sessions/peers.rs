@@ -46,7 +46,7 @@ fn peers(hub: &NodeSessions, unit: u64) -> Peers {
         return Peers::too_many();
     }
     let bound = hub.store.read(|state| {
-        let rows = state.rows(UnitId(unit))?;
+        let rows = state.rows().get(UnitId(unit))?;
         let bound = template.wanted().map(|ordinal| {
             let row = rows.row(ordinal);
             let peer = Peer { ordinal, group: usize::from(row.group), node: row.node };

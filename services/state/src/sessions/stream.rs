@@ -192,7 +192,7 @@ impl SessionStream {
                 self.hub.heard(slot.node, &mut cell);
                 cell.inventory = Some(Box::new(report));
                 drop(cell);
-                self.hub.look_at(slot.node);
+                self.hub.due_nodes.look_at(slot.node);
                 Ok(())
             }
             Up::KeptLogs(v1::KeptLogs { unit_ids }) => {
@@ -272,7 +272,7 @@ impl SessionStream {
             return Err(BadField::new("open.epoch", "is required: it comes with the registration").into());
         }
         let (asked, store) = (StoreId(open.store_id), self.hub.store_id());
-        if !store.may_be(asked) && !self.hub.has_given(open.epoch) {
+        if !store.may_be(asked) && !self.hub.epochs.has_given(open.epoch) {
             // It registered in the other store: it does not know yet that this is another one.
             return Err(status::store_changed(asked, store));
         }
@@ -382,12 +382,12 @@ fn hear_heartbeat(hub: &NodeSessions, slot: &NodeEntry, heartbeat: v1::Heartbeat
     agent.device_usage = devices.into();
     let (now, how) = (hub.now(), hub.measuring);
     if let Some(usage) = guaranteed_usage {
-        cell.measure.add(measured(&usage), hub.delivered_ms(), now, how);
+        cell.measure.add(measured(&usage), hub.delivery.time_ms(), now, how);
         cell.agent.guaranteed_usage = Some(usage);
     }
     cell.measure.hear_load(load, zone_loads, now, hub.load_age_max_ms());
     if cell.measure.due(how).is_some() {
-        hub.record_usage(slot.node);
+        hub.due_nodes.record_usage(slot.node);
     }
     drop(cell);
     Ok(())

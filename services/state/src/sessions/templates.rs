@@ -145,7 +145,7 @@ impl Templates {
             let mut places = Vec::with_capacity(keys.len());
             for run in keys.chunk_by(|a, b| a.unit == b.unit) {
                 let unit = run[0].unit.0;
-                let (Some(rows), Some(source)) = (state.rows(UnitId(unit)), source(state, unit)) else {
+                let (Some(rows), Some(source)) = (state.rows().get(UnitId(unit)), source(state, unit)) else {
                     continue;
                 };
                 sources.push((unit, source));
@@ -340,7 +340,7 @@ fn notice_ms(run: &v1::RunSpec, eviction: Option<EvictionReason>) -> u32 {
 
 fn source(state: &State, unit: u64) -> Option<Source> {
     let record = state.record(v1::Kind::Unit, &RecordKey::Id(unit))?;
-    let groups = state.rows(UnitId(unit)).map(|rows| &rows.groups[..]).unwrap_or_default();
+    let groups = state.rows().get(UnitId(unit)).map(|rows| &rows.groups[..]).unwrap_or_default();
     Some(Source {
         revision: record.revision,
         value: record.value.clone(),

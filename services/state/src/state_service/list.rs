@@ -126,7 +126,7 @@ fn slice(state: &State, kind: v1::Kind, cursor: &Cursor, limit: usize) -> Vec<(L
         Cursor::Rows(first, ordinal) => {
             // Ids begin at 1: behind the one before is at this one.
             let before = first.0.checked_sub(1).map(UnitId);
-            for (unit, revision, rows) in state.units_with_rows(before) {
+            for (unit, revision, rows) in state.rows().iter(before) {
                 let mut from = Some(if unit == *first { *ordinal } else { 0 });
                 while let Some(start) = from {
                     if slice.len() >= limit || bytes >= SLICE_BYTES {

@@ -125,7 +125,7 @@ impl Model {
             })
         };
         let nodes = |kind| ids(kind).map(|id| u32::try_from(id).unwrap()).collect();
-        let rows = state.units_with_rows(None).flat_map(|(unit, _, rows)| {
+        let rows = state.rows().iter(None).flat_map(|(unit, _, rows)| {
             let rows = rows.rows.iter().filter(|(_, row)| row.revision > Revision(0));
             rows.map(move |(ordinal, row)| {
                 ((unit.0, ordinal), (row.incarnation, row.phase, row.node.0, row.eviction.is_some()))
@@ -142,7 +142,7 @@ impl Model {
         };
         for node in 1..10 {
             let live = model.rows.values().filter(|row| row.1.is_live() && row.2 == node).count();
-            assert_eq!(state.live_on_node(NodeId(node)) as usize, live, "live on node {node}");
+            assert_eq!(state.rows().live_on_node(NodeId(node)) as usize, live, "live on node {node}");
         }
         model
     }

@@ -50,7 +50,7 @@ impl Pair {
             Ok(Outcome::Repeated(committed)) => Ok(committed),
             Err(refusal) => {
                 assert!(self.head == before, "a refused transaction changed something");
-                assert_eq!(self.head.n_rows(), before.n_rows());
+                assert_eq!(self.head.rows().n_rows(), before.rows().n_rows());
                 assert_eq!(self.head.live_bytes(), before.live_bytes());
                 Err(refusal)
             }

@@ -33,14 +33,24 @@ impl World {
         let policy = QueuePolicy::ALL[policy];
         let record = QueueSpec { max, policy, weight, ..QueueSpec::new(QUEUES[queue]) };
         let revision = self.rig.next();
-        self.rig.core.on_queue(Arc::new(record), revision, Receipt { revision, time_ms: 5 });
+        self.rig.core.on_change(
+            &Change::Put(Record::Queue(Arc::new(record))),
+            revision,
+            Receipt { revision, time_ms: 5 },
+            self.rig.now,
+        );
     }
 
     pub(super) fn put_class(&mut self, value: i32) {
         let (name, description) = ("gold".to_owned(), String::new());
         let gold = PriorityClass { name, value, preemptible: true, description };
         let revision = self.rig.next();
-        self.rig.core.on_priority_class(gold, revision, Receipt { revision, time_ms: 5 });
+        self.rig.core.on_change(
+            &Change::Put(Record::PriorityClass(gold)),
+            revision,
+            Receipt { revision, time_ms: 5 },
+            self.rig.now,
+        );
     }
 
     /// Who may be charged in a step.
@@ -61,7 +71,7 @@ impl World {
                 | Whereabouts::Paused => None,
             }
         });
-        let (tree, usage) = (core.quota().tree(), core.quota().usage());
+        let (tree, usage) = (core.queueing().quota().tree(), core.queueing().quota().usage());
         let queues = QUEUES.iter().filter_map(|path| tree.find(path));
         (waiters.collect(), queues.map(|queue| (queue, usage.used(queue, "cpu"))).collect())
     }
@@ -73,7 +83,7 @@ impl World {
         actions: &[Action],
     ) -> Result<(), TestCaseError> {
         let core = &self.rig.core;
-        let tree = core.quota().tree();
+        let tree = core.queueing().quota().tree();
         for action in actions {
             // One that waits on only hears that its record is another.
             let Action::Assign(_, one) = action else { continue };
@@ -106,7 +116,7 @@ impl World {
     /// The watch was lost and everything is listed anew.
     pub(super) fn list(&mut self) {
         let core = &mut self.rig.core;
-        let tree = core.quota().tree();
+        let tree = core.queueing().quota().tree();
         let queues: Vec<_> = tree.iter().filter_map(|queue| tree.record(queue).cloned()).collect();
         let units: Vec<_> = core
             .assignments
@@ -115,7 +125,7 @@ impl World {
             .values()
             .map(|entry| (Arc::clone(&entry.record), entry.revision, entry.rows.clone()))
             .collect();
-        let classes: Vec<_> = core.classes().get("gold").cloned().into_iter().collect();
+        let classes: Vec<_> = core.queueing().classes().get("gold").cloned().into_iter().collect();
         core.on_reset();
         list_node(core, self.rig.now);
         for (spec, revision, rows) in units {
@@ -124,12 +134,22 @@ impl World {
             core.on_rows_loaded(unit, rows, self.rig.now);
         }
         for queue in queues {
-            let revision = core.queue_versions(&queue.name).unwrap().revision;
-            core.on_queue(queue, revision, Receipt { revision, time_ms: 5 });
+            let revision = core.queueing().queue_versions(&queue.name).unwrap().revision;
+            core.on_change(
+                &Change::Put(Record::Queue(queue)),
+                revision,
+                Receipt { revision, time_ms: 5 },
+                self.rig.now,
+            );
         }
         for class in classes {
-            let revision = core.class_versions(&class.name).unwrap().revision;
-            core.on_priority_class(class, revision, Receipt { revision, time_ms: 5 });
+            let revision = core.queueing().class_versions(&class.name).unwrap().revision;
+            core.on_change(
+                &Change::Put(Record::PriorityClass(class)),
+                revision,
+                Receipt { revision, time_ms: 5 },
+                self.rig.now,
+            );
         }
         core.on_synced(Revision(self.rig.revision), self.rig.now);
     }
@@ -152,7 +172,7 @@ impl World {
             let charged = entry.counts.live + under_way;
             let queue = entry.account.queue;
             expected.entry(queue).or_default().3 += 1;
-            for level in core.quota().tree().upwards(queue) {
+            for level in core.queueing().quota().tree().upwards(queue) {
                 let sums = expected.entry(level).or_default();
                 sums.0 += i128::from(charged);
                 sums.1 += i128::from(entry.counts.live);
@@ -160,21 +180,21 @@ impl World {
             }
         }
         for path in QUEUES {
-            let Some(queue) = core.quota().tree().find(path) else { continue };
+            let Some(queue) = core.queueing().quota().tree().find(path) else { continue };
             let (charged, bound, n_wanting, n_enrolled) = expected.get(&queue).copied().unwrap_or_default();
-            let usage = core.quota().usage();
+            let usage = core.queueing().quota().usage();
             prop_assert_eq!(usage.running_units(queue), charged, "{}", path);
             prop_assert_eq!(usage.used(queue, "cpu"), 100 * charged, "{}", path);
             prop_assert_eq!(usage.bound(queue).0, bound, "{}", path);
             prop_assert_eq!(core.assignments.queueing.queues.n_enrolled(queue), n_enrolled, "{}", path);
-            let Some(view) = core.queue_view(path) else { continue };
+            let Some(view) = core.queueing().queue_view(path) else { continue };
             prop_assert_eq!(i128::from(view.running_units), bound, "{}", path);
             prop_assert_eq!(
                 view.used_with_children.get("cpu").copied().unwrap_or(0),
                 100 * i64::try_from(bound).unwrap()
             );
             prop_assert_eq!(view.pending_units, n_wanting, "{}", path);
-            let users = core.queue_users(path).n;
+            let users = core.queueing().queue_users(path, core.units()).n;
             prop_assert_eq!(users, if path == "default" { 0 } else { n_enrolled }, "{}", path);
         }
         Ok(())

@@ -156,7 +156,10 @@ fn what_a_unit_waited_for_is_forgotten_once_it_is_gone() {
         let waiting = world.jobs[&unit].2;
         assert_eq!(waiting.need.ask.is_choice(), is_choice);
         world.queues.push(waiting);
-        let cpu = |world: &World| world.queues.quota().usage().amounts(waiting.need).get(1).copied();
+        let cpu = |world: &World| {
+            let usage = world.queues.quota().usage();
+            usage.asks().amounts(waiting.need, usage.columns().len()).get(1).copied()
+        };
         assert!(cpu(&world).is_some_and(|cpu| cpu > 0));
         world.cancel(unit);
         assert_eq!(cpu(&world).unwrap_or(0), 0, "{is_choice}");

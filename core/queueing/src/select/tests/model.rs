@@ -137,7 +137,7 @@ impl Naive<'_> {
         let mut row = smallvec::SmallVec::new();
         for (job, account, waiting) in self.world.jobs.values() {
             if account.queue == queue && job.owner == owner && !self.waiting.contains(waiting) {
-                usage.add_to(&mut row, Need { ask: account.ask(0).unwrap(), n: job.replicas }, 1);
+                usage.asks().add_to(&mut row, Need { ask: account.ask(0).unwrap(), n: job.replicas }, 1);
             }
         }
         if policy == QueuePolicy::Drf {
@@ -202,7 +202,7 @@ fn check_orders(world: &World) -> Result<(), TestCaseError> {
     let (queues, tree) = (&world.queues, world.queues.quota().tree());
     for queue in PATHS.iter().filter_map(|path| tree.find(path)) {
         let (branch, above) = (&queues.branches[queue.idx()], tree.parent(queue));
-        prop_assert_eq!(branch.gate.is_some(), queues.quota().usage().is_limited(queue));
+        prop_assert_eq!(branch.gate.is_some(), queues.quota().usage().sums().is_limited(queue));
         for band in Band::ALL {
             let stands = queues.branches[above.idx()].order[band.idx()].contains(tree.place(queue));
             let is_closed = branch.is_closed[band.idx()];
