@@ -40,8 +40,7 @@ fn records(state: &State) -> Vec<(v1::Kind, Record)> {
         let whole = state.records(entry.kind, None).map(|(_, record)| record.clone());
         all.extend(whole.map(|record| (entry.kind, record)));
     }
-    let units: Vec<_> = state.units_with_rows(None).map(|(unit, ..)| unit).collect();
-    let rows = units.into_iter().filter_map(|unit| state.rows_record(unit));
+    let rows = state.rows().iter(None).filter_map(|(unit, ..)| state.rows().record(unit));
     all.extend(rows.map(|record| (v1::Kind::Rows, record)));
     all
 }
