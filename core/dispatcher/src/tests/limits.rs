@@ -17,7 +17,7 @@ impl Rig {
 
     fn later(&mut self, ms: u64) {
         self.now = self.now.plus(ms);
-        self.core.assignments.wall_ms = self.core.assignments.wall_ms + i64::try_from(ms).unwrap();
+        self.core.assignments.wall_ms += i64::try_from(ms).unwrap();
     }
 }
 

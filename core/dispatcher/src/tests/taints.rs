@@ -37,7 +37,7 @@ impl Rig {
         let mut seen = Vec::new();
         for _ in 0..n {
             seen.extend(self.run_for(1_000));
-            self.core.assignments.wall_ms = self.core.assignments.wall_ms + 1_000;
+            self.core.assignments.wall_ms += 1_000;
         }
         seen
     }
