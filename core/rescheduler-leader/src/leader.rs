@@ -243,7 +243,9 @@ impl<C> ReschedulerLeader<C> {
         out: &mut impl RescheduleOutbox<Caller = C>,
     ) {
         if self.term.as_ref().is_none_or(|term| term.number() != ticket.term) {
-            self.left_over.take_if(|left| *left == ticket);
+            if self.left_over == Some(ticket) {
+                self.left_over = None;
+            }
             return;
         }
         if answer == Err(WriteFailure::LeaseLost) {

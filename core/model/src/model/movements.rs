@@ -349,11 +349,23 @@ fn scatter(model: &mut Model) -> OrderedPlan {
     let of = |picked: &dyn Fn(UnitId) -> bool| -> Vec<_> {
         live.iter().copied().filter(|(id, _)| picked(id.unit)).collect()
     };
-    let (surging, meeting) = (of(&starts_first), of(&meets));
+    let is_kept = |unit: UnitId| {
+        let mut budgets = store.world.budgets.values().map(|budget| &budget.value.selector);
+        let record = store.record(unit);
+        let selects = |selector: &BTreeMap<String, String>| {
+            selector
+                .iter()
+                .all(|(key, value)| record.is_some_and(|record| record.spec.labels.get(key) == Some(value)))
+        };
+        budgets.any(selects)
+    };
+    let (surging, meeting, kept) = (of(&starts_first), of(&meets), of(&is_kept));
     let numbers = &mut model.net.numbers;
     let mut moves: BTreeMap<RunningUnitId, MovementMove> = BTreeMap::new();
     for _ in 0..=numbers.below(if model.meets { 2 * N_SCATTERED } else { N_SCATTERED }) {
-        let of = if !meeting.is_empty() && numbers.chance(80) {
+        let of = if !kept.is_empty() && numbers.chance(40) {
+            &kept
+        } else if !meeting.is_empty() && numbers.chance(80) {
             &meeting
         } else if !surging.is_empty() && numbers.chance(60) {
             &surging
