@@ -375,6 +375,10 @@ impl Dispatcher {
     /// replica. Returns its unit.
     pub fn on_hold(&mut self, hold: Arc<Hold>, now: Millis) -> UnitId {
         let (id, unit) = (hold.id, hold.unit);
+        // The reconciler may put it back while a list is read.
+        if let Some(listed) = &mut self.following.listed {
+            listed.note(RecordKey::Hold(id));
+        }
         self.holds.insert(id, Arc::clone(&hold));
         self.reservations.on_slot(&hold);
         self.gangs.on_gathering(&hold, now);

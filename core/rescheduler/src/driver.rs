@@ -94,6 +94,8 @@ pub enum MoveReply {
     Surges(u32),
     /// Not now; it is to be asked again.
     Later(String),
+    /// An earlier request for the same move is being carried out; it is to be asked again what became of it.
+    UnderWay(String),
     /// The target does not take it any more: the rest is to be planned anew.
     TargetTaken(String),
     /// It is not there any more, or may not be moved.
@@ -104,6 +106,7 @@ impl MoveReply {
     /// Returns what a refusal of the binder means to a move: whether the move itself is void, or another target may do.
     pub fn refused(reason: RejectionReason, later: bool, why: String) -> Self {
         match reason {
+            RejectionReason::AlreadyHeld if later => Self::UnderWay(why),
             _ if later => Self::Later(why),
             RejectionReason::NotThere
             | RejectionReason::NotMovable
@@ -505,6 +508,11 @@ impl MovementDriver {
                 MoveReply::Surges(ordinal) => self.begin_surge(at, ordinal, now_ms),
                 MoveReply::Later(why) => {
                     self.asking[at].is_unheard = false;
+                    self.movement.moves[at].detail = why;
+                    self.retry_later(at, terms, now_ms);
+                }
+                MoveReply::UnderWay(why) => {
+                    self.asking[at].is_unheard = true;
                     self.movement.moves[at].detail = why;
                     self.retry_later(at, terms, now_ms);
                 }

@@ -63,7 +63,7 @@ impl RefusedMoves {
                 self.replicas.insert(running, refused);
                 forget_oldest(&mut self.replicas);
             }
-            MoveReply::Moved | MoveReply::Surges(_) | MoveReply::Later(_) => {}
+            MoveReply::Moved | MoveReply::Surges(_) | MoveReply::Later(_) | MoveReply::UnderWay(_) => {}
         }
     }
 

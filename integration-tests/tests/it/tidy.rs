@@ -26,7 +26,7 @@ const HADOOP: &str = "godel-hadoop";
 const CRASH: &str = "godel-crash";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
-const CORE: [(&str, &[&str]); 16] = [
+const CORE: [(&str, &[&str]); 17] = [
     (BASE, &[]),
     (DOMAIN, &[]),
     ("godel-testkit", &[DOMAIN]),
@@ -42,6 +42,10 @@ const CORE: [(&str, &[&str]); 16] = [
     ("godel-audit", &[DOMAIN]),
     ("godel-core-yarn", &[DOMAIN, MEMBERSHIP]),
     ("godel-core-rescheduler", &[DOMAIN]),
+    (
+        "godel-core-rescheduler-leader",
+        &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, "godel-core-rescheduler"],
+    ),
     (
         "godel-model",
         &[
@@ -76,7 +80,7 @@ const OTHERS: [(&str, &[&str]); 14] = [
     ("godel-yarn", &[DOMAIN, MEMBERSHIP, "godel-core-yarn", PROTO, WIRE, CRASH, HADOOP, KIT]),
     (
         "godel-rescheduler",
-        &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, "godel-core-rescheduler", PROTO, WIRE, CRASH, KIT],
+        &[DOMAIN, "godel-core-rescheduler", "godel-core-rescheduler-leader", PROTO, WIRE, CRASH, KIT],
     ),
     ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
 ];
@@ -85,7 +89,7 @@ const OTHERS: [(&str, &[&str]); 14] = [
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 31] = [
+const MAPPED: [&str; 32] = [
     "core/base",
     "core/domain",
     "core/queueing",
@@ -100,6 +104,7 @@ const MAPPED: [&str; 31] = [
     "core/audit",
     "core/yarn",
     "core/rescheduler",
+    "core/rescheduler-leader",
     "core/testkit",
     "core/model",
     "wire",

@@ -8,6 +8,7 @@ use std::{
 use godel_core_rescheduler::{
     DriverTerms, MoveRate, N_LOOKS_KEPT_MAX, Protection, QuietTime, RescheduleConfig,
 };
+use godel_core_rescheduler_leader::{RescheduleLeaderConfig, SnapshotConfig};
 use godel_domain::{
     defaults,
     label_expression::{self, LabelExpression},
@@ -189,15 +190,27 @@ impl Config {
         Protection { classes, labels, units: self.protected_units.iter().cloned().collect() }
     }
 
-    /// Returns what bounds the execution of movements.
-    pub(crate) fn terms(&self) -> DriverTerms {
-        DriverTerms {
-            move_timeout_ms: self.move_timeout.ms(),
-            movement_timeout_ms: self.movement_timeout.ms(),
-            retry_ms: (self.retry_min.ms(), self.retry_max.ms()),
-            failed_max_percent: self.failed_max_percent,
-            plan_age_max_ms: self.plan_max_age.ms(),
-            n_replans_max: self.replans_max,
+    /// Returns what the leader is configured with beside its policies.
+    pub(crate) fn leader(&self) -> RescheduleLeaderConfig {
+        RescheduleLeaderConfig {
+            driver: DriverTerms {
+                move_timeout_ms: self.move_timeout.ms(),
+                movement_timeout_ms: self.movement_timeout.ms(),
+                retry_ms: (self.retry_min.ms(), self.retry_max.ms()),
+                failed_max_percent: self.failed_max_percent,
+                plan_age_max_ms: self.plan_max_age.ms(),
+                n_replans_max: self.replans_max,
+            },
+            snapshot: SnapshotConfig {
+                sub_cluster_key: self.sub_cluster_key.clone(),
+                other_load: self.other_load,
+                restart_ms: self.restart_time.ms(),
+            },
+            moves_max: self.moves_max,
+            bound_ms: self.bound_time.ms(),
+            make_room_after_ms: self.make_room_after.ms(),
+            movements_max: self.movements_max,
+            movements_ttl_ms: self.movements_ttl.ms(),
         }
     }
 

@@ -1,27 +1,25 @@
-//! The one task that owns the rescheduler's state: it follows the store, leads when the lease is granted, has plans made, and drives movements.
+//! The one task around the leading rescheduler: it follows the store, leads when the lease is granted, and carries what the leader says.
 //!
-//! Everything that takes long happens elsewhere and comes back as an [`Outcome`]: plans on a thread of their own, calls of the binder, looks at
-//! files and at what running units use. Records of movements are written here, one after the other, before anything that follows from
-//! them is done.
+//! What is decided is decided by [`ReschedulerLeader`]. Everything that takes a while happens elsewhere and comes back as an [`Outcome`]: plans on
+//! a thread of their own, records, calls of the binder and the dispatcher, looks at files and at what running units use.
 
-mod drive;
 mod lead;
+mod outbox;
 mod outside;
-mod plans;
 mod reports;
-mod rooms;
 mod show;
 
-pub(crate) use self::show::fitting;
-
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-    time::Duration,
+pub(crate) use self::{
+    outbox::{Caller, Reply},
+    show::fitting,
 };
 
-use godel_base::ids::{Revision, UnitId};
-use godel_core_rescheduler::{MovementDriver, MovementRecord, PolicyManager, RoomRequests, RunCause};
+use std::time::Duration;
+
+use godel_base::ids::Revision;
+use godel_core_rescheduler::RunCause;
+use godel_core_rescheduler_leader::ReschedulerLeader;
+use godel_crash::CrashPoints;
 use godel_kit::{
     CancellationToken,
     client::{Channel, Directory},
@@ -32,18 +30,15 @@ use godel_kit::{
     txn::TxnPipeline,
 };
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::sleep,
 };
-use tonic::Status;
 
 use self::{
-    outside::Outcome,
-    plans::{Job, Planning},
+    outbox::EngineOutbox,
+    outside::{Outcome, OutsideState},
 };
-use godel_crash::CrashPoints;
-
-use crate::{Reload, config::Config, metrics::RescheduleMetrics, picture::Picture, traffic::Traffic};
+use crate::{Reload, config::Config, metrics::RescheduleMetrics};
 
 /// Longest time between looks at the clock.
 const TICK_MS: u64 = 500;
@@ -52,9 +47,6 @@ const N_DRAIN: usize = 256;
 
 /// A question of somebody who calls: run on the engine, between two of its steps.
 pub(crate) type Call = Box<dyn FnOnce(&mut Engine) + Send>;
-
-/// An answer that waits; a status says that it waited in vain.
-type AfterRecord = Box<dyn FnOnce(Option<Status>) + Send>;
 
 /// What an engine is made of.
 pub(crate) struct EngineParts {
@@ -71,32 +63,18 @@ pub(crate) struct EngineParts {
 
 /// See the module.
 pub(crate) struct Engine {
-    parts: EngineParts,
+    config: Config,
+    reload: Option<Reload>,
     state: Channel,
-    picture: Picture,
-    manager: PolicyManager,
-    seed: u64,
-    /// The grant under which it leads or is about to.
-    grant: Option<Grant>,
-    /// What it has while it leads.
-    term: Option<Term>,
-    /// Plans that wait to be made.
-    jobs: VecDeque<Job>,
-    planning: Option<Planning>,
-    n_plans: u64,
-    outcomes: (mpsc::Sender<Outcome>, mpsc::Receiver<Outcome>),
-    /// From the file, and reported.
-    traffic: (Traffic, Traffic),
-    outside: outside::OutsideState,
-    /// When gangs that wait ask for room, and the one of which the dispatcher is asked what keeps it out.
-    requests: RoomRequests,
-    asking_gang: Option<UnitId>,
-    /// Answers that wait until the movement that was created is recorded; with a status if it never is.
-    after_record: Vec<AfterRecord>,
+    follower: Informer,
+    leadership: watch::Receiver<Leadership>,
+    calls: mpsc::Receiver<Call>,
+    outcomes: mpsc::Receiver<Outcome>,
+    leader: ReschedulerLeader<Caller>,
+    out: EngineOutbox,
+    outside: OutsideState,
     faults: Vec<String>,
     config_read_ms: i64,
-    observed_ms: i64,
-    maintained_ms: i64,
 }
 
 /// The lease, as granted.
@@ -105,45 +83,6 @@ struct Grant {
     since: Revision,
     /// One for each grant: the store tells transactions apart by their numbers under it.
     pipeline: TxnPipeline,
-}
-
-/// What a leader has.
-#[derive(Default)]
-struct Term {
-    /// Every movement by its number, as recorded; the one that is driven as it is.
-    movements: BTreeMap<u64, MovementRecord>,
-    driven: Option<Driven>,
-    /// Units whose move rates are to be written.
-    rates: BTreeSet<UnitId>,
-    /// No record is written before this, Unix milliseconds: the store has refused one.
-    write_again_ms: i64,
-    aborts: Vec<Abort>,
-    counts: Counts,
-}
-
-/// Moves since the leader began.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    moved: u64,
-    mismatched: u64,
-    failed: u64,
-}
-
-/// The movement that is being made.
-struct Driven {
-    driver: MovementDriver,
-    /// As its record is.
-    recorded: Option<MovementRecord>,
-    /// A plan of its rest is being made.
-    is_replanned: bool,
-    next_ms: Option<i64>,
-}
-
-/// Somebody wants a movement to end.
-struct Abort {
-    name: String,
-    reason: String,
-    reply: oneshot::Sender<Result<MovementRecord, Status>>,
 }
 
 /// What woke the loop.
@@ -163,32 +102,33 @@ impl Engine {
             0 => rand::random(),
             seed => seed,
         };
-        let state = parts.directory.state();
-        let picture = Picture::new(&parts.config.sub_cluster_key);
-        let outcomes = mpsc::channel(outside::N_OUTCOMES);
-        let mut engine = Self {
-            state,
-            picture,
-            manager: PolicyManager::new(seed),
-            seed,
+        let EngineParts { config, reload, directory, follower, leadership, calls, clock, crash, metrics } =
+            parts;
+        let (sender, outcomes) = mpsc::channel(outside::N_OUTCOMES);
+        let state = directory.state();
+        let out = EngineOutbox {
             grant: None,
-            term: None,
-            jobs: VecDeque::new(),
-            planning: None,
-            n_plans: 0,
+            directory,
+            leadership: leadership.clone(),
+            outcomes: sender,
+            clock,
+            crash,
+            metrics,
+        };
+        let mut engine = Self {
+            leader: ReschedulerLeader::new(config.leader(), seed),
+            config: config.clone(),
+            reload,
+            state,
+            follower,
+            leadership,
+            calls,
             outcomes,
-            traffic: (Traffic::default(), Traffic::default()),
-            outside: outside::OutsideState::default(),
-            requests: RoomRequests::default(),
-            asking_gang: None,
-            after_record: Vec::new(),
+            out,
+            outside: OutsideState::default(),
             faults: Vec::new(),
             config_read_ms: 0,
-            observed_ms: 0,
-            maintained_ms: 0,
-            parts,
         };
-        let config = engine.parts.config.clone();
         engine.configure(config);
         engine
     }
@@ -211,7 +151,7 @@ impl Engine {
                 Event::Follow(Some(event)) => {
                     self.on_follow(event);
                     for _ in 0..N_DRAIN {
-                        let Some(event) = self.parts.follower.try_next() else { break };
+                        let Some(event) = self.follower.try_next() else { break };
                         self.on_follow(event);
                     }
                 }
@@ -225,8 +165,9 @@ impl Engine {
                 }
             }
             self.look_outside();
-            if self.term.is_some() {
-                self.work().await;
+            if self.is_valid() {
+                let now = self.now_ms();
+                self.leader.step(now, &mut self.out);
             }
         }
         self.step_down();
@@ -234,7 +175,7 @@ impl Engine {
     }
 
     async fn next_event(&mut self, stop: &CancellationToken) -> Event {
-        let fence = self.grant.as_ref().map(|grant| grant.fence.clone());
+        let fence = self.out.grant.as_ref().map(|grant| grant.fence.clone());
         let lost = async move {
             match fence {
                 Some(fence) => fence.lost().await,
@@ -242,36 +183,34 @@ impl Engine {
             }
         };
         let now = self.now_ms();
-        let next = self.term.as_ref().and_then(|term| term.driven.as_ref()?.next_ms);
-        let until = next.map_or(TICK_MS, |next| u64::try_from(next.saturating_sub(now)).unwrap_or(0));
+        let until = self
+            .leader
+            .next_ms()
+            .map_or(TICK_MS, |next| u64::try_from(next.saturating_sub(now)).unwrap_or(0));
         let timer = sleep(Duration::from_millis(until.clamp(1, TICK_MS)));
         tokio::select! {
             biased;
             () = stop.cancelled() => Event::Stop,
-            changed = self.parts.leadership.changed() => Event::Leadership(changed.is_ok()),
+            changed = self.leadership.changed() => Event::Leadership(changed.is_ok()),
             () = lost => Event::Lost,
-            Some(outcome) = self.outcomes.1.recv() => Event::Outcome(outcome),
-            Some(call) = self.parts.calls.recv() => Event::Call(call),
-            event = self.parts.follower.next() => Event::Follow(event),
+            Some(outcome) = self.outcomes.recv() => Event::Outcome(outcome),
+            Some(call) = self.calls.recv() => Event::Call(call),
+            event = self.follower.next() => Event::Follow(event),
             () = timer => Event::Timer,
         }
     }
 
     fn now_ms(&self) -> i64 {
-        self.parts.clock.wall_ms()
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.now_ms()).unwrap_or(0)
+        self.out.clock.wall_ms()
     }
 
     fn is_valid(&self) -> bool {
-        self.grant.as_ref().is_some_and(|grant| grant.fence.is_valid())
+        self.out.grant.as_ref().is_some_and(|grant| grant.fence.is_valid())
     }
 
     /// The signal SIGUSR1 came.
     pub(crate) fn on_signal(&mut self) {
-        self.manager.on_signal();
+        self.leader.on_signal();
     }
 
     /// Somebody asks by HTTP for a run of a policy.
@@ -279,23 +218,23 @@ impl Engine {
     /// # Errors
     /// Why it does not run, in words, with whether it could never.
     pub(crate) fn ask_by_http(&mut self, policy: &str) -> Result<(), (bool, String)> {
-        if self.term.is_none() {
+        if !self.leader.leads() {
             return Err((false, "this rescheduler does not lead".to_owned()));
         }
-        self.manager.ask(policy, RunCause::Http).map_err(|wrong| (true, wrong.to_string()))
+        self.leader.ask_for_run(policy, RunCause::Http).map_err(|wrong| (true, wrong.to_string()))
     }
 
     /// Takes a configuration over; the keys of servers, clients and the lease stay as they were at the start.
     fn configure(&mut self, config: Config) {
-        let now = self.now();
+        let now = self.now_ms();
         match config.rescheduling() {
             Err(wrong) => self.refuse_config(wrong.0),
-            Ok(rescheduling) => match self.manager.configure(rescheduling, now) {
+            Ok(rescheduling) => match self.leader.configure(config.leader(), rescheduling, now) {
                 Err(faults) => self.refuse_config(faults.iter().map(ToString::to_string).collect()),
                 Ok(()) => {
                     self.faults.clear();
-                    self.config_read_ms = self.now_ms();
-                    self.parts.config = config;
+                    self.config_read_ms = now;
+                    self.config = config;
                 }
             },
         }
@@ -309,10 +248,5 @@ impl Engine {
             );
         }
         self.faults = faults;
-    }
-
-    /// What plans are made of, as of now.
-    fn known_traffic(&self) -> Arc<Traffic> {
-        Arc::new(self.traffic.0.merged(&self.traffic.1))
     }
 }

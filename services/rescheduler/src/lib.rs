@@ -1,33 +1,25 @@
 //! The rescheduler: finds running units that should be elsewhere, and moves them.
 //!
-//! One of several reschedulers leads (lease `rescheduler`). Which policy runs when, where running units should be, in which order they move and how a
-//! movement goes on is decided by [`godel_core_rescheduler`]; this crate follows the store, writes movements down, and asks the
-//! binder for each move. What is in the records survives a restart: movements, and when units were moved. When policies ran, and traffic and
-//! checkpoints that were reported, are known to the leader alone.
+//! One of several reschedulers leads (lease `rescheduler`). Where running units should be and in which order they move is decided by
+//! [`godel_core_rescheduler`], and what a leader does with that by [`godel_core_rescheduler_leader`]; this crate follows the store, carries the leader's
+//! records to it and its moves to the binder, and answers calls. What is in the records survives a restart: movements, and when units were moved. When
+//! policies ran, and traffic and checkpoints that were reported, are known to the leader alone.
 //!
 //! # Modules
 //!
-//! - `checkpoints`: when running units saved their work last.
 //! - `config`: configuration of the rescheduler.
-//! - `engine`: the one task that owns the rescheduler's state.
+//! - `engine`: the one task around the leading rescheduler.
 //! - `http`: runs of policies by HTTP, and by the signal SIGUSR1.
 //! - `metrics`: counters of the rescheduler.
-//! - `picture`: the cluster as the rescheduler follows it.
 //! - `record`: movements and moves of units as records.
 //! - `rpc`: RescheduleService.
-//! - `snapshot`: what plans are made of, with the scheduler's filters.
-//! - `traffic`: which units talk to one another.
 
-mod checkpoints;
 mod config;
 mod engine;
 mod http;
 mod metrics;
-mod picture;
 mod record;
 mod rpc;
-mod snapshot;
-mod traffic;
 
 use std::sync::Arc;
 
@@ -86,7 +78,7 @@ pub async fn serve(
     let engine = Engine::new(EngineParts {
         directory,
         reload,
-        follower: service.follow(state, picture::FOLLOWS),
+        follower: service.follow(state, godel_core_rescheduler_leader::FOLLOWS),
         leadership: election.watch(),
         calls: calls_rx,
         clock: service.clock.clone(),

@@ -5,8 +5,10 @@ use godel_base::ids::{NodeId, Revision, RunningUnitId, UnitId};
 use godel_core_rescheduler::{
     MovePhase, MovementMove, MovementPhase, MovementRecord, OrderedPlan, RecordedReason, RunCause,
 };
+use godel_core_rescheduler_leader::RescheduleWrite;
 use godel_domain::allocation::DeviceSet;
 use godel_proto::{raw, v1};
+use godel_wire::to_proto;
 use prost::Message as _;
 
 /// Largest record: it has to fit into one transaction and into one message, with what is around it.
@@ -56,8 +58,18 @@ pub(crate) fn shown(movement: &MovementRecord) -> v1::Movement {
     }
 }
 
+/// The operation that makes a change of the rescheduler's records.
+pub(crate) fn encode(write: &RescheduleWrite) -> Bytes {
+    match write {
+        RescheduleWrite::Movement(movement) => put(movement),
+        RescheduleWrite::MovementGone(name) => to_proto::delete_named(v1::Kind::Movement, name),
+        RescheduleWrite::Rate(unit, times_ms) => put_rate(*unit, times_ms),
+        RescheduleWrite::RateGone(unit) => to_proto::delete(v1::Kind::MoveRate, unit.0),
+    }
+}
+
 /// The operation that writes a movement. One that is too large loses the numbers of its reasons, and then the reasons.
-pub(crate) fn put(movement: &MovementRecord) -> Bytes {
+fn put(movement: &MovementRecord) -> Bytes {
     let mut pb = shown(movement);
     if pb.encoded_len() > RECORD_BYTES_MAX {
         for reason in pb.moves.iter_mut().filter_map(|one| one.reason.as_mut()) {
@@ -71,7 +83,7 @@ pub(crate) fn put(movement: &MovementRecord) -> Bytes {
 }
 
 /// The operation that writes when replicas of a unit were moved.
-pub(crate) fn put_rate(unit: UnitId, times_ms: &[u64]) -> Bytes {
+fn put_rate(unit: UnitId, times_ms: &[u64]) -> Bytes {
     let times_ms = times_ms.iter().map(|time| i64::try_from(*time).unwrap_or(i64::MAX)).collect();
     raw::encode_op(v1::op::Op::PutMoveRate(v1::MoveRate { unit_id: unit.0, times_ms }))
 }

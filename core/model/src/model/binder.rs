@@ -11,14 +11,16 @@ use godel_core_binder::{
     },
 };
 use godel_core_dispatcher::EvictRequest;
+use godel_core_rescheduler_leader::{HeardRefusal, MovesAnswered, MovesUnanswered};
 use godel_domain::{
     decision::{Outcome, Rejection, RejectionReason},
+    requested_move::{MadeMove, MoveRefusal},
     running_units::{Evict, EvictionReason},
 };
 
 use super::{
     dispatcher::name,
-    net::{Event, Line, Message, MoveAnswer, MoveCall, Net, Part},
+    net::{Event, Line, Message, MoveCall, MoveCaller, Net, Part},
     reach::Mark,
     store::{Answer, Store, Txn},
 };
@@ -44,8 +46,22 @@ struct Job {
 struct BinderCallers {
     streams: BTreeMap<StreamId, usize>,
     jobs: BTreeMap<JobId, Job>,
-    /// Numbers of the calls of the rescheduler that waits for an answer.
-    moves: BTreeMap<JobId, u64>,
+    /// Calls of the rescheduler that waits for an answer.
+    moves: BTreeMap<JobId, MoveCaller>,
+}
+
+impl MoveCaller {
+    /// It hears an answer, or that there is none.
+    fn hear(self, moves: Option<Vec<Result<MadeMove, MoveRefusal>>>, net: &mut Net) {
+        let Self { life, number, asked } = self;
+        let heard = |MoveRefusal { reason, later, detail }| {
+            let why = format!("{}: {detail}", reason.name());
+            HeardRefusal { reason: Some(reason), later, why }
+        };
+        let answer = moves.ok_or(MovesUnanswered::Silent);
+        let answer = answer.map(|moves| moves.into_iter().map(|answer| answer.map_err(heard)).collect());
+        net.soon(Event::Moved(life, Box::new(MovesAnswered { number, asked, answer })));
+    }
 }
 
 /// The binder of a case.
@@ -239,7 +255,7 @@ impl BinderPart {
     pub(super) fn move_units(&mut self, call: MoveCall, net: &mut Net) {
         if !self.is_up() {
             if let Some(caller) = call.caller {
-                net.soon(Event::Moved(Box::new(MoveAnswer { caller, moves: None })));
+                caller.hear(None, net);
             }
             return;
         }
@@ -322,8 +338,7 @@ impl BinderOutbox for Out<'_> {
 
     fn moved(&mut self, job: JobId, answer: Result<MoveReport, EvictFailure>) {
         if let Some(caller) = self.callers.moves.remove(&job) {
-            let moves = answer.ok().map(|report| report.moves);
-            self.net.soon(Event::Moved(Box::new(MoveAnswer { caller, moves })));
+            caller.hear(answer.ok().map(|report| report.moves), self.net);
         }
     }
 

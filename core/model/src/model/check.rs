@@ -36,6 +36,7 @@ pub(super) fn at_rest(model: &mut Model, has_faults: bool) -> Result<(), String>
     no_leftovers(model)?;
     daemons(model)?;
     pictures(model)?;
+    model.movements.at_rest()?;
     let repairs = model.dispatcher.repairs + model.dispatcher.core().summary().counters.repairs;
     if !has_faults && repairs > 0 {
         model.net.reach.mark(Mark::Repaired);
@@ -197,6 +198,12 @@ fn pictures(model: &mut Model) -> Result<(), String> {
     compare_queues("binder", binder.core().picture().quota().usage(), model, |path| {
         binder.core().picture().quota().tree().find(path)
     })?;
+    if let Some(rescheduler) = &model.rescheduler {
+        if !rescheduler.is_up() {
+            return Err("the rescheduler does not come back".to_owned());
+        }
+        compare_nodes("rescheduler", rescheduler.core().picture().cluster(), model)?;
+    }
     for (idx, scheduler) in model.schedulers.iter().enumerate() {
         let stats = scheduler.core.stats();
         if !scheduler.is_up() {

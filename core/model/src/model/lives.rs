@@ -13,10 +13,11 @@ use godel_domain::{
 };
 
 use super::{
-    binder, dispatcher, naive,
+    binder, dispatcher, movements, naive,
     net::{Event, Part},
     numbers::Numbers,
     reach::{Mark, MarkCounts},
+    rescheduler::{self, ReschedulerPart},
     store::{Answer, Store, Txn},
     world::Model,
 };
@@ -28,6 +29,7 @@ impl Model {
             Part::Dispatcher => self.dispatcher.life,
             Part::Binder => self.binder.life,
             Part::Scheduler(idx) => self.schedulers[idx].life,
+            Part::Rescheduler => self.rescheduler.as_ref().map_or(0, |part| part.life),
         }
     }
 
@@ -36,6 +38,7 @@ impl Model {
             Part::Dispatcher => dispatcher::LEASE.to_owned(),
             Part::Binder => binder::LEASE.to_owned(),
             Part::Scheduler(idx) => self.schedulers[idx].lease(),
+            Part::Rescheduler => rescheduler::LEASE.to_owned(),
         }
     }
 
@@ -44,6 +47,7 @@ impl Model {
             Part::Dispatcher => self.dispatcher.leads(),
             Part::Binder => self.binder.leads(),
             Part::Scheduler(idx) => self.schedulers[idx].is_registered(),
+            Part::Rescheduler => self.rescheduler.as_ref().is_some_and(ReschedulerPart::leads),
         }
     }
 
@@ -52,6 +56,11 @@ impl Model {
             Part::Dispatcher => self.dispatcher.begin(&self.store, &mut self.net),
             Part::Binder => self.binder.begin(&mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].begin(&mut self.net),
+            Part::Rescheduler => {
+                if let Some(part) = &mut self.rescheduler {
+                    part.begin(&mut self.net);
+                }
+            }
         }
         let life = self.life(part);
         self.net.soon(Event::Stand(part, life));
@@ -74,6 +83,12 @@ impl Model {
             Part::Dispatcher => self.dispatcher.lead(epoch, since),
             Part::Binder => self.binder.lead(epoch, since),
             Part::Scheduler(idx) => self.schedulers[idx].register(epoch, &mut self.net),
+            Part::Rescheduler => {
+                if let Some(part) = &mut self.rescheduler {
+                    part.lead(epoch, since);
+                }
+                self.wake(part);
+            }
         }
     }
 
@@ -89,6 +104,10 @@ impl Model {
             Part::Dispatcher => self.dispatcher.kill(&mut self.net),
             Part::Binder => self.binder.kill(&mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].kill(&mut self.net),
+            Part::Rescheduler => {
+                movements::mark_death(self);
+                self.rescheduler.iter_mut().for_each(ReschedulerPart::kill);
+            }
         }
         let life = self.life(part);
         self.net.after(1 + numbers.below(300), Event::Begin(part, life));
@@ -103,6 +122,7 @@ impl Model {
             Part::Dispatcher => {}
             Part::Binder => self.binder.step_down(&mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].lose_lease(&mut self.net),
+            Part::Rescheduler => self.rescheduler.iter_mut().for_each(ReschedulerPart::step_down),
         }
         let life = self.life(part);
         self.net.after(20 + numbers.below(200), Event::Expire(part));
@@ -117,6 +137,11 @@ impl Model {
             Part::Dispatcher => self.dispatcher.relist(&mut self.net),
             Part::Binder => self.binder.relist(&mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].relist(&mut self.net),
+            Part::Rescheduler => {
+                if let Some(part) = &mut self.rescheduler {
+                    part.relist(&mut self.net);
+                }
+            }
         }
     }
 }
@@ -157,13 +182,36 @@ impl Model {
         for node in self.store.touched_nodes(commit) {
             self.agents.call(node, &mut self.net);
         }
-        if let Err(wrong) = self.naive.after(&self.store) {
-            self.wrong.get_or_insert(wrong);
+        let mut wrong = self.naive.after(&self.store).err();
+        let mut targets = Vec::new();
+        for change in &commit.changes {
+            if let Change::Put(Record::Hold(hold)) = change
+                && hold.movement.is_some()
+            {
+                wrong = wrong.or(self.movements.on_hold(hold).err());
+                targets.push(hold.node);
+            }
+        }
+        self.wrong = self.wrong.take().or(wrong);
+        if let Some(node) = targets.first().filter(|_| std::mem::take(&mut self.loses_target)) {
+            self.net.after(0, Event::Lose(*node));
         }
         self.dispatcher.receive_changes(&mut self.net);
         self.binder.receive_changes(&mut self.net);
         for scheduler in &mut self.schedulers {
             scheduler.receive_changes(&mut self.net);
+        }
+        if let Some(rescheduler) = &mut self.rescheduler {
+            rescheduler.receive_changes(&mut self.net);
+        }
+    }
+
+    /// A node loses contact, and comes back or not.
+    pub(super) fn lose(&mut self, node: NodeId, numbers: &mut Numbers) {
+        self.agents.set_contact(node, false);
+        self.net.after(10 + numbers.below(100), Event::Judge(node));
+        if numbers.chance(75) {
+            self.net.after(30 + numbers.below(2_000), Event::Back(node));
         }
     }
 
@@ -173,6 +221,9 @@ impl Model {
         }
         if self.net.numbers.chance(50) {
             self.agents.stop_alone(node, &self.store);
+        }
+        if movements::moving(&self.store).contains(&node) {
+            self.net.reach.mark(Mark::LostInMove);
         }
         self.set_ready(node, false);
     }

@@ -7,10 +7,11 @@ use godel_base::{
     time::Millis,
 };
 use godel_core_dispatcher::EvictRequest;
+use godel_core_rescheduler_leader::{MovesAnswered, PlanWork, RescheduleWrite, WriteFailure, WriteTicket};
 use godel_domain::{
     assignment::Assignment,
     decision::{Decision, Outcome},
-    requested_move::{MadeMove, MoveRefusal, RequestedMove},
+    requested_move::RequestedMove,
     running_units::EvictionReason,
     unit_report::{RoomReport, UnitReport},
 };
@@ -27,6 +28,7 @@ pub(super) enum Part {
     Dispatcher,
     Binder,
     Scheduler(usize),
+    Rescheduler,
 }
 
 /// A stream of a scheduler, by who is at its other end.
@@ -68,8 +70,8 @@ pub(super) enum Message {
 /// A request to move running units.
 #[derive(Clone, Debug)]
 pub(super) struct MoveCall {
-    /// The number under which the answer comes; `None`: nobody waits for one.
-    pub(super) caller: Option<u64>,
+    /// `None`: nobody waits for an answer.
+    pub(super) caller: Option<MoveCaller>,
     pub(super) movement: String,
     pub(super) moves: Vec<RequestedMove>,
     pub(super) expires_ms: i64,
@@ -77,13 +79,15 @@ pub(super) struct MoveCall {
     pub(super) read: Revision,
 }
 
-/// The binder's answer to a [`MoveCall`].
+/// Who waits for the answer to a [`MoveCall`].
 #[derive(Clone, Debug)]
-pub(super) struct MoveAnswer {
-    /// The number of the call.
-    pub(super) caller: u64,
-    /// What became of each move, in the order of the call; `None`: no answer came.
-    pub(super) moves: Option<Vec<Result<MadeMove, MoveRefusal>>>,
+pub(super) struct MoveCaller {
+    /// The life of the rescheduler.
+    pub(super) life: u64,
+    /// The number of the movement.
+    pub(super) number: u64,
+    /// Which of its moves, by position.
+    pub(super) asked: Vec<usize>,
 }
 
 /// Something that happens at a moment.
@@ -116,10 +120,22 @@ pub(super) enum Event {
     Evicted(u64, Vec<(UnitId, EvictionReason)>, bool),
     /// The rescheduler asks the binder to move running units.
     Move(Box<MoveCall>),
-    /// The binder's answer to that.
-    Moved(Box<MoveAnswer>),
+    /// The binder's answer to that; for which life.
+    Moved(u64, Box<MovesAnswered>),
+    /// Records of the rescheduler arrive at the store; of which life and epoch.
+    Write(u64, Epoch, WriteTicket, Vec<RescheduleWrite>),
+    /// What became of them.
+    Written(u64, WriteTicket, Result<(), WriteFailure>),
+    /// A rescheduler that begins to lead has the records that it asked for.
+    Movements(u64),
+    /// A plan is made.
+    Plan(u64, Box<PlanWork>),
+    /// The dispatcher says what keeps a gang out.
+    Refusals(u64, UnitId),
     /// An agent looks at what is bound to its node.
     Agent(NodeId),
+    /// A node loses contact.
+    Lose(NodeId),
     /// State judges a node's lease.
     Judge(NodeId),
     /// A node's agent is back.

@@ -61,6 +61,12 @@ pub(super) enum Mark {
     Gathers,
     /// Several units of one pool did.
     GathersBeside,
+    /// A policy of the rescheduler found something to move.
+    Planned,
+    /// The rescheduler was killed between the record of a batch and the holds of its moves.
+    KilledBeforeHold,
+    /// A node was lost that running units were moving from or to.
+    LostInMove,
     /// A move was refused.
     MoveRefused,
     /// A disruption budget kept a running unit from moving.
@@ -118,7 +124,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 53] = [
+    pub(super) const ALL: [Self; 56] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -145,6 +151,9 @@ impl Mark {
         Self::MovedInFullQueue,
         Self::Gathers,
         Self::GathersBeside,
+        Self::Planned,
+        Self::KilledBeforeHold,
+        Self::LostInMove,
         Self::MoveRefused,
         Self::MoveKept,
         Self::Surge,

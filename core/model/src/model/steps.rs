@@ -1,32 +1,30 @@
 //! What happens to the cluster from outside: requests, administrators, faults.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use godel_base::{
-    ids::{NodeId, RunningUnitId, UnitId},
+    ids::{NodeId, UnitId},
     resources::{CPU, Resources},
 };
 use godel_core_dispatcher::{ModeChoice, SchedulerCounts, record_changes::Edit};
 use godel_domain::{
-    allocation::Allocation,
     budget_spec::{Amount, BudgetSpec, Limit},
     change::{Change, PartitionMode},
     node::{Drain, NodeReport, NodeSpec, NodeUsage},
     node_load::{LoadAmounts, NodeLoad, ZoneLoad},
     pause::Scope,
-    queue_spec::QueueSpec,
     record_change::RecordChange,
     records::{Record, RecordKey},
-    requested_move::RequestedMove,
     unit::UnitSpec,
 };
 
 use super::{
     dispatcher::Wish,
-    naive,
-    net::{Event, Line, MoveCall, Part},
+    movements,
+    net::{Line, Part},
     numbers::{Numbers, idx},
     reach::Mark,
+    rescheduler::Death,
     units,
     world::Model,
 };
@@ -59,7 +57,7 @@ pub(super) enum StepKind {
     Unpause,
     Mode,
     Count,
-    /// The rescheduler moves running units to nodes of its own choice.
+    /// Somebody asks the rescheduler to run a policy, to make room for a unit, or to end what it does.
     Move,
     Join,
     Leave,
@@ -69,6 +67,10 @@ pub(super) enum StepKind {
     LoseLease,
     Cut,
     Relist,
+    /// The rescheduler dies amid a move.
+    KillMover,
+    /// A node is lost amid a move.
+    LoseMoving,
 }
 
 /// What may happen by itself, by weight.
@@ -107,6 +109,17 @@ const FAULTS: &[(u64, StepKind)] = &[
     (2, StepKind::Relist),
 ];
 
+/// The same where running units move.
+const MOVE_FAULTS: &[(u64, StepKind)] = &[
+    (2, StepKind::Lose),
+    (4, StepKind::Kill),
+    (3, StepKind::LoseLease),
+    (3, StepKind::Cut),
+    (2, StepKind::Relist),
+    (4, StepKind::KillMover),
+    (3, StepKind::LoseMoving),
+];
+
 /// What happens on nodes that are full all the time, by weight.
 const FULL: &[(u64, StepKind)] = &[
     (8, StepKind::SubmitPlain),
@@ -142,7 +155,7 @@ pub(super) fn draw(
             // Something has to be there first.
             0..4 => StepKind::Submit,
             4 if numbers.chance(30) => StepKind::Reserve,
-            _ if is_fault => numbers.draw(FAULTS),
+            _ if is_fault => numbers.draw(if moves { MOVE_FAULTS } else { FAULTS }),
             _ if moves && numbers.chance(30) => StepKind::Move,
             _ => numbers.draw(QUIET),
         };
@@ -253,7 +266,7 @@ impl Model {
             }
             StepKind::Mode => self.set_mode(&mut numbers),
             StepKind::Count => self.count(),
-            StepKind::Move => self.move_some(&mut numbers),
+            StepKind::Move => movements::ask(self, &mut numbers),
             StepKind::Cordon
             | StepKind::Drain
             | StepKind::Open
@@ -264,6 +277,18 @@ impl Model {
             | StepKind::Lose => self.step_node(step, &mut numbers),
             StepKind::Kill | StepKind::LoseLease | StepKind::Cut | StepKind::Relist => {
                 self.fault(step, &mut numbers)
+            }
+            StepKind::KillMover => {
+                if let Some(part) = &mut self.rescheduler {
+                    part.dies = Some(numbers.pick(&[Death::Recorded, Death::Asked, Death::Answered]));
+                }
+            }
+            StepKind::LoseMoving => {
+                let moving: Vec<NodeId> = movements::moving(&self.store).into_iter().collect();
+                match moving.is_empty() {
+                    true => self.loses_target = true,
+                    false => self.lose(numbers.pick(&moving), &mut numbers),
+                }
             }
         }
     }
@@ -304,74 +329,6 @@ impl Model {
         });
         let counted = counted.collect();
         self.dispatcher.on_counted(counted);
-    }
-
-    /// Asks to move some running units to nodes of the cluster, whether they fit there or not; now and then twice.
-    fn move_some(&mut self, numbers: &mut Numbers) {
-        let nodes = self.agents.nodes();
-        let live = self.store.rows.iter().flat_map(|(unit, rows)| {
-            let ids = rows.live().map(|(ordinal, row)| (*unit, ordinal, row.incarnation));
-            ids.collect::<Vec<_>>()
-        });
-        let live: Vec<(UnitId, u32, u32)> = live.collect();
-        if live.is_empty() || nodes.is_empty() {
-            return;
-        }
-        let starts_first =
-            |unit: UnitId| self.store.record(unit).is_some_and(|record| record.spec.max_surge > 0);
-        let surging: Vec<_> = live.iter().copied().filter(|(unit, ..)| starts_first(*unit)).collect();
-        let meets = |unit: UnitId| {
-            self.meets && self.store.record(unit).is_some_and(|record| units::is_met(&record.spec))
-        };
-        let meeting: Vec<_> = live.iter().copied().filter(|(unit, ..)| meets(*unit)).collect();
-        let mut moves = BTreeMap::new();
-        for _ in 0..=numbers.below(if self.meets { 6 } else { 3 }) {
-            let is_surge = !surging.is_empty() && numbers.chance(60);
-            let is_met = !meeting.is_empty() && numbers.chance(80);
-            let of = if is_met {
-                &meeting
-            } else if is_surge {
-                &surging
-            } else {
-                &live
-            };
-            let (unit, ordinal, incarnation) = numbers.pick(of);
-            let incarnation = if numbers.chance(5) { incarnation + 1 } else { incarnation };
-            let running = RunningUnitId::new(unit, ordinal, incarnation);
-            let to = numbers.pick(&nodes);
-            moves.insert((unit, ordinal), RequestedMove { running, to, wanted: Allocation::default() });
-        }
-        if self.is_tight
-            && numbers.chance(70)
-            && let Some((unit, _)) = moves.keys().next()
-        {
-            self.fill_queue(*unit);
-        }
-        self.n_moves += 1;
-        let call = MoveCall {
-            caller: None,
-            movement: format!("m{}", self.n_moves),
-            moves: moves.into_values().collect(),
-            expires_ms: self.net.wall_ms() + numbers.pick(&[50, 500, 2_000]),
-            read: self.store.revision(),
-        };
-        if numbers.chance(40) {
-            let ms = numbers.below(1_000);
-            self.net.after(ms, Event::Move(Box::new(call.clone())));
-        }
-        self.net.soon(Event::Move(Box::new(call)));
-    }
-
-    /// The queue of a unit may use no more than it does.
-    fn fill_queue(&mut self, unit: UnitId) {
-        let Some(record) = self.store.record(unit) else { return };
-        let mut spec = QueueSpec::new(&record.spec.queue);
-        let used = naive::queues(&self.store);
-        let cpu = used.get(&spec.name).and_then(|sums| sums.get(CPU)).copied().unwrap_or(0);
-        spec.max.insert(CPU.to_owned(), cpu);
-        let change = RecordChange::Put(Arc::new(spec));
-        let edit = Edit { queues: vec![change], ..Edit::default() };
-        self.dispatcher.edit(&edit);
     }
 
     fn step_node(&mut self, step: ModelStep, numbers: &mut Numbers) {
@@ -423,13 +380,7 @@ impl Model {
                     }
                 }
             }
-            StepKind::Lose => {
-                self.agents.set_contact(node, false);
-                self.net.after(10 + numbers.below(100), Event::Judge(node));
-                if numbers.chance(75) {
-                    self.net.after(30 + numbers.below(2_000), Event::Back(node));
-                }
-            }
+            StepKind::Lose => self.lose(node, numbers),
             other => unreachable!("not of a node: {other:?}"),
         }
     }
@@ -499,7 +450,9 @@ impl Model {
     fn fault(&mut self, step: ModelStep, numbers: &mut Numbers) {
         let n_schedulers = self.schedulers.len();
         let scheduler = idx(step.to, n_schedulers);
-        let part = numbers.draw(&[(3, Part::Scheduler(scheduler)), (2, Part::Binder), (1, Part::Dispatcher)]);
+        let mut parts = vec![(3, Part::Scheduler(scheduler)), (2, Part::Binder), (1, Part::Dispatcher)];
+        parts.extend(self.rescheduler.iter().map(|_| (2, Part::Rescheduler)));
+        let part = numbers.draw(&parts);
         match step.kind {
             StepKind::Cut => {
                 self.net.reach.mark(Mark::Cut);

@@ -1,7 +1,6 @@
 //! A week of a cluster that is rescheduled: all five policies together, with arrivals, ends, lost nodes and killed parts.
 //!
-//! The deciders are the real ones, as in the cases, the rescheduler's too: its manager of policies, its planner, and its driver of
-//! movements ([`movements`]). Five hundred nodes, an arrival a minute. The same week happens twice by the same seed, with
+//! The deciders are the real ones, as in the cases, the rescheduler's too. Five hundred nodes, an arrival a minute. The same week happens twice by the same seed, with
 //! and without rescheduling, and the objective of each policy is measured every ten minutes. What must hold: no eviction leaves
 //! fewer running units than a disruption budget demands, counted at each commit from the changes alone ([`judge`]); no unit is
 //! moved more often than its rate; a third of the services let replacements start first, and of those nothing leaves before its
@@ -29,7 +28,7 @@ use godel_domain::{
 use self::{
     agenda::{Agenda, Errand},
     judge::{SeenSurges, WeekJudge},
-    movements::{Rescheduler, WeekMoveCounts, policies},
+    movements::{WeekMoveCounts, measure, policies, settings},
     objectives::Objectives,
     work::WeekWork,
 };
@@ -37,6 +36,7 @@ use super::{
     dispatcher::{Wish, name},
     net::{Event, Net, Part},
     numbers::Numbers,
+    rescheduler::ReschedulerPart,
     world::Model,
 };
 
@@ -47,9 +47,8 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 const FILL_MS: u64 = 3 * HOUR_MS;
 /// Between two measurements.
 const SAMPLE_MS: u64 = 10 * MINUTE_MS;
-/// Between two looks of the rescheduler while nothing moves, and while something does.
-const LOOK_MS: u64 = 30 * SECOND_MS;
-const LOOK_MOVING_MS: u64 = 5 * SECOND_MS;
+/// Between two looks of the rescheduler at what is used.
+const LOOK_MS: u64 = 5 * MINUTE_MS;
 /// What somebody asks is asked again after this if it had no effect.
 const ASK_AGAIN_MS: u64 = 60 * SECOND_MS;
 /// Agents of lost nodes are back after this.
@@ -67,7 +66,7 @@ struct WeekEnd {
     n_kills: u64,
     n_ended: u64,
     /// Moves that each policy planned.
-    planned: BTreeMap<String, usize>,
+    planned: BTreeMap<String, u64>,
 }
 
 /// A week under way.
@@ -76,7 +75,10 @@ struct Week {
     work: WeekWork,
     agenda: Agenda,
     judge: WeekJudge,
-    rescheduler: Option<Rescheduler>,
+    /// Movements that have ended.
+    moves: WeekMoveCounts,
+    /// Moves that each policy planned.
+    planned: BTreeMap<String, u64>,
     objectives: Objectives,
     /// Commits up to here are read.
     n_read: usize,
@@ -100,20 +102,21 @@ impl Week {
         let scheduler = |idx| Config { name: name(idx), preemption: false, ..Config::default() };
         let net = Net::new(Numbers::new(seed ^ 0x5eed), DELAY_MS, false);
         let mut model = Model::of_settings(dispatcher, vec![scheduler(0), scheduler(1)], net);
+        model.rescheduler = is_rescheduled.then(|| ReschedulerPart::new(settings(seed)));
         model.begin_all();
         model.write((1..=N_NODES).flat_map(work::node).collect());
         (1..=N_NODES).for_each(|id| model.agents.join(NodeId(id)));
         let end_ms = model.net.now + FILL_MS + length_ms;
         let work = WeekWork::of(seed, model.net.now, end_ms);
         let agenda = Agenda::of(seed, model.net.now, end_ms, &work);
-        let rescheduler = is_rescheduled.then(|| Rescheduler::new(seed, &model));
-        let rate = rescheduler.as_ref().map(Rescheduler::rate);
+        let rate = model.rescheduler.as_ref().map(|part| part.manager().config().rate);
         Self {
             judge: WeekJudge::new(rate),
             model,
             work,
             agenda,
-            rescheduler,
+            moves: WeekMoveCounts::default(),
+            planned: BTreeMap::new(),
             objectives: Objectives::default(),
             n_read: 0,
             numbers,
@@ -129,17 +132,16 @@ impl Week {
         while let Some((at, errand)) = self.agenda.pop() {
             self.model.advance(at)?;
             self.read()?;
+            self.count_movements();
             match errand {
                 Errand::Arrive(number) => self.arrive(number),
                 Errand::End(number) => self.end(number),
                 Errand::Lose(node) => self.lose(node),
                 Errand::Kill(part) => self.kill(part),
-                Errand::Restart => self.restart(),
                 Errand::Look => self.look(),
                 Errand::Measure => {
                     if at >= measured_from {
-                        let input = snapshot::of(&self.model, &self.work);
-                        self.objectives.add(&input.snapshot)?;
+                        self.objectives.add(&snapshot::of(&self.model, &self.work))?;
                     }
                     self.agenda.after(at, SAMPLE_MS, Errand::Measure);
                 }
@@ -148,12 +150,12 @@ impl Week {
         }
         Ok(WeekEnd {
             objectives: self.objectives,
-            moves: self.rescheduler.as_ref().map(Rescheduler::counts).unwrap_or_default(),
+            moves: self.moves,
             surges: self.judge.surges(),
             n_lost_nodes: self.n_lost_nodes,
             n_kills: self.n_kills,
             n_ended: self.n_ended,
-            planned: self.rescheduler.map(|one| one.planned().clone()).unwrap_or_default(),
+            planned: self.planned,
         })
     }
 
@@ -217,23 +219,26 @@ impl Week {
     }
 
     fn kill(&mut self, part: Part) {
+        if part == Part::Rescheduler && self.model.rescheduler.is_none() {
+            return;
+        }
         self.n_kills += 1;
         self.model.kill(part, &mut self.numbers);
     }
 
-    /// The rescheduler dies, and another process takes over.
-    fn restart(&mut self) {
-        if let Some(rescheduler) = &mut self.rescheduler {
-            self.n_kills += 1;
-            rescheduler.restart(&self.model);
-        }
+    /// Tells the rescheduler what is used.
+    fn look(&mut self) {
+        measure(&mut self.model, &self.work);
+        self.agenda.after(self.model.net.now, LOOK_MS, Errand::Look);
     }
 
-    fn look(&mut self) {
-        let Some(rescheduler) = &mut self.rescheduler else { return };
-        rescheduler.look(&mut self.model, &self.work);
-        let pause = if rescheduler.is_moving() { LOOK_MOVING_MS } else { LOOK_MS };
-        self.agenda.after(self.model.net.now, pause, Errand::Look);
+    /// Counts the movements that have ended.
+    fn count_movements(&mut self) {
+        let ended = self.model.rescheduler.as_mut().map(ReschedulerPart::take_ended).unwrap_or_default();
+        for movement in ended {
+            self.moves.add(&movement);
+            *self.planned.entry(movement.policy.clone()).or_default() += u64::from(movement.counts().all);
+        }
     }
 }
 

@@ -11,10 +11,12 @@ use super::{
     binder::BinderPart,
     check,
     dispatcher::{DispatcherPart, name},
+    movements::{self, KeptMovements},
     naive::Naive,
-    net::{Event, Message, MoveAnswer, Net, Part},
+    net::{Event, Message, Net, Part},
     numbers::Numbers,
     reach::{Mark, MarkCounts},
+    rescheduler::ReschedulerPart,
     scheduler::SchedulerPart,
     steps::{ModelStep, draw, draw_full},
     store::{Answer, Store},
@@ -133,6 +135,8 @@ pub(super) struct Model {
     pub(super) dispatcher: DispatcherPart,
     pub(super) binder: BinderPart,
     pub(super) schedulers: Vec<SchedulerPart>,
+    /// Where running units move.
+    pub(super) rescheduler: Option<ReschedulerPart>,
     pub(super) agents: Agents,
     pub(super) naive: Naive,
     pub(super) n_submitted: u64,
@@ -143,10 +147,14 @@ pub(super) struct Model {
     pub(super) is_tight: bool,
     /// Some units need most of a node, and room is gathered for them soon.
     pub(super) is_large: bool,
-    /// Movements asked for.
-    pub(super) n_moves: u64,
-    /// Answers of the binder to moves that their caller has not read yet.
-    pub(super) move_answers: Vec<MoveAnswer>,
+    /// The rescheduler's records.
+    pub(super) movements: KeptMovements,
+    /// Many plans are made by chance.
+    pub(super) scatters: bool,
+    /// The next node that a running unit is to move to is lost.
+    pub(super) loses_target: bool,
+    /// Faults are over.
+    pub(super) is_calm: bool,
     /// What is measured may be of running units that are preempted later.
     pub(super) preempts: bool,
     pub(super) wrong: Option<String>,
@@ -208,10 +216,13 @@ impl Model {
             ..DispatcherConfig::default()
         };
         let batch_max = numbers.pick(&[1, 3, 20]);
+        let settings = || movements::settings(case.sub_cluster_key, &mut Numbers::new(case.seed ^ 0x30f3));
+        let rescheduler = case.moves.then(|| ReschedulerPart::new(settings()));
         Self {
             dispatcher: DispatcherPart::new(config),
             binder: BinderPart::new(batch_max, (3_000, 100), case.sub_cluster_key),
             schedulers,
+            rescheduler,
             agents: Agents::default(),
             store: Store::default(),
             naive: Naive::default(),
@@ -220,8 +231,10 @@ impl Model {
             meets: case.meets,
             is_tight: case.is_tight,
             is_large: case.is_large,
-            n_moves: 0,
-            move_answers: Vec::new(),
+            movements: KeptMovements::default(),
+            scatters: case.moves,
+            loses_target: false,
+            is_calm: false,
             preempts: case.preempts,
             wrong: None,
             net: Net::new(numbers, case.delay_ms, is_traced),
@@ -299,7 +312,8 @@ impl Model {
 
     fn parts(&self) -> Vec<Part> {
         let schedulers = (0..self.schedulers.len()).map(Part::Scheduler);
-        [Part::Dispatcher, Part::Binder].into_iter().chain(schedulers).collect()
+        let rescheduler = self.rescheduler.iter().map(|_| Part::Rescheduler);
+        [Part::Dispatcher, Part::Binder].into_iter().chain(schedulers).chain(rescheduler).collect()
     }
 
     fn until(&mut self, end: u64, case: &Case) -> Result<(), String> {
@@ -313,6 +327,7 @@ impl Model {
     /// Faults are over: nodes come back, or are given up.
     fn calm(&mut self, numbers: &mut Numbers) {
         self.net.trace(|| "CALM".to_owned());
+        self.is_calm = true;
         for node in self.agents.nodes() {
             if !self.agents.is_in_contact(node) && numbers.chance(50) {
                 self.back(node);
@@ -415,6 +430,8 @@ impl Model {
                     }
                     Part::Binder => self.binder.take(scheduler, session, *message, &mut self.net),
                     Part::Dispatcher => self.dispatcher.take(scheduler, session, *message, &mut self.net),
+                    // Its calls are events of their own.
+                    Part::Rescheduler => {}
                 }
                 self.act(to);
             }
@@ -428,14 +445,20 @@ impl Model {
                     self.act(Part::Dispatcher);
                 }
             }
-            Event::Move(call) => {
-                self.binder.move_units(*call, &mut self.net);
-                self.act(Part::Binder);
-            }
-            Event::Moved(answer) => self.move_answers.push(*answer),
+            event @ (Event::Move(_)
+            | Event::Moved(..)
+            | Event::Write(..)
+            | Event::Written(..)
+            | Event::Movements(_)
+            | Event::Plan(..)
+            | Event::Refusals(..)) => movements::on_event(self, event),
             Event::Agent(node) => {
                 let said = self.agents.report_runs(node, &self.store, &mut self.net);
                 self.write(said);
+            }
+            Event::Lose(node) => {
+                let mut numbers = Numbers::new(self.net.numbers.next());
+                self.lose(node, &mut numbers);
             }
             Event::Judge(node) => self.judge(node),
             Event::Back(node) => self.back(node),
@@ -447,6 +470,7 @@ impl Model {
             Part::Dispatcher => self.dispatcher.on_list(&self.store, &mut self.net),
             Part::Binder => self.binder.on_list(&self.store, &mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].on_list(&self.store, &mut self.net),
+            Part::Rescheduler => self.rescheduler.iter_mut().for_each(|part| part.on_list(&self.store)),
         }
         self.act(part);
     }
@@ -456,6 +480,7 @@ impl Model {
             Part::Dispatcher => self.dispatcher.on_watch(&self.store, &mut self.net),
             Part::Binder => self.binder.on_watch(&self.store, &mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].on_watch(&self.store, &mut self.net),
+            Part::Rescheduler => self.rescheduler.iter_mut().for_each(|part| part.on_watch(&self.store)),
         }
         self.act(part);
     }
@@ -465,7 +490,7 @@ impl Model {
             Part::Dispatcher if term == self.dispatcher.life => {
                 self.dispatcher.on_answer(id, answer, &mut self.net);
             }
-            Part::Dispatcher | Part::Scheduler(_) => {}
+            Part::Dispatcher | Part::Scheduler(_) | Part::Rescheduler => {}
             Part::Binder => self.binder.on_answer(term, id, answer, &mut self.net),
         }
         self.act(part);
@@ -476,6 +501,11 @@ impl Model {
             Part::Dispatcher => self.dispatcher.act(&mut self.net),
             Part::Binder => self.binder.act(&mut self.net),
             Part::Scheduler(idx) => self.schedulers[idx].act(&mut self.net),
+            Part::Rescheduler => {
+                if let Some(part) = &mut self.rescheduler {
+                    part.act(&mut self.net);
+                }
+            }
         }
     }
 }

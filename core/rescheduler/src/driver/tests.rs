@@ -367,12 +367,15 @@ fn what_the_binder_may_have_made_counts_for_the_rate() {
     let mut world = World::running(1);
     let mut asked = MovementDriver::new(movement(&[0]));
     asked.step(&world, &TERMS, 1);
-    let (mut unheard, mut later) = (asked.clone(), asked.clone());
+    let (mut unheard, mut later, mut under_way) = (asked.clone(), asked.clone(), asked.clone());
     unheard.on_no_answer(&[0], &TERMS, 2);
     later.on_verdicts([(0, MoveReply::Later("a budget".to_owned()))], &TERMS, 2);
+    let same = MoveReply::refused(RejectionReason::AlreadyHeld, true, "the same move".to_owned());
+    under_way.on_verdicts([(0, same)], &TERMS, 2);
     world.replicas.clear();
     assert_eq!(begun_of(unheard, &world), [UnitId(1)]);
     assert_eq!(begun_of(MovementDriver::new(asked.movement().clone()), &world), [UnitId(1)], "after a kill");
+    assert_eq!(begun_of(under_way, &world), [UnitId(1)], "an earlier request of it");
     assert_eq!(begun_of(later, &world), []);
 }
 

@@ -3,40 +3,37 @@
 use std::time::Duration;
 
 use godel_base::ids::UnitId;
-use godel_core_rescheduler::MovementDriver;
-use godel_domain::requested_move::MOVEMENT_LEN_MAX;
+use godel_core_rescheduler_leader::StoredMovements;
 use godel_kit::{
     client::{Backoff, Channel},
     informer::{FollowEvent, list_page},
     lease::Leadership,
-    status,
     txn::TxnPipeline,
 };
 use godel_proto::v1::{self, record::Record};
 use prost::Message as _;
 use tonic::Status;
 
-use super::{Driven, Engine, Grant, Term};
+use super::{Engine, Grant};
 use crate::record;
 
 /// Records in a page of a list.
 const PAGE_SIZE: u32 = 200;
 /// Pauses between lists that fail.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-const _: () = assert!(MOVEMENT_LEN_MAX >= 63 + 1 + 16, "the name of a policy and a number fit");
 
 impl Engine {
     pub(super) fn on_leadership(&mut self) {
-        let leadership = self.parts.leadership.borrow_and_update().clone();
+        let leadership = self.leadership.borrow_and_update().clone();
         match leadership {
             Leadership::Leader { epoch, since, fence } => {
-                if self.grant.as_ref().is_some_and(|known| known.fence.is_grant(&fence)) {
+                if self.out.grant.as_ref().is_some_and(|known| known.fence.is_grant(&fence)) {
                     return;
                 }
                 self.step_down();
                 tracing::info!(epoch = epoch.0, revision = since.0, "elected");
-                let pipeline = TxnPipeline::spawn(self.state.clone(), fence.clone(), &self.parts.config.txn);
-                self.grant = Some(Grant { fence, since, pipeline });
+                let pipeline = TxnPipeline::spawn(self.state.clone(), fence.clone(), &self.config.txn);
+                self.out.grant = Some(Grant { fence, since, pipeline });
             }
             Leadership::Standby { .. } => self.step_down(),
         }
@@ -44,53 +41,35 @@ impl Engine {
 
     /// Stops acting. Who leads next begins with what is recorded.
     pub(super) fn step_down(&mut self) {
-        if self.term.take().is_some() {
-            tracing::info!("no longer the leader");
-        }
-        let refused = self.not_leading();
-        for job in self.jobs.drain(..) {
-            job.refuse(refused.clone());
-        }
-        self.after_record.drain(..).for_each(|answer| answer(Some(refused.clone())));
-        if self.grant.as_ref().is_some_and(|grant| !grant.fence.is_valid()) {
-            self.grant = None;
-        }
-        self.parts.metrics.leader.set(0);
-    }
-
-    /// Why it does nothing: somebody else leads, or it has not read enough yet.
-    pub(super) fn not_leading(&self) -> Status {
-        match &*self.parts.leadership.borrow() {
-            Leadership::Standby { leader } => status::not_leader(leader.as_deref()),
-            Leadership::Leader { .. } => Status::unavailable("the rescheduler has not read the store yet"),
+        self.leader.step_down(&mut self.out);
+        if self.out.grant.as_ref().is_some_and(|grant| !grant.fence.is_valid()) {
+            self.out.grant = None;
         }
     }
 
     /// It is elected, has read everything up to the grant, and does not lead yet.
     pub(super) fn may_begin(&self) -> bool {
-        let Some(Grant { fence, since, .. }) = &self.grant else { return false };
-        self.term.is_none() && fence.is_valid() && self.picture.read.is_some_and(|read| read >= *since)
+        let Some(Grant { fence, since, .. }) = &self.out.grant else { return false };
+        let has_read = self.leader.picture().read().is_some_and(|read| read >= *since);
+        self.leader.may_lead() && fence.is_valid() && has_read
     }
 
     /// Reads every movement, and leads.
     pub(super) async fn begin(&mut self) {
-        let Some(Grant { fence, .. }) = &self.grant else { return };
+        let Some(Grant { fence, .. }) = &self.out.grant else { return };
         let records = tokio::select! {
             () = fence.lost() => return,
             records = list(&self.state) => records,
         };
-        let mut term = Term::default();
-        self.manager.forget_all_moves();
+        let mut stored = StoredMovements::default();
         for found in records {
             match found {
                 Record::Movement(pb) => {
                     let name = pb.name.clone();
                     match record::read(pb) {
-                        Ok(movement) => {
-                            term.movements.insert(movement.number, movement);
-                        }
+                        Ok(movement) => stored.movements.push(movement),
                         Err(why) => {
-                            self.parts.metrics.records_unread.inc();
+                            self.out.metrics.records_unread.inc();
                             tracing::warn!(
                                 movement = name,
                                 why,
@@ -101,48 +80,25 @@ impl Engine {
                 }
                 Record::MoveRate(pb) => {
                     let times = pb.times_ms.iter().filter_map(|time| u64::try_from(*time).ok());
-                    self.manager.load_moves(UnitId(pb.unit_id), times.collect::<Vec<_>>());
+                    stored.rates.push((UnitId(pb.unit_id), times.collect()));
                 }
                 _ => {}
             }
         }
-        let n_movements = term.movements.len();
-        let open = term.movements.values().find(|movement| !movement.is_ended()).cloned();
-        if let Some(movement) = open {
-            tracing::info!(movement = movement.name, "goes on");
-            term.driven = Some(Driven::of_record(movement));
-        }
-        self.term = Some(term);
-        self.parts.metrics.leader.set(1);
-        tracing::info!(n_movements, "leading");
+        self.leader.lead(stored, &mut self.out);
     }
 
     pub(super) fn on_follow(&mut self, event: FollowEvent) {
         match event {
-            FollowEvent::Reset { store } => {
-                // What is known of running units is not known any more: as after a start.
-                self.step_down();
-                let key = self.parts.config.sub_cluster_key.clone();
-                self.picture.reset(store, &key);
-            }
+            FollowEvent::Reset { store } => self.leader.reset(store, &mut self.out),
             FollowEvent::Loaded(records) => {
                 for loaded in &records {
-                    self.picture.load(&loaded.change, loaded.revision, loaded.create_time_ms);
+                    self.leader.load(&loaded.change, loaded.revision, loaded.create_time_ms);
                 }
             }
-            FollowEvent::Synced { revision } => {
-                self.picture.read = self.picture.read.max(Some(revision));
-            }
-            FollowEvent::Committed(commit) => self.picture.apply(&commit),
+            FollowEvent::Synced { revision } => self.leader.on_synced(revision),
+            FollowEvent::Committed(commit) => self.leader.apply(&commit),
         }
-    }
-}
-
-impl Driven {
-    pub(super) fn of_record(movement: godel_core_rescheduler::MovementRecord) -> Self {
-        let recorded = Some(movement.clone());
-        let driver = MovementDriver::new(movement);
-        Self { driver, recorded, is_replanned: false, next_ms: None }
     }
 }
 

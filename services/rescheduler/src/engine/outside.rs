@@ -3,42 +3,32 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
     time::SystemTime,
 };
 
 use godel_base::{ids::UnitId, time::Millis};
 use godel_core_rescheduler::{MeasuredUse, NodeUseTable, RescheduleKind, UsageHistory, UsageTable};
+use godel_core_rescheduler_leader::{MovesAnswered, PlanDone, Traffic, WriteFailure, WriteTicket};
 use godel_kit::{client::Channel, message::RECEIVED_BYTES_MAX, task};
-use godel_proto::v1::{self, bind_service_client::BindServiceClient, node_service_client::NodeServiceClient};
+use godel_proto::v1::{self, node_service_client::NodeServiceClient};
 use tonic::Status;
 
-use super::{Engine, plans::PlanDone, rooms::GangRefusals};
-use crate::{config::Config, traffic::Traffic};
+use super::{Engine, outbox::GangRefusals};
+use crate::config::Config;
 
 /// Outcomes that wait for the engine: one of each kind at most.
 pub(super) const N_OUTCOMES: usize = 16;
-/// Lease of the binder's leader.
-const BINDER: &str = "binder";
 /// Largest file of traffic, bytes.
 const TRAFFIC_BYTES_MAX: u64 = 64 << 20;
 
-/// Something that took long has ended.
+/// Something that took a while has ended.
 pub(super) enum Outcome {
+    Written(WriteTicket, Result<(), WriteFailure>),
     Plan(Box<PlanDone>),
-    Binder(BinderAnswer),
+    Moves(MovesAnswered),
     Files(Box<FilesRead>),
     Usage(UsageRead),
     Gang(GangRefusals),
-}
-
-/// What the binder says to moves.
-pub(super) struct BinderAnswer {
-    /// The number of the movement.
-    pub(super) number: u64,
-    /// Which of its moves, by position.
-    pub(super) asked: Vec<usize>,
-    pub(super) answer: Result<Vec<v1::MoveAnswer>, Status>,
 }
 
 /// What running units use.
@@ -84,28 +74,36 @@ fn is_due(last_ms: i64, now_ms: i64, every_ms: u64) -> bool {
 
 impl Engine {
     pub(super) fn on_outcome(&mut self, outcome: Outcome) {
+        let now = self.now_ms();
         match outcome {
-            Outcome::Plan(done) => self.on_plan(*done),
-            Outcome::Binder(answer) => self.on_binder(answer),
+            Outcome::Written(ticket, answer) => self.leader.on_written(ticket, answer, now, &mut self.out),
+            Outcome::Plan(done) => self.leader.on_plan(*done, now, &mut self.out),
+            Outcome::Moves(answered) => {
+                self.out.crash.hit("rescheduler.after-move");
+                self.leader.on_moves_answered(answered, now);
+            }
             Outcome::Files(read) => self.on_files(*read),
             Outcome::Usage(read) => self.on_usage(read),
-            Outcome::Gang(refusals) => self.on_gang(refusals),
+            Outcome::Gang(GangRefusals { gang, refused_by }) => {
+                let refused_by = refused_by.as_ref().map(|plugins| plugins.iter().map(String::as_str));
+                self.leader.on_gang(gang, refused_by, now, &mut self.out);
+            }
         }
     }
 
     /// Looks at files and at the usage when it is time.
     pub(super) fn look_outside(&mut self) {
         let now = self.now_ms();
-        let config = &self.parts.config;
+        let config = &self.config;
         if !self.outside.reads_files && is_due(self.outside.files_ms, now, config.reload_interval.ms()) {
             (self.outside.reads_files, self.outside.files_ms) = (true, now);
             self.read_files();
         }
         // A policy that is not enabled is planned, and wants it as well.
-        let mut policies = self.manager.config().policies.values();
+        let mut policies = self.leader.manager().config().policies.values();
         let balances = policies.any(|policy| matches!(policy.kind, RescheduleKind::LoadBalance(_)));
         if (config.other_load || balances)
-            && self.term.is_some()
+            && self.leader.leads()
             && !self.outside.reads_usage
             && is_due(self.outside.usage_ms, now, config.usage_interval.ms())
         {
@@ -116,11 +114,11 @@ impl Engine {
 
     /// Reads what running units and others use; what each running unit used before is kept only for policies that balance load.
     fn read_usage(&mut self, balances: bool) {
-        let config = &self.parts.config;
+        let config = &self.config;
         let (window_ms, percent) = (config.usage_window.ms(), config.usage_percentile);
-        let now = Millis(self.now());
+        let now = Millis(u64::try_from(self.now_ms()).unwrap_or(0));
         let mut history = std::mem::take(&mut self.outside.usage_history);
-        let (state, sender) = (self.state.clone(), self.outcomes.0.clone());
+        let (state, sender) = (self.state.clone(), self.out.outcomes.clone());
         task::spawn("rescheduler.usage", async move {
             let read = match list_usage(state).await {
                 Ok((measured, others)) => {
@@ -145,10 +143,10 @@ impl Engine {
     }
 
     fn read_files(&self) {
-        let reload = self.parts.reload.clone();
-        let (path, n_max) = (self.parts.config.traffic_file.clone(), self.parts.config.traffic_max);
+        let reload = self.reload.clone();
+        let (path, n_max) = (self.config.traffic_file.clone(), self.config.traffic_max);
         let known = self.outside.traffic_at.clone();
-        let sender = self.outcomes.0.clone();
+        let sender = self.out.outcomes.clone();
         task::spawn("rescheduler.files", async move {
             let read = tokio::task::spawn_blocking(move || FilesRead {
                 config: reload.map(|reload| reload()),
@@ -163,13 +161,13 @@ impl Engine {
     fn on_files(&mut self, FilesRead { config, traffic }: FilesRead) {
         self.outside.reads_files = false;
         match config {
-            Some(Ok(config)) if config == self.parts.config && self.faults.is_empty() => {
+            Some(Ok(config)) if config == self.config && self.faults.is_empty() => {
                 self.outside.config_seen = None;
             }
             Some(Ok(config)) if is_settled(&mut self.outside.config_seen, &config) => {
-                let before = self.manager.config().clone();
+                let before = self.leader.manager().config().clone();
                 self.configure(config);
-                if *self.manager.config() != before {
+                if *self.leader.manager().config() != before {
                     tracing::info!("the configuration has changed");
                 }
             }
@@ -182,8 +180,8 @@ impl Engine {
         match traffic {
             Some(Ok((traffic, at))) => {
                 self.outside.traffic_fault.clear();
-                self.outside.traffic_at = self.parts.config.traffic_file.clone().map(|path| (path, at));
-                self.traffic.0 = traffic;
+                self.outside.traffic_at = self.config.traffic_file.clone().map(|path| (path, at));
+                self.leader.set_traffic(traffic);
             }
             Some(Err(why)) if why != self.outside.traffic_fault => {
                 tracing::warn!(why, "the file of traffic is not read");
@@ -198,29 +196,8 @@ impl Engine {
         self.outside.reads_usage = false;
         self.outside.usage_history = history;
         if let Some((usage, others)) = usage {
-            self.picture.usage = Arc::new(usage);
-            self.picture.other_use = Arc::new(others);
+            self.leader.set_usage(usage, others);
         }
-    }
-
-    /// Calls the binder within the retry bounds.
-    pub(super) fn ask_binder(&self, mut asked: BinderAnswer, message: v1::MoveRunningUnitsRequest) {
-        let Some(fence) = self.grant.as_ref().map(|grant| grant.fence.clone()) else { return };
-        let (directory, sender) = (self.parts.directory.clone(), self.outcomes.0.clone());
-        task::spawn("rescheduler.moves", async move {
-            let call = directory.call_leader(BINDER, |channel| {
-                let message = message.clone();
-                let mut client =
-                    BindServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX);
-                async move { client.move_running_units(message).await }
-            });
-            asked.answer = tokio::select! {
-                () = fence.lost() => return,
-                answer = call => answer.map(|answer| answer.into_inner().answers),
-            };
-            // The engine may be gone.
-            let _ = sender.send(Outcome::Binder(asked)).await;
-        });
     }
 }
 

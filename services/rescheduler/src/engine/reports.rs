@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use godel_base::{duration, ids::RunningUnitId, time::Millis};
+use godel_base::{duration, time::Millis};
+use godel_core_rescheduler_leader::{CheckpointCounts, ClusterPicture};
 use godel_domain::unit::{TaskGroup, UnitRecord};
 use godel_kit::status;
 use godel_proto::v1;
@@ -10,10 +11,6 @@ use godel_wire::BadField;
 use tonic::Status;
 
 use super::{Engine, show::unknown};
-use crate::{
-    checkpoints::Reported,
-    picture::{Picture, began_at},
-};
 
 /// How far in the future a checkpoint may be: clocks differ.
 const CLOCK_SKEW_MS: i64 = 10_000;
@@ -43,13 +40,16 @@ impl Engine {
             let why = format!("the time is {ahead} in the future");
             return Err(status::invalid_argument([BadField::new("time_ms", why)]));
         }
-        let meant = Meant::of(request, &self.picture)?;
-        let response = meant.report(&mut self.picture, Millis(u64::try_from(at_ms).unwrap_or(0)));
-        let v1::ReportCheckpointResponse { taken, began_later, known_later } = response;
+        let meant = Meant::of(request, self.leader.picture())?;
+        let at = Millis(u64::try_from(at_ms).unwrap_or(0));
+        let is_meant = |ordinal| meant.has(ordinal);
+        let counts = self.leader.picture_mut().report_checkpoints(meant.record.id, is_meant, at);
+        let CheckpointCounts { n_taken: taken, n_began_later: began_later, n_known_later: known_later } =
+            counts;
         let why = match (taken, began_later, known_later) {
             (0, 0, 0) => "does not run",
             (0, _, 0) => "has begun since that checkpoint",
-            _ => return Ok(response),
+            _ => return Ok(v1::ReportCheckpointResponse { taken, began_later, known_later }),
         };
         let why = format!("{} {why}", meant.said);
         Err(status::failed_precondition("UNIT", &meant.record.spec.name, why))
@@ -59,7 +59,7 @@ impl Engine {
 impl Meant {
     /// # Errors
     /// NOT_FOUND: there is no such unit, task group or replica.
-    fn of(request: v1::ReportCheckpointRequest, picture: &Picture) -> Result<Self, Status> {
+    fn of(request: v1::ReportCheckpointRequest, picture: &ClusterPicture) -> Result<Self, Status> {
         let v1::ReportCheckpointRequest { namespace, unit, task_group, ordinal, time_ms: _ } = request;
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
         let name = format!("{namespace}/{unit}");
@@ -82,39 +82,19 @@ impl Meant {
             None => format!("unit `{name}`"),
         };
         let meant = Self { record: Arc::clone(record), group, ordinal, said };
-        match ordinal.filter(|ordinal| !meant.has(*ordinal)) {
+        match ordinal.filter(|ordinal| !meant.is_of_group(*ordinal)) {
             Some(ordinal) => Err(unknown("replica", &format!("{name}/{ordinal}"))),
             None => Ok(meant),
         }
     }
 
-    fn has(&self, ordinal: u32) -> bool {
+    /// Whether a replica is of the task group that is meant.
+    fn is_of_group(&self, ordinal: u32) -> bool {
         let group = self.record.group_of(ordinal);
         group.is_some() && (self.group.is_none() || self.group == group)
     }
 
-    /// Takes the report for each of them that runs, and counts what became of it.
-    fn report(&self, picture: &mut Picture, at: Millis) -> v1::ReportCheckpointResponse {
-        let mut response = v1::ReportCheckpointResponse::default();
-        let unit = self.record.id;
-        let Some(rows) = picture.cluster.rows().of(unit) else { return response };
-        let ordinals: Vec<u32> = match self.ordinal {
-            Some(ordinal) => vec![ordinal],
-            None => rows.live().map(|(ordinal, _)| ordinal).filter(|ordinal| self.has(*ordinal)).collect(),
-        };
-        let checkpoints = Arc::make_mut(&mut picture.checkpoints);
-        for ordinal in ordinals {
-            let row = rows.row(ordinal);
-            if !row.phase.is_live() {
-                continue;
-            }
-            let id = RunningUnitId::new(unit, ordinal, row.incarnation);
-            match checkpoints.report(id, began_at(rows, ordinal, &row), at) {
-                Reported::Taken => response.taken += 1,
-                Reported::BeganLater => response.began_later += 1,
-                Reported::KnownLater => response.known_later += 1,
-            }
-        }
-        response
+    fn has(&self, ordinal: u32) -> bool {
+        self.is_of_group(ordinal) && self.ordinal.is_none_or(|meant| meant == ordinal)
     }
 }

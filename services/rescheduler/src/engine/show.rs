@@ -1,9 +1,8 @@
 //! What callers are shown, and what they ask for.
 
-use std::cmp::Reverse;
-
 use godel_base::duration;
-use godel_core_rescheduler::{MovementRecord, PolicyConfig, RunCause, RunRefusal, Trigger};
+use godel_core_rescheduler::{MovementRecord, PolicyConfig, RunRefusal, Trigger};
+use godel_core_rescheduler_leader::{MoveTotals, is_weight, unit_name};
 use godel_kit::{
     message::MESSAGE_BYTES_MAX,
     status::{self, reason},
@@ -11,11 +10,10 @@ use godel_kit::{
 use godel_proto::v1;
 use godel_wire::BadField;
 use prost::Message as _;
-use tokio::sync::oneshot;
 use tonic::{Code, Status};
 
-use super::{Abort, Engine, plans::Job};
-use crate::{record, traffic};
+use super::{Caller, Engine, Reply};
+use crate::record;
 
 /// Bytes of a message that are left for what is around its moves.
 const FRAMING_BYTES: usize = 64 << 10;
@@ -63,24 +61,28 @@ fn trigger_words(trigger: &Trigger) -> String {
     }
 }
 
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
 fn signed(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
 impl Engine {
-    pub(super) fn leads(&self) -> Result<&super::Term, Status> {
-        self.term.as_ref().ok_or_else(|| self.not_leading())
+    pub(super) fn leads(&self) -> Result<(), Status> {
+        if self.leader.leads() { Ok(()) } else { Err(self.out.not_leading()) }
     }
 
     pub(crate) fn list_policies(&self) -> Result<v1::ListPoliciesResponse, Status> {
         self.leads()?;
-        let policies = self.manager.config().policies.iter();
+        let policies = self.leader.manager().config().policies.iter();
         let policies = policies.map(|(name, policy)| self.policy(name, policy)).collect();
         Ok(v1::ListPoliciesResponse { policies })
     }
 
     fn policy(&self, name: &str, policy: &PolicyConfig) -> v1::ReschedulePolicy {
-        let state = self.manager.state(name).cloned().unwrap_or_default();
+        let state = self.leader.manager().state(name).cloned().unwrap_or_default();
         v1::ReschedulePolicy {
             name: name.to_owned(),
             kind: policy.kind.policy().name().to_owned(),
@@ -90,7 +92,7 @@ impl Engine {
             checked_by: policy.checked_by.iter().cloned().collect(),
             last_run_ms: signed(state.last_run_ms),
             last_result: state.last_result,
-            next_run_ms: self.manager.next_run_ms(name).map_or(0, signed),
+            next_run_ms: self.leader.manager().next_run_ms(name).map_or(0, signed),
             last_movement: state.last_movement,
             runs: state.n_runs,
         }
@@ -99,25 +101,19 @@ impl Engine {
     pub(crate) fn plan_policy(
         &mut self,
         request: v1::PlanPolicyRequest,
-        reply: oneshot::Sender<Result<v1::PlanPolicyResponse, Status>>,
+        reply: Reply<v1::PlanPolicyResponse>,
     ) {
         let v1::PlanPolicyRequest { policy } = request;
-        let is_unknown = self.term.is_some() && !self.manager.config().policies.contains_key(&policy);
-        let refused = is_unknown.then(|| unknown("policy", &policy));
-        let job = Job::Show { policy, reply };
-        match refused {
-            Some(refused) => job.refuse(refused),
-            None => self.push_job(job),
+        let caller = Caller::Show(reply);
+        if self.leader.leads() && !self.leader.manager().config().policies.contains_key(&policy) {
+            return caller.refuse(unknown("policy", &policy));
         }
+        self.leader.show_plan(policy, caller, &mut self.out);
     }
 
-    pub(crate) fn run_policy(
-        &mut self,
-        request: v1::RunPolicyRequest,
-        reply: oneshot::Sender<Result<v1::RunPolicyResponse, Status>>,
-    ) {
+    pub(crate) fn run_policy(&mut self, request: v1::RunPolicyRequest, reply: Reply<v1::RunPolicyResponse>) {
         let v1::RunPolicyRequest { policy } = request;
-        let checked = self.leads().map(drop).and_then(|()| match self.manager.may_be_asked(&policy) {
+        let checked = self.leads().and_then(|()| match self.leader.manager().may_be_asked(&policy) {
             Ok(known) if known.dry_run => {
                 let why = format!("policy `{policy}` only says what it would do (`dry_run`)");
                 Err(status::failed_precondition("POLICY", &policy, why))
@@ -128,75 +124,69 @@ impl Engine {
                 Err(status::failed_precondition("POLICY", &policy, refused.to_string()))
             }
         });
-        let job = Job::Run { policy, cause: RunCause::Rpc, reply: Some(reply) };
+        let caller = Caller::Run(reply);
         match checked {
-            Ok(()) => self.push_job(job),
-            Err(refused) => job.refuse(refused),
+            Ok(()) => self.leader.run_policy(policy, caller, &mut self.out),
+            Err(refused) => caller.refuse(refused),
         }
     }
 
     pub(crate) fn make_room_for(
         &mut self,
         request: v1::MakeRoomForRequest,
-        reply: oneshot::Sender<Result<v1::MakeRoomForResponse, Status>>,
+        reply: Reply<v1::MakeRoomForResponse>,
     ) {
         let v1::MakeRoomForRequest { namespace, unit, dry_run } = request;
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
-        let found = self.leads().map(drop).and_then(|()| {
-            let record = self
-                .picture
+        let found = self.leads().and_then(|()| {
+            let picture = self.leader.picture_mut();
+            picture.count_waiting();
+            let record = picture
                 .unit_named(&namespace, &unit)
                 .ok_or_else(|| unknown("unit", &format!("{namespace}/{unit}")))?;
-            Ok(record.id)
-        });
-        self.picture.count_waiting();
-        let found = found.and_then(|id| match self.picture.waits(id) {
-            true => Ok(id),
-            false => {
-                let why = format!("unit `{namespace}/{unit}` does not wait for a place");
-                Err(status::failed_precondition("UNIT", &unit, why))
+            match picture.waits(record.id) {
+                true => Ok(record.id),
+                false => {
+                    let why = format!("unit `{namespace}/{unit}` does not wait for a place");
+                    Err(status::failed_precondition("UNIT", &unit, why))
+                }
             }
         });
+        let caller = Caller::Room(reply);
         match found {
-            Ok(unit) => self.push_job(Job::Room { unit, dry_run, reply: Some(reply) }),
-            // Nobody may be left to hear it.
-            Err(refused) => drop(reply.send(Err(refused))),
+            Ok(unit) => self.leader.make_room(unit, dry_run, caller, &mut self.out),
+            Err(refused) => caller.refuse(refused),
         }
     }
 
     pub(crate) fn reschedule_status(&mut self) -> Result<v1::GetRescheduleStatusResponse, Status> {
-        let pending_units = self.picture.count_waiting();
-        let term = self.leads()?;
-        let driver = term.driven.as_ref().map(|driven| &driven.driver);
-        let enabled = self.manager.config().policies.values().filter(|policy| policy.enabled).count();
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.leads()?;
+        let pending_units = self.leader.picture_mut().count_waiting();
+        let (driver, picture) = (self.leader.driver(), self.leader.picture());
+        let policies = &self.leader.manager().config().policies;
+        let MoveTotals { moved, mismatched, failed } = self.leader.totals();
         Ok(v1::GetRescheduleStatusResponse {
             movement: driver.map(|driver| driver.movement().name.clone()).unwrap_or_default(),
             moving: driver.map_or(0, |driver| count(driver.n_under_way())),
-            quiet_until_ms: self.manager.quiet_until_ms().map_or(0, signed),
+            quiet_until_ms: self.leader.manager().quiet_until_ms().map_or(0, signed),
             pending_units,
-            revision: self.picture.read.unwrap_or_default().0,
-            enabled_policies: count(enabled),
+            revision: picture.read().unwrap_or_default().0,
+            enabled_policies: count(policies.values().filter(|policy| policy.enabled).count()),
             config_faults: self.faults.clone(),
             config_read_ms: self.config_read_ms,
-            moved: term.counts.moved,
-            mismatched: term.counts.mismatched,
-            failed: term.counts.failed,
-            traffic_pairs: u64::try_from(self.known_traffic().len()).unwrap_or(u64::MAX),
-            movements: count(term.movements.len()),
-            checkpoints: u64::try_from(self.picture.checkpoints.len()).unwrap_or(u64::MAX),
+            moved,
+            mismatched,
+            failed,
+            traffic_pairs: u64::try_from(self.leader.n_traffic()).unwrap_or(u64::MAX),
+            movements: count(self.leader.movements().count()),
+            checkpoints: u64::try_from(picture.n_checkpoints()).unwrap_or(u64::MAX),
         })
     }
 
     /// Movements as they are now, the newest first.
-    fn movements(&self) -> Result<Vec<&MovementRecord>, Status> {
-        let term = self.leads()?;
-        let driven = term.driven.as_ref().map(|driven| driven.driver.movement());
-        let now = |known: u64| driven.filter(|driven: &&MovementRecord| known == driven.number);
-        let mut all: Vec<&MovementRecord> =
-            term.movements.iter().map(|(number, movement)| now(*number).unwrap_or(movement)).collect();
-        all.sort_unstable_by_key(|movement| Reverse(movement.number));
-        Ok(all)
+    fn movements(&self) -> Result<impl Iterator<Item = &MovementRecord>, Status> {
+        self.leads()?;
+        Ok(self.leader.movements().rev())
     }
 
     pub(crate) fn list_movements(
@@ -220,7 +210,6 @@ impl Engine {
         };
         let matching = self
             .movements()?
-            .into_iter()
             .filter(|movement| movement.number < before && (policy.is_empty() || movement.policy == *policy));
         let mut page = v1::ListMovementsResponse::default();
         let mut n_bytes = FRAMING_BYTES;
@@ -238,27 +227,19 @@ impl Engine {
     }
 
     pub(crate) fn get_movement(&self, name: &str) -> Result<v1::GetMovementResponse, Status> {
-        let found = self.movements()?.into_iter().find(|movement| movement.name == name);
+        let found = self.movements()?.find(|movement| movement.name == name);
         let movement = found.map(fitting).ok_or_else(|| unknown("movement", name))?;
         Ok(v1::GetMovementResponse { movement: Some(movement) })
     }
 
-    pub(crate) fn abort_movement(
-        &mut self,
-        request: v1::AbortMovementRequest,
-        reply: oneshot::Sender<Result<MovementRecord, Status>>,
-    ) {
+    pub(crate) fn abort_movement(&mut self, request: v1::AbortMovementRequest, reply: Reply<MovementRecord>) {
         let v1::AbortMovementRequest { name, reason } = request;
-        let refused = match &mut self.term {
-            None => self.not_leading(),
-            Some(_) if reason.len() > REASON_LEN_MAX => {
-                let why = format!("{} bytes; at most {REASON_LEN_MAX}", reason.len());
-                status::invalid_argument([BadField::new("reason", why)])
-            }
-            Some(term) => return term.aborts.push(Abort { name, reason, reply }),
-        };
-        // Nobody may be left to hear it.
-        let _ = reply.send(Err(refused));
+        let caller = Caller::Abort(reply);
+        if self.leader.leads() && reason.len() > REASON_LEN_MAX {
+            let why = format!("{} bytes; at most {REASON_LEN_MAX}", reason.len());
+            return caller.refuse(status::invalid_argument([BadField::new("reason", why)]));
+        }
+        self.leader.abort(name, reason, caller, &mut self.out);
     }
 
     pub(crate) fn report_traffic(
@@ -277,11 +258,11 @@ impl Engine {
             let mut bad = |field: &str, why: String| {
                 wrong.push(BadField::new(format!("traffic[{idx}].{field}"), why));
             };
-            if !traffic::is_weight(weight) {
+            if !is_weight(weight) {
                 bad("weight", format!("{weight} is no finite number from 0"));
             }
-            let from = traffic::unit_name(&from).map_err(|why| bad("from", why));
-            let to = traffic::unit_name(&to).map_err(|why| bad("to", why));
+            let from = unit_name(&from).map_err(|why| bad("from", why));
+            let to = unit_name(&to).map_err(|why| bad("to", why));
             if let (Ok(from), Ok(to)) = (from, to) {
                 read.push((from, to, weight));
             }
@@ -290,14 +271,14 @@ impl Engine {
             wrong.truncate(16);
             return Err(status::invalid_argument(wrong));
         }
-        let n_max = self.parts.config.traffic_max;
+        let n_max = self.config.traffic_max;
         for (from, to, weight) in read {
-            if !self.traffic.1.set(from, to, weight, n_max) {
+            if !self.leader.report_traffic(from, to, weight, n_max) {
                 let why = format!("more than {n_max} pairs (`rescheduler.traffic_max`)");
                 return Err(status::invalid_argument([BadField::new("traffic", why)]));
             }
         }
-        let pairs = u64::try_from(self.known_traffic().len()).unwrap_or(u64::MAX);
+        let pairs = u64::try_from(self.leader.n_traffic()).unwrap_or(u64::MAX);
         Ok(v1::ReportTrafficResponse { pairs })
     }
 }

@@ -23,9 +23,7 @@ pub(super) enum Errand {
     Lose(NodeId),
     /// A part of the control plane dies and comes back.
     Kill(Part),
-    /// The rescheduler dies and comes back.
-    Restart,
-    /// The rescheduler looks.
+    /// The rescheduler is told what is used.
     Look,
     /// The objectives are measured.
     Measure,
@@ -64,7 +62,7 @@ impl Agenda {
         }
         at = begin_ms + HOUR_MS;
         while at < end_ms {
-            agenda.at(at, Errand::Restart);
+            agenda.at(at, Errand::Kill(Part::Rescheduler));
             at += MINUTE_MS + numbers.below(2 * KILL_EVERY_MS);
         }
         agenda.at(begin_ms, Errand::Measure);

@@ -1,34 +1,24 @@
-//! The rescheduler of the week: its policies when they are due, and one movement at a time.
-//!
-//! The manager of policies, the planner and the driver of movements are those of the crate; what is here does what the service does
-//! around them: it makes the plans, carries calls to the binder and its answers back, and keeps over a restart what records keep.
+//! The policies of the week, what the rescheduler is told of it, and what is counted of its movements.
 
 use std::collections::BTreeMap;
 
-use godel_base::{ids::Revision, seed::mix};
 use godel_core_rescheduler::{
-    Aim, Binpack, Colocation, Defragmentation, DriverTerms, FailureDomainSpread, LoadBalance, MoveCounts,
-    MoveRate, MoveReply, MovementDriver, MovementMove, MovementPhase, MovementRecord, NodeFilters,
-    OrderedPlan, PlanTerms, PolicyConfig, PolicyManager, PolicyScope, Protection, QuietTime,
-    RescheduleConfig, RescheduleKind, Trigger, TypicalDemand, plan_policy,
+    Aim, Binpack, Colocation, Defragmentation, DriverTerms, FailureDomainSpread, LoadBalance, MeasuredUse,
+    MoveCounts, MoveRate, MovementPhase, MovementRecord, PolicyConfig, PolicyScope, Protection, QuietTime,
+    RescheduleConfig, RescheduleKind, Trigger, TypicalDemand, UsageTable,
 };
-use godel_domain::{
-    allocation::Allocation,
-    lifecycle::Counts,
-    requested_move::{MadeMove, MoveRefusal, RequestedMove},
-    running_units::RunningUnits,
-};
+use godel_core_rescheduler_leader::{RescheduleLeaderConfig, SnapshotConfig, Traffic};
+use godel_domain::sub_cluster;
 use godel_testkit::BuildDemand as _;
 
 use super::{
-    HOUR_MS, MINUTE_MS, SECOND_MS, snapshot,
-    work::{N_GPUS, RACK, WeekWork},
+    HOUR_MS, MINUTE_MS, SECOND_MS,
+    work::{N_GPUS, RACK, WeekUnit, WeekWork},
 };
-use crate::model::{
-    net::{Event, MoveAnswer, MoveCall},
-    world::Model,
-};
+use crate::model::{rescheduler::ReschedulerSettings, world::Model};
 
+/// The rescheduler looks at the clock so often, milliseconds.
+const LOOK_MS: u64 = 5 * SECOND_MS;
 /// What bounds the execution of movements. A replica runs again within a minute or two, unless parts are dead.
 const TERMS: DriverTerms = DriverTerms {
     move_timeout_ms: 5 * MINUTE_MS,
@@ -118,164 +108,31 @@ pub(super) struct WeekMoveCounts {
     pub(super) n_stopped: u64,
 }
 
-/// The rescheduler, and what is counted of it.
-pub(super) struct Rescheduler {
-    seed: u64,
-    manager: PolicyManager,
-    driver: Option<MovementDriver>,
-    /// Moves that the binder was asked for and has not answered, by position, by the number of the call.
-    asked: BTreeMap<u64, Vec<usize>>,
-    n_calls: u64,
-    n_movements: u64,
-    n_plans: u64,
-    counts: WeekMoveCounts,
-    /// Moves that each policy planned.
-    planned: BTreeMap<String, usize>,
-}
-
-/// Returns the wall clock as a manager of policies reads it, Unix milliseconds.
-fn wall_ms(model: &Model) -> u64 {
-    u64::try_from(model.net.wall_ms()).unwrap_or(0)
-}
-
-fn manager(seed: u64, now_ms: u64) -> PolicyManager {
-    let mut manager = PolicyManager::new(seed);
-    manager.configure(config(), now_ms).expect("the configuration of the week has no faults");
-    manager
-}
-
-impl Rescheduler {
-    pub(super) fn new(seed: u64, model: &Model) -> Self {
-        Self {
-            seed,
-            manager: manager(seed, wall_ms(model)),
-            driver: None,
-            asked: BTreeMap::new(),
-            n_calls: 0,
-            n_movements: 0,
-            n_plans: 0,
-            counts: WeekMoveCounts::default(),
-            planned: BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn planned(&self) -> &BTreeMap<String, usize> {
-        &self.planned
-    }
-
-    pub(super) fn rate(&self) -> MoveRate {
-        self.manager.config().rate
-    }
-
-    pub(super) fn counts(&self) -> WeekMoveCounts {
-        self.counts
-    }
-
-    pub(super) fn is_moving(&self) -> bool {
-        self.driver.is_some()
-    }
-
-    /// Another process takes over. It knows what records say: the movement that is being made, and when units were moved.
-    pub(super) fn restart(&mut self, model: &Model) {
-        let mut next = manager(self.seed, wall_ms(model));
-        for (unit, at) in self.manager.log().iter() {
-            next.load_moves(unit, [at.0]);
-        }
-        self.manager = next;
-        self.driver = self.driver.take().map(|driver| MovementDriver::new(driver.movement().clone()));
-        self.asked.clear();
-    }
-
-    /// Reads what the binder has answered, and goes on with what is being moved, or runs the policy that is due.
-    pub(super) fn look(&mut self, model: &mut Model, work: &WeekWork) {
-        for answer in std::mem::take(&mut model.move_answers) {
-            self.hear(answer, model.net.wall_ms());
-        }
-        if self.driver.is_none() {
-            let now = wall_ms(model);
-            self.manager.observe(n_pending(model), now);
-            self.manager.forget_moves(now);
-            self.run_what_is_due(model, work);
-        }
-        self.drive(model, work);
-    }
-
-    fn hear(&mut self, MoveAnswer { caller, moves }: MoveAnswer, now_ms: i64) {
-        // What an earlier process asked for is not known any more.
-        let Some(asked) = self.asked.remove(&caller) else { return };
-        let Some(driver) = &mut self.driver else { return };
-        let replies = moves.into_iter().flatten().map(reply_of);
-        driver.on_verdicts(asked.iter().copied().zip(replies), &TERMS, now_ms);
-        driver.on_no_answer(&asked, &TERMS, now_ms);
-    }
-
-    fn run_what_is_due(&mut self, model: &Model, work: &WeekWork) {
-        let now = wall_ms(model);
-        let Some(due) = self.manager.due(now) else { return };
-        let (revision, plan) = self.plan(&due.name, model, work);
-        let finding = plan.finding.clone();
-        let mut name = String::new();
-        if !plan.moves.is_empty() {
-            self.n_movements += 1;
-            let wall_ms = model.net.wall_ms();
-            let movement = plan.movement(self.n_movements, &due.name, due.cause, revision, wall_ms);
-            name.clone_from(&movement.name);
-            self.driver = Some(MovementDriver::new(movement));
-        }
-        self.manager.note_run(&due.name, finding, &name, now);
-    }
-
-    fn plan(&mut self, policy: &str, model: &Model, work: &WeekWork) -> (Revision, OrderedPlan) {
-        self.n_plans += 1;
-        let input = snapshot::of(model, work);
-        let terms = PlanTerms {
-            log: self.manager.log(),
-            fixed: &input.fixed,
-            n_moves_max: N_MOVES_MAX,
-            seed: mix(self.seed ^ self.n_plans),
-            bound_within: None,
-        };
-        let plan = plan_policy(self.manager.config(), policy, &input.snapshot, &NodeFilters, terms);
-        let plan = plan.expect("the snapshot is sound, and the policy known");
-        *self.planned.entry(policy.to_owned()).or_default() += plan.moves.len();
-        (input.snapshot.revision, plan)
-    }
-
-    /// Takes a step of the movement that is being made, and does what the driver says.
-    fn drive(&mut self, model: &mut Model, work: &WeekWork) {
-        let now = model.net.wall_ms();
-        let Some(driver) = &mut self.driver else { return };
-        let mut step = driver.step(&model.store, &TERMS, now);
-        // Before the rest is planned anew, which has what is left of the rates.
-        for unit in driver.take_begun() {
-            self.manager.note_move(unit, wall_ms(model));
-        }
-        if step.replans {
-            let policy = driver.movement().policy.clone();
-            let (revision, plan) = self.plan(&policy, model, work);
-            let Some(driver) = &mut self.driver else { return };
-            driver.replace_plan(revision, &plan.finding, plan.moves, plan.n_batches, now);
-            step = driver.step(&model.store, &TERMS, now);
-        }
-        let Some(driver) = &mut self.driver else { return };
-        let movement = driver.movement();
-        if !step.asked.is_empty() {
-            self.n_calls += 1;
-            let moves = step.asked.iter().filter_map(|at| movement.moves.get(*at)).map(requested).collect();
-            let expires_ms = now.saturating_add(i64::try_from(TERMS.move_timeout_ms).unwrap_or(i64::MAX));
-            let (movement, read) = (movement.name.clone(), movement.plan_revision);
-            let call = MoveCall { caller: Some(self.n_calls), movement, moves, expires_ms, read };
-            self.asked.insert(self.n_calls, step.asked);
-            model.net.soon(Event::Move(Box::new(call)));
-        } else if movement.is_ended() {
-            self.counts.add(movement);
-            self.driver = None;
-        }
+/// Returns what the rescheduler of the week is started with.
+pub(super) fn settings(seed: u64) -> ReschedulerSettings {
+    ReschedulerSettings {
+        leader: RescheduleLeaderConfig {
+            driver: TERMS,
+            snapshot: SnapshotConfig {
+                sub_cluster_key: sub_cluster::KEY.to_owned(),
+                other_load: false,
+                restart_ms: MINUTE_MS,
+            },
+            moves_max: N_MOVES_MAX,
+            bound_ms: 0,
+            make_room_after_ms: 0,
+            movements_max: 20,
+            movements_ttl_ms: 24 * HOUR_MS,
+        },
+        policies: config(),
+        seed,
+        look_ms: LOOK_MS,
     }
 }
 
 impl WeekMoveCounts {
-    fn add(&mut self, movement: &MovementRecord) {
+    /// Counts a movement that has ended.
+    pub(super) fn add(&mut self, movement: &MovementRecord) {
         let MoveCounts { all: _, moved, mismatched, failed, aborted } = movement.counts();
         self.n_moved += u64::from(moved);
         self.n_mismatched += u64::from(mismatched);
@@ -285,28 +142,27 @@ impl WeekMoveCounts {
     }
 }
 
-fn requested(one: &MovementMove) -> RequestedMove {
-    let wanted = Allocation { devices: one.devices, ..Allocation::default() };
-    RequestedMove { running: one.id, to: one.to.0, wanted }
-}
-
-/// Returns what an answer of the binder means to a move.
-fn reply_of(answer: Result<MadeMove, MoveRefusal>) -> MoveReply {
-    match answer {
-        Ok(made) => made.surge.map_or(MoveReply::Moved, MoveReply::Surges),
-        Err(MoveRefusal { reason, later, detail }) => {
-            MoveReply::refused(reason, later, format!("{reason:?}: {detail}"))
+/// Tells the rescheduler what running units really use, and who talks to whom.
+pub(super) fn measure(model: &mut Model, work: &WeekWork) {
+    let Some(part) = &mut model.rescheduler else { return };
+    let mut usage = UsageTable::default();
+    for (unit, rows) in &model.store.rows {
+        let record = model.store.record(*unit);
+        let Some(number) = record.and_then(|record| WeekUnit::number_of(&record.spec.name)) else { continue };
+        let of_unit = rows.live().map(|(ordinal, _)| {
+            let (cpu_milli, network_bps) = work.usage(number, *unit, ordinal);
+            (ordinal, MeasuredUse { cpu_milli, network_bps })
+        });
+        usage.insert(*unit, of_unit.collect());
+    }
+    part.set_usage(usage);
+    let is_there = |number: u64| work.id(number).is_some_and(|id| model.store.rows.contains_key(&id));
+    let name = |unit: &WeekUnit| ("default".to_owned(), unit.name());
+    let mut traffic = Traffic::default();
+    for (_, unit) in work.units().filter(|(number, _)| is_there(*number)) {
+        for other in unit.partners.iter().copied().filter(|other| is_there(*other)) {
+            traffic.set(name(unit), name(work.unit(other)), 1.0, usize::MAX);
         }
     }
-}
-
-/// Units that wait, whole or in part.
-fn n_pending(model: &Model) -> u64 {
-    let nothing = RunningUnits::default();
-    let units = model.store.world.units.values().filter_map(|unit| unit.record.as_ref());
-    let waits = units.filter(|record| {
-        let record = &record.value;
-        Counts::of(record, model.store.rows.get(&record.id).unwrap_or(&nothing)).pending > 0
-    });
-    u64::try_from(waits.count()).unwrap_or(u64::MAX)
+    part.set_traffic(traffic);
 }

@@ -1,18 +1,16 @@
-//! What the rescheduler is given of the model: nodes, units, what runs, what room is held, budgets, traffic; and where running
-//! units are now, for the movement that is being made.
+//! The cluster as the objectives are measured on it: nodes, units, what runs, what room is held, budgets, traffic. It is taken of the store,
+//! apart from what the rescheduler makes of the changes that it reads.
 
 use std::collections::BTreeSet;
 
 use godel_base::{
-    ids::{NodeId, RunningUnitId, UnitId},
+    ids::{RunningUnitId, UnitId},
     time::Millis,
 };
 use godel_core_rescheduler::{
-    BudgetRoom, ClusterSnapshot, MeasuredUse, MovementWorld, NodeFacts, ReplicaView, RunningFacts,
-    TrafficShare, UnitFacts,
+    BudgetRoom, ClusterSnapshot, MeasuredUse, NodeFacts, RunningFacts, TrafficShare, UnitFacts,
 };
 use godel_domain::{
-    requested_move::evicted_by,
     running_units::{Phase, RunningUnit, RunningUnits},
     unit::UnitRecord,
 };
@@ -23,25 +21,16 @@ use super::{
 };
 use crate::model::{store::Store, world::Model};
 
-/// The cluster for a plan.
-pub(super) struct PlanInput {
-    pub(super) snapshot: ClusterSnapshot,
-    /// Whether each running unit stays where it is, by position.
-    pub(super) fixed: Vec<bool>,
-}
+/// The cluster, while it is taken.
+struct WeekSnapshot(ClusterSnapshot);
 
 /// Whether a running unit runs and is not told to leave.
 fn is_available(row: &RunningUnit) -> bool {
     row.phase == Phase::Running && row.eviction.is_none()
 }
 
-/// Whether a replica replaces another one that still runs, or is being replaced.
-fn is_surging(record: &UnitRecord, ordinal: u32) -> bool {
-    record.status.surges.iter().any(|surge| [surge.ordinal, surge.replaces].contains(&ordinal))
-}
-
 /// Returns the cluster as it is. What is not available, or amid a replacement, is there for the room that it takes.
-pub(super) fn of(model: &Model, work: &WeekWork) -> PlanInput {
+pub(super) fn of(model: &Model, work: &WeekWork) -> ClusterSnapshot {
     let store = &model.store;
     let now_ms = u64::try_from(model.net.wall_ms()).unwrap_or(0);
     let mut snapshot =
@@ -54,7 +43,7 @@ pub(super) fn of(model: &Model, work: &WeekWork) -> PlanInput {
         facts.accepts = report.value.ready && !spec.value.cordoned && model.agents.is_in_contact(*id);
         snapshot.nodes.push(facts);
     }
-    let mut input = PlanInput { snapshot, fixed: Vec::new() };
+    let mut input = WeekSnapshot(snapshot);
     let held: BTreeSet<UnitId> = store.world.holds.values().map(|hold| hold.value.unit).collect();
     for (unit, rows) in &store.rows {
         if rows.live().next().is_none() && !held.contains(unit) {
@@ -72,18 +61,18 @@ pub(super) fn of(model: &Model, work: &WeekWork) -> PlanInput {
         if let Some(id) = live(number) {
             let partners = unit.partners.iter().filter_map(|other| live(*other));
             let shares = partners.map(|other| TrafficShare { between: (id, other), weight: 1.0 });
-            input.snapshot.traffic.extend(shares);
+            input.0.traffic.extend(shares);
         }
     }
-    input
+    input.0
 }
 
-impl PlanInput {
+impl WeekSnapshot {
     fn add_unit(&mut self, record: &UnitRecord, unit: &WeekUnit) {
         let mut owner = UnitFacts::new(record.id, &*record.spec.name, unit.class, MINUTE_MS);
         owner.queue.clone_from(&record.spec.queue);
         owner.labels.clone_from(&record.spec.labels);
-        self.snapshot.units.push(owner);
+        self.0.units.push(owner);
     }
 
     fn add_rows(&mut self, (record, rows): (&UnitRecord, &RunningUnits), number: u64, work: &WeekWork) {
@@ -91,14 +80,12 @@ impl PlanInput {
             let Some(Some(group)) = rows.groups.get(usize::from(row.group)) else { continue };
             let id = RunningUnitId::new(record.id, ordinal, row.incarnation);
             let (cpu_milli, network_bps) = work.usage(number, record.id, ordinal);
-            self.snapshot.running.push(RunningFacts {
+            self.0.running.push(RunningFacts {
                 devices: row.allocation.devices,
                 started_at: Millis(u64::try_from(row.bound_time_ms).unwrap_or(0)),
                 usage: MeasuredUse { cpu_milli, network_bps },
                 ..RunningFacts::new(id, row.node, (*group.demand).clone())
             });
-            let is_wanted = record.is_wanted() && record.group_of(ordinal).is_some();
-            self.fixed.push(!is_wanted || !is_available(row) || is_surging(record, ordinal));
         }
     }
 
@@ -116,7 +103,7 @@ impl PlanInput {
         let floor = budget.value.limit.floor(u64::from(record.spec.replicas()).saturating_sub(n_surges));
         let n_available = u64::try_from(members.len()).unwrap_or(u64::MAX);
         let allowed = u32::try_from(n_available.saturating_sub(floor)).unwrap_or(u32::MAX);
-        self.snapshot.budgets.push(BudgetRoom { name: budget.value.name.clone(), allowed, members });
+        self.0.budgets.push(BudgetRoom { name: budget.value.name.clone(), allowed, members });
     }
 
     /// Room that is held is as good as taken.
@@ -128,45 +115,12 @@ impl PlanInput {
             }
             for (idx, ordinal) in hold.ordinals.iter().enumerate() {
                 let id = RunningUnitId::new(hold.unit, *ordinal, u32::MAX);
-                self.snapshot.running.push(RunningFacts {
+                self.0.running.push(RunningFacts {
                     devices: hold.allocation(idx).devices,
-                    started_at: self.snapshot.now,
+                    started_at: self.0.now,
                     ..RunningFacts::new(id, hold.node, (*hold.demand).clone())
                 });
-                self.fixed.push(true);
             }
         }
-    }
-}
-
-impl MovementWorld for Store {
-    fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView> {
-        let record = self.record(unit)?;
-        let row = self.rows.get(&unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
-        ReplicaView::of(record, ordinal, row)
-    }
-
-    fn held_ordinal(&self, movement: &str, from: RunningUnitId) -> Option<u32> {
-        let mut holds = self.world.holds.values();
-        let held = holds.find(|hold| {
-            let target = hold.value.movement.as_ref();
-            target.is_some_and(|target| &*target.movement == movement && target.from == from)
-        });
-        if let Some(hold) = held {
-            return hold.value.ordinals.first().copied();
-        }
-        let mut surges = self.record(from.unit)?.status.surges.iter();
-        let of_move =
-            surges.find(|surge| surge.replaces == from.replica.ordinal && surge.movement == movement);
-        of_move.map(|surge| surge.ordinal)
-    }
-
-    fn was_moved(&self, movement: &str, from: RunningUnitId) -> bool {
-        let last = self.rows.get(&from.unit).and_then(|rows| rows.last_eviction(from.replica.ordinal));
-        last.is_some_and(|last| last.replica == from.replica && *last.by == evicted_by(movement))
-    }
-
-    fn node_name(&self, node: NodeId) -> String {
-        format!("n{node}")
     }
 }

@@ -12,7 +12,7 @@ use godel_domain::{
 
 use super::{
     ClusterFilters,
-    waiting::{Part, domain_of},
+    waiting::{DomainPart, domain_of},
 };
 
 /// Labels of nodes, in snapshots alone, by whose values members are counted: each node by itself for ports, and the domains of a term.
@@ -99,7 +99,7 @@ pub(super) fn port_limit(nodes: &mut [NodeFacts]) -> MemberLimit {
 
 /// Members of a gang that go to one domain, as filters know them.
 pub(super) struct SeatedPart<'a> {
-    pub(super) part: &'a Part,
+    pub(super) part: &'a DomainPart,
     pub(super) class: u32,
     /// The label that says which domain nodes are of.
     pub(super) level: &'a str,

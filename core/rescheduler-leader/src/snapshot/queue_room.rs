@@ -9,7 +9,7 @@ use godel_domain::{demand::Demand, unit::UnitRecord};
 use godel_queueing::{AskId, Need, PayerIdx, Quota};
 use rustc_hash::FxHashMap;
 
-use crate::picture::Picture;
+use crate::picture::ClusterPicture;
 
 /// How many replicas more queues take.
 pub(super) struct QueueRooms {
@@ -20,7 +20,7 @@ pub(super) struct QueueRooms {
 
 impl QueueRooms {
     /// Sums what runs and what is held. `None`: no maximum can keep a replacement out. `O(units + holds)`.
-    pub(super) fn of(picture: &Picture) -> Option<Self> {
+    pub(super) fn of(picture: &ClusterPicture) -> Option<Self> {
         let has_limits = picture.queues.values().any(|spec| spec.has_limits());
         let has_surges = || picture.units.values().any(|record| record.spec.max_surge > 0);
         if !has_limits || !has_surges() {
@@ -45,7 +45,7 @@ impl QueueRooms {
         self.quota.usage().headroom(payer, ask).n
     }
 
-    fn add_unit(&mut self, picture: &Picture, record: &UnitRecord) {
+    fn add_unit(&mut self, picture: &ClusterPicture, record: &UnitRecord) {
         let cluster = &picture.cluster;
         let queue = self.quota.queue(&record.spec.queue);
         let payer = self.quota.enter(queue, &record.spec.owner);

@@ -31,10 +31,13 @@ use godel_rules::{
     drain,
 };
 
-use crate::{checkpoints::Checkpoints, snapshot::kept_by_unit};
+use crate::{
+    checkpoints::{Checkpoints, Reported},
+    snapshot::kept_by_unit,
+};
 
 /// Records that are followed, rows last.
-pub(crate) const FOLLOWS: &[RecordKind] = &[
+pub const FOLLOWS: &[RecordKind] = &[
     RecordKind::Queue,
     RecordKind::NodeSpec,
     RecordKind::NodeReport,
@@ -47,9 +50,20 @@ pub(crate) const FOLLOWS: &[RecordKind] = &[
     RecordKind::Rows,
 ];
 
+/// What became of a report of checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointCounts {
+    /// Replicas of which it is the last checkpoint that is known.
+    pub n_taken: u32,
+    /// Those that have begun since.
+    pub n_began_later: u32,
+    /// Those of which a later one is known.
+    pub n_known_later: u32,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Picture {
+pub struct ClusterPicture {
     pub(crate) cluster: Cluster,
     pub(crate) units: IdMap<UnitId, Arc<UnitRecord>>,
     /// By path.
@@ -75,7 +89,7 @@ pub(crate) struct Picture {
     pub(crate) now_ms: i64,
 }
 
-impl Picture {
+impl ClusterPicture {
     pub(crate) fn new(sub_cluster_key: &str) -> Self {
         let mut cluster = Cluster::new();
         cluster.nodes_mut().set_sub_cluster_key(sub_cluster_key);
@@ -86,6 +100,57 @@ impl Picture {
     pub(crate) fn reset(&mut self, store: StoreId, sub_cluster_key: &str) {
         let (usage, other_use) = (Arc::clone(&self.usage), Arc::clone(&self.other_use));
         *self = Self { store, usage, other_use, now_ms: self.now_ms, ..Self::new(sub_cluster_key) };
+    }
+
+    /// Returns nodes, rows and holds.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Returns the store that is read.
+    pub fn store(&self) -> StoreId {
+        self.store
+    }
+
+    /// Returns up to where everything is read; `None`: a list is being read.
+    pub fn read(&self) -> Option<Revision> {
+        self.read
+    }
+
+    /// Returns of how many running units checkpoints are known.
+    pub fn n_checkpoints(&self) -> usize {
+        self.checkpoints.len()
+    }
+
+    /// A list is read, as of a revision.
+    pub(crate) fn on_synced(&mut self, revision: Revision) {
+        self.read = self.read.max(Some(revision));
+    }
+
+    /// Takes what running units use, and what others use of nodes.
+    pub(crate) fn set_usage(&mut self, usage: UsageTable, others: NodeUseTable) {
+        (self.usage, self.other_use) = (Arc::new(usage), Arc::new(others));
+    }
+
+    /// Takes the time at which replicas of a unit saved their work, for those that run: of these ordinals.
+    pub fn report_checkpoints(
+        &mut self,
+        unit: UnitId,
+        is_meant: impl Fn(u32) -> bool,
+        at: Millis,
+    ) -> CheckpointCounts {
+        let mut counts = CheckpointCounts::default();
+        let Some(rows) = self.cluster.rows().of(unit) else { return counts };
+        let checkpoints = Arc::make_mut(&mut self.checkpoints);
+        for (ordinal, row) in rows.live().filter(|(ordinal, _)| is_meant(*ordinal)) {
+            let id = RunningUnitId::new(unit, ordinal, row.incarnation);
+            match checkpoints.report(id, began_at(rows, ordinal, row), at) {
+                Reported::Taken => counts.n_taken += 1,
+                Reported::BeganLater => counts.n_began_later += 1,
+                Reported::KnownLater => counts.n_known_later += 1,
+            }
+        }
+        counts
     }
 
     /// Takes one commit.
@@ -173,13 +238,13 @@ impl Picture {
     }
 
     /// Returns a unit by its name.
-    pub(crate) fn unit_named(&self, namespace: &str, name: &str) -> Option<&Arc<UnitRecord>> {
+    pub fn unit_named(&self, namespace: &str, name: &str) -> Option<&Arc<UnitRecord>> {
         let id = self.by_name.get(&(namespace.to_owned(), name.to_owned()))?;
         self.units.get(id)
     }
 
     /// Whether a unit waits for a place, as of the last count.
-    pub(crate) fn waits(&self, unit: UnitId) -> bool {
+    pub fn waits(&self, unit: UnitId) -> bool {
         self.waiting.contains(&unit)
     }
 
@@ -209,7 +274,7 @@ impl Picture {
 
     /// Counts the units that wait for a place, and forgets what was reported of running units that have ended. `O(rows of the units that have
     /// changed)`.
-    pub(crate) fn count_waiting(&mut self) -> u64 {
+    pub fn count_waiting(&mut self) -> u64 {
         let nothing = RunningUnits::default();
         for unit in std::mem::take(&mut self.changed) {
             self.forget_ended(unit);
@@ -234,7 +299,7 @@ pub(crate) fn began_at(rows: &RunningUnits, ordinal: u32, row: &RunningUnit) -> 
     Millis(u64::try_from(began_ms).unwrap_or(0))
 }
 
-impl MovementWorld for Picture {
+impl MovementWorld for ClusterPicture {
     fn replica(&self, unit: UnitId, ordinal: u32) -> Option<ReplicaView> {
         let record = self.units.get(&unit)?;
         let row = self.cluster.rows().of(unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
@@ -307,6 +372,10 @@ mod tests {
 
     #[test]
     fn the_picture_follows_what_is_declared() {
-        check_follows(FOLLOWS, || Picture::new(""), |picture, change| picture.load(change, Revision(1), 1));
+        check_follows(
+            FOLLOWS,
+            || ClusterPicture::new(""),
+            |picture, change| picture.load(change, Revision(1), 1),
+        );
     }
 }

@@ -18,12 +18,12 @@ use super::*;
 fn kept(record: UnitRecord, nodes: &[u32], standing: PreemptionTerms, now_ms: i64) -> Option<KeptReason> {
     let mut picture = picture(record, &[]);
     bind(&mut picture, UNIT, nodes, Some(standing));
-    let PlanInput { snapshot, .. } = take(&picture, &Traffic::default(), &Config::default(), now_ms);
+    let PlanInput { snapshot, .. } = take(&picture, &Traffic::default(), &config(), now_ms);
     let one = snapshot.running.iter().find(|one| one.id.replica.ordinal == 0).unwrap();
     one.kept
 }
 
-fn bind(picture: &mut Picture, unit: UnitId, nodes: &[u32], standing: Option<PreemptionTerms>) {
+fn bind(picture: &mut ClusterPicture, unit: UnitId, nodes: &[u32], standing: Option<PreemptionTerms>) {
     let record = Arc::clone(&picture.units[&unit]);
     let demand = Arc::new(record.spec.task_groups[0].template.demand.clone());
     let ordinals: Vec<u32> = (0..).take(nodes.len()).collect();
@@ -100,7 +100,7 @@ fn a_snapshot_has_the_places_for_running_units_and_what_can_be_spared() {
     let mut known = node(1).cpu(1_000).label("rack", "a");
     known.report.max_running_units = 1;
     picture.load(&Change::Put(Record::NodeReport(known.report)), Revision(2), 2);
-    let PlanInput { snapshot, .. } = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+    let PlanInput { snapshot, .. } = take(&picture, &Traffic::default(), &config(), 10_000);
     let most: Vec<Option<u32>> = snapshot.nodes.iter().take(2).map(|node| node.n_running_max).collect();
     assert_eq!(most, [Some(1), Some(MAX_RUNNING_UNITS)]);
     assert_eq!(snapshot.units[0].spare, 1, "of a service one may be missing");
@@ -118,7 +118,7 @@ fn relocate(layout: &mut Layout<'_>, ordinal: u32, node: u32) {
 #[test]
 fn terms_are_judged_with_the_other_moves_of_a_plan() {
     let picture = picture(unit("u").replicas(2).cpu(100).affinity(apart("rack")), &[1, 3]);
-    let PlanInput { snapshot, filters } = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+    let PlanInput { snapshot, filters } = take(&picture, &Traffic::default(), &config(), 10_000);
     let mut layout = Layout::new(&snapshot).unwrap();
     let admitted = |layout: &Layout<'_>, ordinal: u32| -> Vec<u32> {
         let run = layout.running().find(|run| layout.facts(*run).id.replica.ordinal == ordinal).unwrap();
@@ -143,15 +143,15 @@ fn a_replacement_that_starts_first_is_apart_from_what_it_replaces() {
 #[test]
 fn a_refused_target_is_not_planned_again_while_nothing_changes_there() {
     let mut picture = picture(unit("u").replicas(2).cpu(100), &[1, 2]);
-    let note = |picture: &mut Picture| {
+    let note = |picture: &mut ClusterPicture| {
         let (record, generation) =
             (Arc::clone(&picture.units[&UNIT]), picture.cluster.free().generations().of(NodeId(3)));
         let refused = Arc::make_mut(&mut picture.refused);
         let (one, reason) = (RunningUnitId::new(UNIT, 0, 0), RejectionReason::InsufficientResources);
         refused.note(one, &record, NodeId(3), generation, reason, Millis(1));
     };
-    let forget = |picture: &mut Picture| {
-        let Picture { refused, units, cluster, .. } = picture;
+    let forget = |picture: &mut ClusterPicture| {
+        let ClusterPicture { refused, units, cluster, .. } = picture;
         let generation = |node| cluster.free().generations().of(node);
         Arc::make_mut(refused).forget_changed(|unit| units.get(&unit), generation, Millis(2));
     };
@@ -186,7 +186,7 @@ fn room(gang: UnitRecord, nodes: &[u32], u_cpu: i64) -> Result<OrderedPlan, Stri
     let mut picture = picture(unit("u").replicas(replicas).cpu(u_cpu), nodes);
     let gang = Arc::new(gang.id(UnitId(2)));
     picture.load(&Change::Put(Record::Unit(Arc::clone(&gang))), Revision(2), 2);
-    let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+    let mut input = take(&picture, &Traffic::default(), &config(), 10_000);
     let ask = waiting_gang(&mut input, &gang, &picture)?;
     let config = RescheduleConfig::default();
     let log = godel_core_rescheduler::MoveLog::default();
@@ -247,18 +247,18 @@ fn a_unit_of_one_replica_asks_for_room_as_a_gang_does() {
 fn what_others_use_of_a_node_is_what_is_measured_beside_its_running_units() {
     let with_use = |cpu_milli| MeasuredUse { cpu_milli, network_bps: 0 };
     let mut picture = picture(unit("u").replicas(2).cpu(100), &[1, 2]);
-    let other = |picture: &Picture, config: &Config| {
+    let other = |picture: &ClusterPicture, config: &SnapshotConfig| {
         let PlanInput { snapshot, .. } = take(picture, &Traffic::default(), config, 10_000);
         snapshot.nodes.iter().take(2).map(|node| node.other_use.cpu_milli).collect::<Vec<_>>()
     };
-    assert_eq!(other(&picture, &Config::default()), [0, 0], "nobody has looked");
+    assert_eq!(other(&picture, &config()), [0, 0], "nobody has looked");
     picture.other_use = Arc::new([("n1".to_owned(), with_use(700))].into());
     // What runs there and is not measured by itself is in it.
-    assert_eq!(other(&picture, &Config::default()), [600, 0]);
+    assert_eq!(other(&picture, &config()), [600, 0]);
     let measured = |ordinal| (ordinal, with_use(50));
     picture.usage = Arc::new([(UNIT, [measured(0), measured(1)].into())].into_iter().collect());
-    assert_eq!(other(&picture, &Config::default()), [700, 0]);
-    assert_eq!(other(&picture, &Config { other_load: false, ..Config::default() }), [0, 0]);
+    assert_eq!(other(&picture, &config()), [700, 0]);
+    assert_eq!(other(&picture, &SnapshotConfig { other_load: false, ..config() }), [0, 0]);
 }
 
 /// What keeps replica 0 of `u`, of which three run and replacements start first, where queues are as these are and another unit of the
@@ -273,7 +273,7 @@ fn kept_by_queues(queues: &[QueueSpec], max_surge: u32) -> (Option<KeptReason>, 
     load(Change::Put(Record::Unit(Arc::new(other))));
     let bind = Bind { demand, ordinals: vec![0], nodes: vec![NodeId(4)], ..Bind::default() };
     load(Change::Rows(UnitId(2), RunChange::Bind(bind)));
-    let snapshot = take(&picture, &Traffic::default(), &Config::default(), 10_000).snapshot;
+    let snapshot = take(&picture, &Traffic::default(), &config(), 10_000).snapshot;
     let one = snapshot.running.iter().find(|one| one.id == RunningUnitId::new(UNIT, 0, 0)).unwrap();
     (one.kept, snapshot.units.iter().find(|known| known.id == UNIT).unwrap().spare)
 }

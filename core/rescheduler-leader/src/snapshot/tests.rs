@@ -18,9 +18,13 @@ mod safety;
 
 const UNIT: UnitId = UnitId(1);
 
+fn config() -> SnapshotConfig {
+    SnapshotConfig { sub_cluster_key: "sub-cluster".to_owned(), other_load: true, restart_ms: 30_000 }
+}
+
 /// Nodes 1 to 6, two in each of the racks `a`, `b` and `c`, with a unit whose replicas run on these nodes.
-fn picture(record: UnitRecord, nodes: &[u32]) -> Picture {
-    let mut picture = Picture::new("sub-cluster");
+fn picture(record: UnitRecord, nodes: &[u32]) -> ClusterPicture {
+    let mut picture = ClusterPicture::new("sub-cluster");
     let mut load = |change: Change| picture.load(&change, Revision(1), 1);
     for (id, rack) in (1..).zip(["a", "a", "b", "b", "c", "c"]) {
         let known = node(id).cpu(1_000).has("running-units", 100).label("rack", rack);
@@ -42,8 +46,8 @@ fn picture(record: UnitRecord, nodes: &[u32]) -> Picture {
 }
 
 /// The nodes to which filters let a replica move, its own included.
-fn targets(picture: &Picture, ordinal: u32) -> Vec<u32> {
-    let config = Config::default();
+fn targets(picture: &ClusterPicture, ordinal: u32) -> Vec<u32> {
+    let config = config();
     let PlanInput { snapshot, filters } = take(picture, &Traffic::default(), &config, 10_000);
     let layout = Layout::new(&snapshot).unwrap();
     let run = layout.running().find(|run| layout.facts(*run).id.replica.ordinal == ordinal).unwrap();
@@ -105,7 +109,7 @@ fn a_replica_moves_where_the_others_of_its_unit_let_it() {
 #[test]
 fn the_picture_is_as_before_when_terms_were_judged() {
     let picture = picture(unit("u").replicas(2).cpu(100).affinity(apart("rack")), &[1, 3]);
-    let config = Config::default();
+    let config = config();
     let PlanInput { snapshot, filters, .. } = take(&picture, &Traffic::default(), &config, 10_000);
     let layout = Layout::new(&snapshot).unwrap();
     let admitted = |ordinal: u32| -> Vec<u32> {
@@ -124,7 +128,7 @@ fn a_gang_that_waits_sees_the_rack_of_those_that_have_a_place() {
     let group = |unit: &mut UnitRecord| unit.spec.task_groups[0].topology = Some(Box::new(in_rack()));
     let record = unit("u").replicas(3).cpu(100).gang(3).edit(group);
     let picture = picture(record, &[3]);
-    let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+    let mut input = take(&picture, &Traffic::default(), &config(), 10_000);
     let gang = waiting_gang(&mut input, &picture.units[&UNIT], &picture).unwrap();
     let gang = gang.gang;
     assert_eq!((gang.parts.len(), gang.parts[0].n_members), (1, 2));
@@ -141,7 +145,7 @@ fn seen(input: &PlanInput, label: &str) -> Vec<String> {
 fn task_groups_and_segments_of_a_gang_are_parts_of_it() {
     let waits = |record: UnitRecord, nodes: &[u32]| {
         let picture = picture(record, nodes);
-        let mut input = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+        let mut input = take(&picture, &Traffic::default(), &config(), 10_000);
         let gang = waiting_gang(&mut input, &picture.units[&UNIT], &picture);
         gang.map(|ask| {
             let gang = ask.gang;
@@ -181,7 +185,7 @@ fn what_is_not_measured_counts_as_what_is_asked_for() {
     let mut picture = picture(unit("u").replicas(2).cpu(100).edit(with_network), &[1, 2]);
     let measured = MeasuredUse { cpu_milli: 3, network_bps: 4 };
     picture.usage = Arc::new([(UNIT, [(1, measured)].into())].into_iter().collect());
-    let PlanInput { snapshot, .. } = take(&picture, &Traffic::default(), &Config::default(), 10_000);
+    let PlanInput { snapshot, .. } = take(&picture, &Traffic::default(), &config(), 10_000);
     let mut usage: Vec<(u32, MeasuredUse)> =
         snapshot.running.iter().map(|running| (running.id.replica.ordinal, running.usage)).collect();
     usage.sort_unstable_by_key(|(ordinal, _)| *ordinal);
@@ -189,8 +193,8 @@ fn what_is_not_measured_counts_as_what_is_asked_for() {
 }
 
 /// When the replicas saved their work last, in order of their ordinals.
-fn checkpoints(picture: &Picture) -> Vec<Option<u64>> {
-    let PlanInput { mut snapshot, .. } = take(picture, &Traffic::default(), &Config::default(), 10_000);
+fn checkpoints(picture: &ClusterPicture) -> Vec<Option<u64>> {
+    let PlanInput { mut snapshot, .. } = take(picture, &Traffic::default(), &config(), 10_000);
     snapshot.running.sort_unstable_by_key(|running| running.id.replica.ordinal);
     snapshot.running.iter().map(|running| running.checkpoint_at.map(|at| at.0)).collect()
 }

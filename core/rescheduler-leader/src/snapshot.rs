@@ -26,9 +26,8 @@ use godel_framework::NodeRequirements;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    config::Config,
-    picture::{Picture, began_at},
-    traffic::Traffic,
+    Traffic,
+    picture::{ClusterPicture, began_at},
 };
 
 mod filters;
@@ -48,6 +47,17 @@ use self::{
 /// Label of units that says how long a restart takes.
 const RESTART_TIME: &str = "godel.dev/restart-time";
 
+/// What snapshots depend on beside the picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotConfig {
+    /// Node label whose value is the sub-cluster of the node; if the label is absent, the attribute of that name.
+    pub sub_cluster_key: String,
+    /// Whether load that is not ours makes nodes hot and keeps moves away from them.
+    pub other_load: bool,
+    /// Time from leaving a node until a running unit does again what it did, unless its unit says otherwise, milliseconds.
+    pub restart_ms: u64,
+}
+
 /// A snapshot with the filters that plans keep.
 pub(crate) struct PlanInput {
     pub(crate) snapshot: ClusterSnapshot,
@@ -59,7 +69,12 @@ pub(crate) fn wall(ms: i64) -> Millis {
 }
 
 /// Takes a snapshot. `O(nodes + running units)`.
-pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms: i64) -> PlanInput {
+pub(crate) fn take(
+    picture: &ClusterPicture,
+    traffic: &Traffic,
+    config: &SnapshotConfig,
+    now_ms: i64,
+) -> PlanInput {
     let mut making = Making {
         picture,
         snapshot: ClusterSnapshot {
@@ -74,7 +89,7 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
         has_unit: IdMap::default(),
         budgets: BTreeMap::new(),
         on: IdMap::default(),
-        restart_ms: config.restart_time.ms(),
+        restart_ms: config.restart_ms,
     };
     let mut rows: Vec<(UnitId, &RunningUnits)> = picture.cluster.rows().all().collect();
     rows.sort_unstable_by_key(|(unit, _)| *unit);
@@ -99,7 +114,7 @@ pub(crate) fn take(picture: &Picture, traffic: &Traffic, config: &Config, now_ms
 }
 
 /// Traffic of pairs of which both are known.
-fn shares(picture: &Picture, traffic: &Traffic) -> Vec<TrafficShare> {
+fn shares(picture: &ClusterPicture, traffic: &Traffic) -> Vec<TrafficShare> {
     let id = |(namespace, name): &(String, String)| picture.unit_named(namespace, name).map(|unit| unit.id);
     traffic
         .iter()
@@ -108,7 +123,7 @@ fn shares(picture: &Picture, traffic: &Traffic) -> Vec<TrafficShare> {
 }
 
 struct Making<'p> {
-    picture: &'p Picture,
+    picture: &'p ClusterPicture,
     snapshot: ClusterSnapshot,
     filters: ClusterFilters,
     kept: KeptRules<'p>,
@@ -274,7 +289,7 @@ impl Making<'_> {
         self.snapshot.units.push(facts);
     }
 
-    fn add_nodes(&mut self, config: &Config) {
+    fn add_nodes(&mut self, config: &SnapshotConfig) {
         let cluster = &self.picture.cluster;
         let mut nodes: Vec<NodeId> = cluster.nodes().ids().collect();
         // What is still taken on a node without records counts there.
@@ -365,7 +380,7 @@ impl NodeNotes {
     }
 
     /// What others use of a node, as it was measured beside its running units; nothing before somebody has looked.
-    fn other_use(&self, picture: &Picture, node: NodeId, name: &str) -> MeasuredUse {
+    fn other_use(&self, picture: &ClusterPicture, node: NodeId, name: &str) -> MeasuredUse {
         let others = picture.other_use.get(name).copied().unwrap_or_default();
         // What runs without being measured is in it.
         let own = self.not_measured.get(&node).copied().unwrap_or_default();

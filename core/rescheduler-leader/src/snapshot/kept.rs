@@ -11,7 +11,7 @@ use godel_rules::drain::{self, Standing};
 use rustc_hash::FxHashSet;
 
 use super::queue_room::QueueRooms;
-use crate::picture::Picture;
+use crate::picture::ClusterPicture;
 
 /// Returns why a running unit is not moved as its unit says: what may not be preempted now stays, unless `movable` says otherwise.
 pub(crate) fn kept_by_unit(
@@ -42,7 +42,7 @@ pub(crate) fn kept_by_unit(
 
 /// What is asked about every running unit of a snapshot.
 pub(super) struct KeptRules<'p> {
-    picture: &'p Picture,
+    picture: &'p ClusterPicture,
     now_ms: i64,
     /// Running units whose room is promised to others.
     victims: FxHashSet<RunningUnitId>,
@@ -51,7 +51,7 @@ pub(super) struct KeptRules<'p> {
 }
 
 impl<'p> KeptRules<'p> {
-    pub(super) fn new(picture: &'p Picture, now_ms: i64) -> Self {
+    pub(super) fn new(picture: &'p ClusterPicture, now_ms: i64) -> Self {
         let holds = picture.cluster.holds().all();
         let victims = holds.iter().flat_map(|hold| hold.victims.iter().chain(&hold.queue_victims));
         Self { picture, now_ms, victims: victims.copied().collect(), rooms: QueueRooms::of(picture) }

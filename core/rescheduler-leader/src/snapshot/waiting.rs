@@ -18,7 +18,7 @@ use super::{
     PlanInput,
     members::{self, SeatedPart},
 };
-use crate::picture::Picture;
+use crate::picture::ClusterPicture;
 
 /// Label of nodes, in snapshots alone, by which all parts of a gang share a domain.
 const WITHIN: &str = "godel.dev/room-within";
@@ -31,7 +31,7 @@ pub(super) fn level_of(part: usize) -> String {
 }
 
 /// Replicas of one task group that go to one domain.
-pub(super) struct Part {
+pub(super) struct DomainPart {
     group: usize,
     pub(super) ordinals: Vec<u32>,
     /// Nodes of one domain are alike in all of these topology keys.
@@ -41,7 +41,7 @@ pub(super) struct Part {
 /// A gang that waits, with what says whether its members find their places.
 pub(crate) struct RoomAsk {
     pub(crate) gang: WaitingGang,
-    parts: Vec<Part>,
+    parts: Vec<DomainPart>,
     /// Of each part.
     classes: Vec<u32>,
 }
@@ -52,7 +52,7 @@ impl RoomAsk {
         &self,
         input: &mut PlanInput,
         record: &UnitRecord,
-        picture: &Picture,
+        picture: &ClusterPicture,
         plan: OrderedPlan,
     ) -> OrderedPlan {
         if plan.moves.is_empty() {
@@ -90,7 +90,7 @@ impl RoomAsk {
 pub(crate) fn waiting_gang(
     input: &mut PlanInput,
     record: &UnitRecord,
-    picture: &Picture,
+    picture: &ClusterPicture,
 ) -> Result<RoomAsk, String> {
     if record.spec.pool == Pool::BestEffort {
         return Err("room is made in the guaranteed pool only".to_owned());
@@ -136,7 +136,7 @@ pub(crate) fn waiting_gang(
 }
 
 /// Labels the nodes that a part may use.
-fn show(input: &mut PlanInput, record: &UnitRecord, at: usize, part: &Part) -> (GangPart, u32) {
+fn show(input: &mut PlanInput, record: &UnitRecord, at: usize, part: &DomainPart) -> (GangPart, u32) {
     let PlanInput { snapshot, filters, .. } = input;
     let template = &record.spec.task_groups[part.group].template;
     let shape = filters.cluster_mut().shape_below(&template.demand, record.spec.pool, template.max_load);
@@ -174,10 +174,10 @@ fn keys_of(topology: &UnitTopology) -> Vec<String> {
 }
 
 /// What of a unit is placed next, by the domains to which it goes.
-fn parts(record: &UnitRecord, rows: &RunningUnits) -> Result<Vec<Part>, String> {
+fn parts(record: &UnitRecord, rows: &RunningUnits) -> Result<Vec<DomainPart>, String> {
     let topologies = record.group_topologies();
     let placing = Placing { record, topologies: &topologies };
-    let mut parts: BTreeMap<(usize, Option<u32>), Part> = BTreeMap::new();
+    let mut parts: BTreeMap<(usize, Option<u32>), DomainPart> = BTreeMap::new();
     for ordinal in placing.next(rows) {
         let Some(group) = record.group_of(ordinal) else { continue };
         let own = placing.own(group).map(|own| keys_of(&own.topology)).unwrap_or_default();
@@ -192,7 +192,8 @@ fn parts(record: &UnitRecord, rows: &RunningUnits) -> Result<Vec<Part>, String> 
         let near = members::near_itself(record).cloned();
         let keys =
             || keys_of(&record.spec.topology).into_iter().chain(near).chain(own).chain(within).collect();
-        let part = parts.entry(key).or_insert_with(|| Part { group, ordinals: Vec::new(), keys: keys() });
+        let part =
+            parts.entry(key).or_insert_with(|| DomainPart { group, ordinals: Vec::new(), keys: keys() });
         part.ordinals.push(ordinal);
     }
     if parts.is_empty() {

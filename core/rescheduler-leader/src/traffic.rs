@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 /// A unit by namespace and name.
-pub(crate) type UnitName = (String, String);
+pub type UnitName = (String, String);
 
 /// Traffic by pair, the lesser name first.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     pairs: BTreeMap<(UnitName, UnitName), f64>,
 }
 
@@ -15,7 +15,7 @@ pub(crate) struct Traffic {
 ///
 /// # Errors
 /// One of both is empty.
-pub(crate) fn unit_name(text: &str) -> Result<UnitName, String> {
+pub fn unit_name(text: &str) -> Result<UnitName, String> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
     if namespace.is_empty() || name.is_empty() {
         return Err(format!("`{text}` is no unit; write `namespace/name`"));
@@ -25,7 +25,7 @@ pub(crate) fn unit_name(text: &str) -> Result<UnitName, String> {
 
 impl Traffic {
     /// Takes the traffic of a pair; 0 forgets it. False: there are too many pairs already.
-    pub(crate) fn set(&mut self, one: UnitName, other: UnitName, weight: f64, n_max: usize) -> bool {
+    pub fn set(&mut self, one: UnitName, other: UnitName, weight: f64, n_max: usize) -> bool {
         let pair = if one <= other { (one, other) } else { (other, one) };
         if weight <= 0.0 {
             self.pairs.remove(&pair);
@@ -50,7 +50,7 @@ impl Traffic {
     ///
     /// # Errors
     /// The first line that is wrong, with its number.
-    pub(crate) fn parse(text: &str, n_max: usize) -> Result<Self, String> {
+    pub fn parse(text: &str, n_max: usize) -> Result<Self, String> {
         let mut traffic = Self::default();
         for (at, line) in (1..).zip(text.lines()) {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -83,7 +83,7 @@ impl Traffic {
 }
 
 /// Whether a number is a weight.
-pub(crate) fn is_weight(weight: f64) -> bool {
+pub fn is_weight(weight: f64) -> bool {
     weight.is_finite() && weight >= 0.0
 }
 
