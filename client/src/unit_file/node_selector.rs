@@ -33,7 +33,7 @@ pub(super) fn visit(
     } else {
         file.texts_by_key(KEY, labels);
     }
-    file.inside("node_affinity", affinity);
+    file.inside_unless_empty("node_affinity", affinity);
     let (more, others) = split_selector(conditions.into_iter().flatten().collect());
     labels.extend(more);
     if !others.is_empty() {

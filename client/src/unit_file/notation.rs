@@ -61,8 +61,16 @@ pub(super) trait Notation {
         show: impl Fn(&str, &T) -> Yaml,
     );
 
-    /// A message inside, and what it is before it is read. One that says nothing is none.
+    /// A message inside, and what it is before it is read; none without a value.
     fn inside<M: InFile>(&mut self, key: &'static str, message: &mut Option<M>);
+
+    /// The same; a message that says nothing is none.
+    fn inside_unless_empty<M: InFile>(&mut self, key: &'static str, message: &mut Option<M>) {
+        let says_something = |message: &M| *message != M::default();
+        *message = message.take().filter(says_something);
+        self.inside(key, message);
+        *message = message.take().filter(says_something);
+    }
 
     /// Messages one after the other, and what each is before it is read.
     fn messages<M: InFile>(&mut self, key: &'static str, messages: &mut Vec<M>, before: &M);
@@ -234,10 +242,15 @@ impl Notation for Fields<'_, '_> {
     }
 
     fn inside<M: InFile>(&mut self, key: &'static str, message: &mut Option<M>) {
-        let Some(node) = self.node(key) else { return };
-        let mut read = message.take().unwrap_or_default();
-        let is_map = inside(node, self.path_of(key), self.report, |fields| read.visit(fields)).is_some();
-        *message = Some(read).filter(|read| is_map && *read != M::default());
+        if !self.has(key) {
+            return;
+        }
+        let before = message.take().unwrap_or_default();
+        *message = self.node(key).and_then(|node| {
+            let mut read = before;
+            let is_map = inside(node, self.path_of(key), self.report, |fields| read.visit(fields)).is_some();
+            is_map.then_some(read)
+        });
     }
 
     fn messages<M: InFile>(&mut self, key: &'static str, messages: &mut Vec<M>, before: &M) {
@@ -302,8 +315,7 @@ impl Notation for Yaml {
     }
 
     fn inside<M: InFile>(&mut self, key: &'static str, message: &mut Option<M>) {
-        let said = message.as_mut().filter(|message| **message != M::default());
-        self.put(key, said.map(written));
+        self.put(key, message.as_mut().map(written));
     }
 
     fn messages<M: InFile>(&mut self, key: &'static str, messages: &mut Vec<M>, _before: &M) {

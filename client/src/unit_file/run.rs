@@ -43,7 +43,7 @@ impl InFile for v1::RunSpec {
         file.messages("volumes", volumes, &v1::Volume::default());
         let mut simulated =
             Some(Simulated { duration_ms: *simulated_duration_ms, exit_code: *simulated_exit_code });
-        file.inside("simulated", &mut simulated);
+        file.inside_unless_empty("simulated", &mut simulated);
         let Simulated { duration_ms, exit_code } = simulated.unwrap_or_default();
         (*simulated_duration_ms, *simulated_exit_code) = (duration_ms, exit_code);
     }

@@ -17,6 +17,9 @@ use super::{
     zones::{self, ZoneKeys},
 };
 
+/// The number of replicas of a daemon, which no file says: the nodes do.
+pub(super) const OF_DAEMON: u32 = u32::MAX;
+
 /// Replicas of a task group that does not say how many: the nodes say how many a daemon has.
 pub(super) fn default_replicas(class: i32) -> u32 {
     u32::from(class != v1::WorkloadClass::Daemon as i32)
@@ -95,8 +98,8 @@ impl InFile for v1::UnitSpec {
         file.duration("active_deadline", active_deadline_ms);
         file.duration("ttl_after_finished", ttl_after_finished_ms);
         file.text("profile", profile);
-        file.inside("affinity", affinity);
-        file.inside("topology", topology);
+        file.inside_unless_empty("affinity", affinity);
+        file.inside_unless_empty("topology", topology);
         visit_groups(*workload_class, task_groups, file);
     }
 }
@@ -107,7 +110,7 @@ fn visit_groups(class: i32, groups: &mut Vec<v1::TaskGroup>, file: &mut impl Not
     let is_short = if file.is_read() { has_short_form(file) } else { is_short(groups) };
     let mut first = if is_short { groups.pop() } else { None }.unwrap_or_else(|| before.clone());
     if is_short || file.is_read() {
-        file.above_zero("replicas", &mut first.replicas);
+        visit_replicas(&mut first.replicas, file);
         file.inside("template", &mut first.template);
     }
     file.messages("task_groups", groups, &before);
@@ -116,13 +119,20 @@ fn visit_groups(class: i32, groups: &mut Vec<v1::TaskGroup>, file: &mut impl Not
     }
 }
 
+/// The number of replicas, 0 too; that of a daemon is not in files.
+fn visit_replicas(replicas: &mut u32, file: &mut impl Notation) {
+    let mut said = Some(*replicas).filter(|n| *n != OF_DAEMON);
+    file.optional("replicas", &mut said);
+    *replicas = said.unwrap_or(*replicas);
+}
+
 impl InFile for v1::TaskGroup {
     fn visit(&mut self, file: &mut impl Notation) {
         let Self { name, replicas, template, min_member, topology } = self;
         file.text("name", name);
-        file.above_zero("replicas", replicas);
+        visit_replicas(replicas, file);
         file.optional("min_member", min_member);
-        file.inside("topology", topology);
+        file.inside_unless_empty("topology", topology);
         file.inside("template", template);
         file.require("template");
     }
@@ -142,7 +152,7 @@ impl InFile for v1::Template {
         );
         node_selector::visit(selector, node_affinity, file);
         file.messages("tolerations", tolerations, &v1::Toleration::default());
-        file.inside("max_load", max_load);
+        file.inside_unless_empty("max_load", max_load);
         run.get_or_insert_default().visit(file);
     }
 }
@@ -191,7 +201,7 @@ pub(super) fn devices_in_zones(
     }
     let zone_keys = ZoneKeys { request: zones.take().unwrap_or_default(), devices: Vec::new() };
     let mut zone_keys = Some(zone_keys);
-    file.inside("topology", &mut zone_keys);
+    file.inside_unless_empty("topology", &mut zone_keys);
     let ZoneKeys { request, devices: in_topology } = zone_keys.unwrap_or_default();
     *zones = (request != v1::ZoneRequest::default()).then_some(request);
     if !devices.is_empty() && !in_topology.is_empty() {

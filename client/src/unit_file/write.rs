@@ -6,7 +6,7 @@ use godel_proto::v1;
 use godel_rules::admission::{admit, same::spec_differences};
 use godel_wire::from_proto;
 
-use super::{Document, notation::written, parse_manifest};
+use super::{Document, notation::written, parse_manifest, unit::OF_DAEMON};
 
 /// A unit that no file says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +21,7 @@ pub fn to_file(spec: &v1::UnitSpec) -> Result<String, NoFile> {
     let mut said = spec.clone();
     if spec.workload_class() == v1::WorkloadClass::Daemon {
         said.min_member = None;
-        said.task_groups.iter_mut().for_each(|group| group.replicas = 0);
+        said.task_groups.iter_mut().for_each(|group| group.replicas = OF_DAEMON);
     }
     let text = written(&mut said).document();
     let read = match parse_manifest(&text) {

@@ -273,6 +273,9 @@ impl Probe {
                 _ => {}
             }
             match change.kind() {
+                // What a node reported is still known of it.
+                Some(RecordKind::NodeReport | RecordKind::NodeAllocatable)
+                    if matches!(change, Change::Gone(_)) => {}
                 Some(RecordKind::NodeSpec | RecordKind::NodeReport | RecordKind::NodeAllocatable) => {
                     change.node().into_iter().for_each(|node| self.on_node(world, node, now_ms));
                 }

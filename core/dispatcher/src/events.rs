@@ -79,8 +79,7 @@ impl Dispatcher {
     fn forget_unlisted(&mut self, listed: &ListedRecords, revision: Revision, now: Millis) {
         let units = &self.assignments.units;
         let old = |unit: &UnitId| units.get(*unit).is_some_and(|entry| entry.revision <= revision);
-        let is_gone = |unit: &UnitId| !listed.has(&RecordKey::Unit(*unit));
-        let gone: Vec<UnitId> = units.ids.iter().copied().filter(is_gone).filter(old).collect();
+        let gone: Vec<UnitId> = units.ids.difference(&listed.units).copied().filter(old).collect();
         for unit in gone {
             self.on_unit_deleted(unit, now);
         }
@@ -95,13 +94,14 @@ impl Dispatcher {
         let known = queues.chain(classes).chain(budgets).chain(reservations).chain(holds).chain(pauses);
         let gone: Vec<RecordKey> = known.filter(|key| !listed.has(key)).collect();
         self.node_evictions.retain_nodes(&|node| listed.has_report(node));
+        let thaws = self.assignments.gates.frozen.retain(&listed.unreadable);
         let created = Receipt { revision, time_ms: 0 };
         for key in gone {
             self.on_change(&Change::Gone(key), revision, created, now);
         }
         let is_listed = |number: u32| listed.has(&RecordKey::PartitionBlock(BlockNumber(number)));
         self.partition.records.retain_blocks(is_listed, revision);
-        if self.assignments.gates.frozen.retain(&listed.unreadable) {
+        if thaws {
             self.assignments.refresh_all(now);
         }
         self.nodes.touch_total();
@@ -375,10 +375,6 @@ impl Dispatcher {
     /// replica. Returns its unit.
     pub fn on_hold(&mut self, hold: Arc<Hold>, now: Millis) -> UnitId {
         let (id, unit) = (hold.id, hold.unit);
-        // The reconciler may put it back while a list is read.
-        if let Some(listed) = &mut self.following.listed {
-            listed.note(RecordKey::Hold(id));
-        }
         self.holds.insert(id, Arc::clone(&hold));
         self.reservations.on_slot(&hold);
         self.gangs.on_gathering(&hold, now);

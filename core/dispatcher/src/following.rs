@@ -45,7 +45,9 @@ impl Following {
 /// What a list has shown so far.
 #[derive(Debug, Default)]
 pub(super) struct ListedRecords {
-    /// Those that are there, whether they can be read or not.
+    /// Units that are there, whether their records can be read or not.
+    pub(super) units: BTreeSet<UnitId>,
+    /// The same for other kinds that are forgotten when a list does not show them.
     records: BTreeSet<RecordKey>,
     pub(super) unreadable: BTreeSet<RecordKey>,
 }
@@ -53,16 +55,20 @@ pub(super) struct ListedRecords {
 impl ListedRecords {
     /// A record is there.
     pub(super) fn note(&mut self, key: RecordKey) {
-        self.records.insert(key);
+        match key {
+            RecordKey::Unit(unit) => drop(self.units.insert(unit)),
+            RecordKey::NodeSpec(_) | RecordKey::Lease(_) => {}
+            _ => drop(self.records.insert(key)),
+        }
     }
 
     /// A record that cannot be read is there, whatever it says.
     pub(super) fn note_unreadable(&mut self, key: &RecordKey) {
         self.unreadable.insert(key.clone());
-        self.records.insert(key.clone());
+        self.note(key.clone());
     }
 
-    /// Whether a record is there.
+    /// Whether a record of another kind than units is there.
     pub(super) fn has(&self, key: &RecordKey) -> bool {
         self.records.contains(key)
     }

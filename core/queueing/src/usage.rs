@@ -197,7 +197,7 @@ impl Usage {
         Guarantees { sums: &self.sums, columns: &self.columns }
     }
 
-    /// What a running unit of this demand takes, devices by their kind in thousandths; kept until it is released.
+    /// What a running unit of this demand takes, devices by their kind in thousandths; kept for good unless [`crate::Queues`] releases it.
     pub fn intern(&mut self, demand: &Demand) -> AskId {
         let mut ask = AskColumns::from_slice(&[(RUNNING_UNITS, 1)]);
         for (name, amount) in demand.requests.iter() {
@@ -213,7 +213,7 @@ impl Usage {
         self.asks.intern(ask)
     }
 
-    /// The same of an application master, which counts beside all else as one; kept until it is released.
+    /// The same of an application master, which counts beside all else as one; kept as [`Self::intern`] keeps it.
     pub fn intern_master(&mut self, ask: AskId) -> AskId {
         let mut all = AskColumns::from_slice(self.asks.columns(ask));
         for (resource, amount) in all.clone().into_iter().filter(|(resource, _)| *resource != RUNNING_UNITS) {

@@ -132,23 +132,36 @@ impl ClusterPicture {
         (self.usage, self.other_use) = (Arc::new(usage), Arc::new(others));
     }
 
-    /// Takes the time at which replicas of a unit saved their work, for those that run: of these ordinals.
+    /// Takes the time at which replicas of a unit saved their work, for those that run: this one, or those of which `is_meant` is true.
     pub fn report_checkpoints(
         &mut self,
         unit: UnitId,
+        only: Option<u32>,
         is_meant: impl Fn(u32) -> bool,
         at: Millis,
     ) -> CheckpointCounts {
         let mut counts = CheckpointCounts::default();
         let Some(rows) = self.cluster.rows().of(unit) else { return counts };
         let checkpoints = Arc::make_mut(&mut self.checkpoints);
-        for (ordinal, row) in rows.live().filter(|(ordinal, _)| is_meant(*ordinal)) {
+        let mut report = |ordinal: u32, row: &RunningUnit| {
             let id = RunningUnitId::new(unit, ordinal, row.incarnation);
             match checkpoints.report(id, began_at(rows, ordinal, row), at) {
                 Reported::Taken => counts.n_taken += 1,
                 Reported::BeganLater => counts.n_began_later += 1,
                 Reported::KnownLater => counts.n_known_later += 1,
             }
+        };
+        match only {
+            Some(ordinal) => {
+                let row = rows.row(ordinal);
+                if row.phase.is_live() {
+                    report(ordinal, &row);
+                }
+            }
+            None => rows
+                .live()
+                .filter(|(ordinal, _)| is_meant(*ordinal))
+                .for_each(|(ordinal, row)| report(ordinal, row)),
         }
         counts
     }

@@ -336,7 +336,10 @@ impl<C> MovementTerm<C> {
                     out.move_units(moves_asked(driven.driver.movement(), asked, inputs));
                 }
             }
-            AfterRecord::Abort(caller) => out.aborted(caller, Ok(driven.driver.movement().clone())),
+            AfterRecord::Abort(caller) => {
+                let recorded = driven.recorded.as_ref().unwrap_or(driven.driver.movement());
+                out.aborted(caller, Ok(recorded.clone()));
+            }
         }
         self.end_movement(out);
     }

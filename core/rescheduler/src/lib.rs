@@ -6,7 +6,7 @@
 //! own objective. [`order_moves`] says in which order moves are made.
 //!
 //! [`PolicyManager`] says which policy runs when, [`plan_policy`] makes its plan, and [`MovementDriver`] says how a movement goes on that
-//! executes one. The service, `godel-rescheduler`, does what they say.
+//! executes one. The leader, `godel-core-rescheduler-leader`, does what they say.
 //!
 //! # Modules
 //!

@@ -253,11 +253,6 @@ impl Metrics {
         self.register(name, help, Gauge::default())
     }
 
-    /// A new histogram of seconds; the name should end in `_seconds`.
-    pub fn durations(&self, name: &str, help: &str) -> Histogram {
-        self.register(name, help, duration_histogram())
-    }
-
     /// All metrics as OpenMetrics text.
     pub fn encode(&self) -> String {
         let mut text = String::new();

@@ -154,9 +154,9 @@ fn spec() -> impl Strategy<Value = v1::UnitSpec> {
         },
     );
     let groups = prop_oneof![
-        (Just(String::new()), 1u32..9, template()).prop_map(|one| vec![one]),
-        (name(), 1u32..9, template()).prop_map(|one| vec![one]),
-        (1u32..9, template(), template())
+        (Just(String::new()), 0u32..9, template()).prop_map(|one| vec![one]),
+        (name(), 0u32..9, template()).prop_map(|one| vec![one]),
+        (0u32..9, template(), template())
             .prop_map(|(n, a, b)| vec![("a".to_owned(), n, a), ("b".to_owned(), n, b)]),
     ];
     let choices = (

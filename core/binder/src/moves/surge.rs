@@ -52,7 +52,7 @@ fn next_ordinal(binder: &Binder, running: &RunningUnitId) -> Result<u32, MoveRef
     open.extend(unit.surges.iter().map(|surge| (surge.ordinal, surge.replaces)));
     open.sort_unstable();
     open.dedup();
-    let later = |detail: &str| Err(refusal(RejectionReason::AlreadyHeld, true, detail));
+    let later = |detail: &str| Err(refusal(RejectionReason::NotMovable, true, detail));
     if open.iter().any(|(new, old)| [*new, *old].contains(&replaced)) {
         return later("it is being replaced, or has yet to replace another one");
     }

@@ -65,7 +65,7 @@ struct WeekEnd {
     n_lost_nodes: u64,
     n_kills: u64,
     n_ended: u64,
-    /// Moves that each policy planned.
+    /// Moves of each policy in movements that have ended.
     planned: BTreeMap<String, u64>,
 }
 
@@ -77,7 +77,7 @@ struct Week {
     judge: WeekJudge,
     /// Movements that have ended.
     moves: WeekMoveCounts,
-    /// Moves that each policy planned.
+    /// Moves of each policy in movements that have ended.
     planned: BTreeMap<String, u64>,
     objectives: Objectives,
     /// Commits up to here are read.

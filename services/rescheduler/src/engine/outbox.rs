@@ -35,8 +35,8 @@ use crate::{metrics::RescheduleMetrics, record};
 const BINDER: &str = "binder";
 /// Lease of the leading dispatcher, which knows why units wait.
 const DISPATCHER: &str = "dispatcher";
-/// Operations of one transaction.
-const N_OPS_MAX: usize = 200;
+/// Records that one transaction forgets.
+const N_FORGOTTEN: usize = 200;
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Status>>;
 
@@ -112,7 +112,7 @@ impl RescheduleOutbox for EngineOutbox {
                 return Outcome::Written(ticket, Err(WriteFailure::LeaseLost));
             };
             let mut written = Ok(());
-            for ops in transactions(records.iter().map(record::encode)) {
+            for ops in transactions(&records) {
                 crash.hit("rescheduler.before-commit");
                 written = commit(&pipeline, ops, &metrics).await;
                 if written.is_err() {
@@ -299,14 +299,17 @@ async fn refused_by(
     }
 }
 
-/// Operations as transactions, as many as their bytes need.
-fn transactions(ops: impl Iterator<Item = Bytes>) -> Vec<Vec<Bytes>> {
+/// Records as transactions. What is written goes into one if its bytes allow: a movement and the rates of its moves belong together.
+fn transactions(records: &[RescheduleWrite]) -> Vec<Vec<Bytes>> {
     let mut transactions = Vec::new();
     let mut batch = Vec::new();
     let mut n_bytes = 0;
-    for op in ops {
+    for record in records {
+        let op = record::encode(record);
         let len = op.len() + 4;
-        if n_bytes + len > TXN_BYTES_MAX && !batch.is_empty() || batch.len() >= N_OPS_MAX {
+        let forgets = matches!(record, RescheduleWrite::MovementGone(_) | RescheduleWrite::RateGone(_));
+        let is_full = n_bytes + len > TXN_BYTES_MAX || forgets && batch.len() >= N_FORGOTTEN;
+        if is_full && !batch.is_empty() {
             transactions.push(std::mem::take(&mut batch));
             n_bytes = 0;
         }

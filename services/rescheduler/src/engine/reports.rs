@@ -42,8 +42,9 @@ impl Engine {
         }
         let meant = Meant::of(request, self.leader.picture())?;
         let at = Millis(u64::try_from(at_ms).unwrap_or(0));
-        let is_meant = |ordinal| meant.has(ordinal);
-        let counts = self.leader.picture_mut().report_checkpoints(meant.record.id, is_meant, at);
+        let is_meant = |ordinal| meant.is_of_group(ordinal);
+        let picture = self.leader.picture_mut();
+        let counts = picture.report_checkpoints(meant.record.id, meant.ordinal, is_meant, at);
         let CheckpointCounts { n_taken: taken, n_began_later: began_later, n_known_later: known_later } =
             counts;
         let why = match (taken, began_later, known_later) {
@@ -92,9 +93,5 @@ impl Meant {
     fn is_of_group(&self, ordinal: u32) -> bool {
         let group = self.record.group_of(ordinal);
         group.is_some() && (self.group.is_none() || self.group == group)
-    }
-
-    fn has(&self, ordinal: u32) -> bool {
-        self.is_of_group(ordinal) && self.ordinal.is_none_or(|meant| meant == ordinal)
     }
 }

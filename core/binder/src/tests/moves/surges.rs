@@ -60,7 +60,7 @@ fn the_next_ordinal_gets_room_and_nothing_leaves() {
     world.commit(&placed);
     world.change(Change::Gone(RecordKey::Hold(hold.id)));
     assert_eq!(made_for(&mut world, asked(1, 0, 0, 3)), Some((false, Some(2))), "by what the record says");
-    assert_eq!(world.stays(asked(1, 2, 0, 4)).reason, RejectionReason::AlreadyHeld, "not the new one yet");
+    assert_eq!(world.stays(asked(1, 2, 0, 4)).reason, RejectionReason::NotMovable, "not the new one yet");
     world.statuses(1, &[2], Phase::Running);
     let rows = world.rows();
     let done = surge::follow(&record, &rows, |_| false, 0).unwrap();
@@ -78,7 +78,7 @@ fn so_many_start_first_and_no_more() {
     let full = |world: &mut World| {
         let refusal = check_move(&mut world.binder, &terms("other"), &asked(1, 0, 0, 4));
         let MoveVerdict::Refuse(refusal) = refusal else { panic!("{refusal:?}") };
-        assert_eq!((refusal.reason, refusal.later), (RejectionReason::AlreadyHeld, true));
+        assert_eq!((refusal.reason, refusal.later), (RejectionReason::NotMovable, true));
     };
     full(&mut world);
     world.show(&first);
@@ -90,7 +90,7 @@ fn so_many_start_first_and_no_more() {
     let (mut one, _) = surging(1);
     let first = one.moves(asked(1, 0, 0, 3));
     let refusal = one.stays(asked(1, 1, 0, 4));
-    assert_eq!((refusal.reason, refusal.later), (RejectionReason::AlreadyHeld, true));
+    assert_eq!((refusal.reason, refusal.later), (RejectionReason::NotMovable, true));
     move_refused(&mut one.binder, &first);
     assert_eq!(one.moves(asked(1, 1, 0, 4)).hold.surge_ordinal(), Some(2));
 }
