@@ -43,10 +43,15 @@ impl Binder {
     pub fn apply(&mut self, commit: &Commit) {
         for change in &commit.changes {
             match change {
-                // They are large, and by far the most: they are not copied.
+                // Rows are large, and by far the most: they are not copied, nor are records of nodes.
                 Change::Rows(unit, rows) => {
                     if self.begin_change(change, commit.time_ms) {
                         self.on_rows(*unit, rows, commit.revision, commit.time_ms);
+                    }
+                }
+                Change::Put(record) if record.node().is_some() => {
+                    if self.begin_change(change, commit.time_ms) {
+                        self.on_cluster(change, commit.revision);
                     }
                 }
                 other => self.on_change(other.clone(), commit.revision, commit.time_ms),

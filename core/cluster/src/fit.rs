@@ -13,14 +13,14 @@ use super::{
 
 /// For the cycle: nothing is said in words.
 impl FreeView<'_> {
-    /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for devices.
+    /// Returns how many of a shape the free room of a node holds, `max` at most; at most one of those that ask for devices, zones or ports.
     pub fn n_fit(self, shape: ShapeId, idx: usize, max: u32) -> u32 {
         let shape = self.shape(shape);
         let max = if shape.is_plain { max } else { max.min(1) };
         shape.n_fit(self.room_of(shape).free(idx), max)
     }
 
-    /// Returns how many of a shape the free room of a node holds at most, `max` at most, with those that ask for devices.
+    /// Returns how many of a shape the free room of a node holds at most, `max` at most, with those that ask for devices: each device request by itself.
     pub fn n_fit_together(self, shape: ShapeId, idx: usize, max: u32) -> u32 {
         let shape = self.shape(shape);
         if !shape.fits(self.room_of(shape).free(idx)) {
@@ -98,7 +98,7 @@ impl FreeView<'_> {
 
 /// With words for what is short.
 impl FreeView<'_> {
-    /// Whether the free room of a node holds one more of a shape: resources, then devices. Says nothing of
+    /// Whether the free room of a node holds one more of a shape: resources, then devices and zones. Says nothing of
     /// readiness, labels and taints.
     ///
     /// # Errors

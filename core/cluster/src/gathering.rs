@@ -81,7 +81,7 @@ impl GatheringHolds {
         self.by_id.get(&id).map(|entry| &entry.charge)
     }
 
-    /// Returns for how many running units a hold that gathers has room; `None` if there is no such hold. `devices` are those of
+    /// Returns for how many running units a hold that gathers has room; `None` if there is no such hold. `hardware` is that of
     /// all nodes.
     pub(super) fn n_gathered(
         &self,

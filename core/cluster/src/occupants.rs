@@ -67,6 +67,9 @@ impl Occupants {
 
     /// Rows of a unit turned live, or did so no longer.
     pub(super) fn follow(&mut self, units: &UnitRows, unit: UnitId, turned: &[(u32, NodeId)]) {
+        if self.by_node.is_none() {
+            return;
+        }
         for &(ordinal, node) in turned {
             self.remove(node, unit, ordinal);
             if let Some(rows) = units.of(unit) {

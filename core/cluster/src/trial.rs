@@ -8,7 +8,7 @@ use godel_domain::{allocation::Allocation, hold::Borrower};
 
 use super::{Cluster, assumptions::Assumed, domains::OpenedNodes, movers, shapes::ShapeId};
 
-/// What trials have changed and may take back; empty between decisions. It keeps its memory.
+/// What trials have changed and may take back, until what was tried is decided or dropped. It keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TrialJournal {
     assumed: Vec<RunningUnitId>,
@@ -158,6 +158,8 @@ impl Trial<'_> {
     /// What is assumed by this trial and those around it is decided, and what this one lifted counts again.
     #[inline]
     pub fn commit(mut self) {
+        // Marks of trials around it count assumptions that are forgotten then.
+        debug_assert_eq!(self.mark, TrialMark::START, "only the outermost trial is decided");
         self.put_down();
         self.cluster.keep_trial();
         std::mem::forget(self);

@@ -12,7 +12,7 @@ use godel_domain::decision::GroupPlacement;
 use super::{Picture, Try, group_domains::GroupPart, placing::append, topology::look_within};
 use crate::assigned_unit::{AssignedUnit, GroupWork};
 
-/// A group of a level, as [`godel_cluster::Cluster::groups`] numbers levels.
+/// A group of a level, as [`godel_cluster::Domains::groups_at`] numbers levels.
 pub(crate) type LevelGroup = (usize, usize);
 
 /// The domains of a level that are inside of a group of nodes.
