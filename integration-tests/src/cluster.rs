@@ -225,13 +225,14 @@ impl Cluster {
 
     /// Stops an agent and deletes its node, unless it has left by itself: what comes next on this cluster has nodes of its own.
     pub async fn retire_agent(&mut self, name: &str, node: &str) {
-        if self.is_running(name) {
+        let has_ended = !self.is_running(name);
+        if !has_ended {
             self.stop(name).await;
         }
         wait_for(&format!("the end of node {node}"), LIMIT, async || {
             let output = self.godel(&["node", "delete", node]);
-            let is_gone = output.status.success() || output.status.code() == Some(NOT_FOUND);
-            ensure!(is_gone, "{}", shown(&output));
+            let has_left = has_ended && output.status.code() == Some(NOT_FOUND);
+            ensure!(output.status.success() || has_left, "{}", shown(&output));
             Ok(())
         })
         .await;

@@ -85,7 +85,7 @@ pub(crate) async fn bad_input_is_refused_clearly_and_harms_nothing(cluster: &mut
     nodes::check(cluster, &mut cases).await;
     state::check(cluster, &mut cases).await;
     units::check(cluster, &mut cases).await;
-    leaders::check(cluster, &mut cases).await;
+    leaders::check(cluster, &mut cases, web).await;
     assert_eq!(cases.mismatches, Vec::<String>::new(), "of {} cases", cases.n_cases);
 
     let after = cluster.api.records().await.unwrap();

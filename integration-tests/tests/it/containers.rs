@@ -128,9 +128,11 @@ async fn containers_end_outlive_their_agent_and_run_once() {
     kill_agents_of_containers(&mut cluster, &engine, &second).await;
     cluster.retire_agent(&second, &second).await;
 
+    cluster.assert_quiet();
     shorten_grace(&mut cluster).await;
     let third = node("removed");
     add_node(&mut cluster, &third).await;
+    cluster.assert_quiet();
     remove_a_state_directory(&mut cluster, &engine, &third).await;
     cluster.retire_agent(&third, &third).await;
 

@@ -10,7 +10,8 @@ use godel_integration_tests::{
     trace::{resources, unit},
     wait::{LIMIT, keep_up, wait_for},
 };
-use godel_proto::v1;
+use godel_proto::{raw, v1};
+use prost::Message as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 use crate::kills::{AWAY, victims};
@@ -87,7 +88,7 @@ async fn kills_while_others_leave_and_aborts_of_a_binder_lose_nothing() {
     let n_fillers = fill(&cluster).await;
     let mut submissions = Vec::new();
     kill_while_others_leave(&mut cluster, &mut submissions, n_fillers).await;
-    abort_between_claim_and_binding(&mut cluster, &mut submissions).await;
+    abort_between_claim_and_binding(&mut cluster, &mut submissions, n_fillers).await;
     finish(&cluster, &submissions, n_fillers).await;
 }
 
@@ -110,7 +111,12 @@ async fn kill_while_others_leave(cluster: &mut Cluster, submissions: &mut Vec<Su
 }
 
 /// The only binder aborts between a claim and the bindings of what was held.
-async fn abort_between_claim_and_binding(cluster: &mut Cluster, submissions: &mut Vec<Submission>) {
+async fn abort_between_claim_and_binding(
+    cluster: &mut Cluster,
+    submissions: &mut Vec<Submission>,
+    n_fillers: usize,
+) {
+    let begun = cluster.api.store_status().await.unwrap().revision;
     cluster.stop("binder-2").await;
     for point in POINTS {
         cluster.note(point);
@@ -123,4 +129,24 @@ async fn abort_between_claim_and_binding(cluster: &mut Cluster, submissions: &mu
         submissions.push(submission);
     }
     cluster.restart("binder-2");
+    cluster.wait_all_bound(n_fillers + submissions.len() * N_TASKS).await;
+    assert!(n_preempted(cluster, begun).await > 0, "nobody had to leave");
+}
+
+/// Running units that were preempted after a revision and up to now.
+async fn n_preempted(cluster: &Cluster, after: u64) -> usize {
+    let last = cluster.api.store_status().await.unwrap().revision;
+    let mut n = 0;
+    let accept = |commit: &raw::Commit| {
+        for op in &commit.ops {
+            if let Some(v1::op::Op::Evict(evict)) = v1::Op::decode(op.clone()).unwrap().op
+                && evict.reason() == v1::EvictionReason::Preempted
+            {
+                n += evict.ordinals.len();
+            }
+        }
+        commit.revision >= last
+    };
+    cluster.api.watch_until(after + 1, &[], accept).await.unwrap();
+    n
 }

@@ -144,9 +144,11 @@ async fn calls_without_a_message_shut_nobody_out(cluster: &mut Cluster) {
 
 async fn streams_that_are_reset_at_once_unseat_nobody(cluster: &mut Cluster) {
     cluster.announce(&["ended a connection that reset its calls"]);
+    let n_before = cluster.metric("state", "godel_connections_ended_total").await.unwrap();
     nobody_notices(cluster, Kind::Reset, 3, 1).await;
     let n_ended = cluster.metric("state", "godel_connections_ended_total").await.unwrap();
-    assert!(n_ended > 0, "the flood did not get through");
+    assert!(n_ended > n_before, "the flood did not get through: {n_ended}, {n_before} before");
+    cluster.assert_quiet();
 }
 
 /// The last one: state and the dispatcher have few descriptors from here on.
@@ -155,7 +157,8 @@ async fn idle_connections_take_nobodys_place(cluster: &mut Cluster) {
     for name in ["state", "dispatcher-1"] {
         cluster.limit_descriptors(name, 1_024);
     }
+    let n_before = cluster.metric("state", "godel_connections_closed_short_total").await.unwrap();
     nobody_notices(cluster, Kind::Idle, 10, 2_000).await;
     let n_closed = cluster.metric("state", "godel_connections_closed_short_total").await.unwrap();
-    assert!(n_closed > 0, "some had to go");
+    assert!(n_closed > n_before, "some had to go: {n_closed}, {n_before} before");
 }

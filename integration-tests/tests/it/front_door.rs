@@ -19,6 +19,17 @@ use tokio_stream::StreamExt as _;
 use tonic::{Code, Request, Status, transport::Channel};
 use tonic_types::StatusExt as _;
 
+/// What the command line asks of all services.
+const ASKED: [&str; 7] = [
+    "UnitService/SubmitUnit",
+    "UnitService/ScaleUnit",
+    "QueueService/ListQueues",
+    "DispatchService/ListSchedulers",
+    "BindService/GetBinderStatus",
+    "SchedulerService/Plan",
+    "SchedulerService/GetSchedulerStatus",
+];
+
 /// A connection to state, which is all that a client outside has.
 fn door(cluster: &Cluster) -> Channel {
     channel(&format!("http://{}", cluster.address("state"))).unwrap()
@@ -58,6 +69,9 @@ async fn watch_bound(cluster: &Cluster, name: &str, n_bound: u32) -> Result<u64>
 pub(crate) async fn clients_need_the_address_of_state_alone(cluster: &Cluster) {
     let door = door(cluster);
     let n_submitted = cluster.api.dispatcher_status().await.unwrap().submitted;
+    let mut binder = BindServiceClient::new(door.clone());
+    let status = binder.get_binder_status(v1::GetBinderStatusRequest {}).await.unwrap().into_inner();
+    let n_bound = status.bound;
     // Calls, a stream of answers, and a stream in both directions.
     let mut units = units(cluster);
     let n_units = units.list_units(v1::ListUnitsRequest::default()).await.unwrap().into_inner().total;
@@ -80,9 +94,14 @@ pub(crate) async fn clients_need_the_address_of_state_alone(cluster: &Cluster) {
     let status =
         dispatch.get_dispatcher_status(v1::GetDispatcherStatusRequest {}).await.unwrap().into_inner();
     assert_eq!(status.submitted, n_submitted + 51);
-    let mut binder = BindServiceClient::new(door.clone());
-    let status = binder.get_binder_status(v1::GetBinderStatusRequest {}).await.unwrap().into_inner();
-    assert!(status.bound >= 3, "{status:?}");
+    // It counts what is durable, and others may have read that before.
+    wait_for("the binder to count three more", LIMIT, async || {
+        let request = v1::GetBinderStatusRequest {};
+        let status = binder.clone().get_binder_status(request).await?.into_inner();
+        ensure!(status.bound >= n_bound + 3, "{n_bound} before: {status:?}");
+        Ok(())
+    })
+    .await;
     let mut schedulers = SchedulerServiceClient::new(door.clone());
     for name in ["scheduler-1", "scheduler-2", "scheduler-3"] {
         let mut request = Request::new(v1::GetSchedulerStatusRequest {});
@@ -110,7 +129,22 @@ pub(crate) async fn clients_need_the_address_of_state_alone(cluster: &Cluster) {
     }
 }
 
+/// Calls of a method that state has finished, whoever answered them.
+async fn n_finished(cluster: &Cluster, method: &str) -> Result<u64> {
+    let metrics = cluster.metrics("state").await?;
+    let label = format!("{method}\"");
+    let counts = metrics.lines().filter_map(|line| {
+        let is_counted = line.starts_with("godel_rpc_finished_total") && line.contains(&label);
+        if is_counted { line.rsplit(' ').next()?.parse::<u64>().ok() } else { None }
+    });
+    Ok(counts.sum())
+}
+
 pub(crate) async fn the_command_line_speaks_to_state_alone(cluster: &Cluster) {
+    let mut before = Vec::new();
+    for method in ASKED {
+        before.push(n_finished(cluster, method).await.unwrap());
+    }
     for args in [
         &["unit", "submit", "--name=said", "--class=service", "--replicas=2", "--cpu=100m", "--memory=1Mi"][..],
         &["unit", "wait", "said", "--for=phase=running", "--timeout=60s"],
@@ -124,18 +158,14 @@ pub(crate) async fn the_command_line_speaks_to_state_alone(cluster: &Cluster) {
         let output = cluster.godel(args);
         assert!(output.status.success(), "{args:?}: {}", shown(&output));
     }
-    let metrics = cluster.metrics("state").await.unwrap();
-    for method in [
-        "UnitService/SubmitUnit",
-        "UnitService/ScaleUnit",
-        "QueueService/ListQueues",
-        "DispatchService/ListSchedulers",
-        "BindService/GetBinderStatus",
-        "SchedulerService/Plan",
-        "SchedulerService/GetSchedulerStatus",
-    ] {
-        let is_counted = |line: &str| line.starts_with("godel_rpc_finished_total") && line.contains(method);
-        assert!(metrics.lines().any(is_counted), "{method} did not go through state:\n{metrics}");
+    for (method, n_before) in ASKED.into_iter().zip(before) {
+        // A call is counted once its answer is out.
+        wait_for(&format!("{method} to have gone through state"), LIMIT, async || {
+            let n = n_finished(cluster, method).await?;
+            ensure!(n > n_before, "{n} calls, {n_before} before");
+            Ok(())
+        })
+        .await;
     }
 }
 
@@ -183,6 +213,7 @@ pub(crate) async fn a_leader_that_dies_is_followed_through_state(cluster: &mut C
     let is_named = text.contains(&format!("dispatcher at http://{address} does not answer"))
         || text.contains("no dispatcher leads");
     assert!(output.status.code() == Some(3) && is_named, "{text}");
+    assert!(!text.contains("state at http://127.0.0.1:7700 does not"), "{text}");
     wait_for("nobody leads", LIMIT, async || {
         let failed = units.clone().list_units(v1::ListUnitsRequest::default()).await.err();
         let failed = failed.context("somebody answers")?;

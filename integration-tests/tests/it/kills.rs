@@ -38,6 +38,7 @@ async fn kills_at_random_moments_and_graceful_stops_lose_nothing() {
     let mut cluster = Cluster::start(layout).await;
     cluster.announce(AWAY);
     let staying = cluster.submit_tasks(N_STAYING, 10, 0);
+    cluster.wait_submitted(&staying).await;
     let mut submissions = vec![staying];
     kill_at_random_moments(&mut cluster, &mut submissions).await;
     stop_each_service(&mut cluster, &mut submissions).await;
@@ -58,9 +59,9 @@ async fn kill_at_random_moments(cluster: &mut Cluster, submissions: &mut Vec<Sub
         victims.iter().for_each(|name| cluster.restart(name));
         cluster.wait_submitted(&submission).await;
         submissions.push(submission);
-        cluster.wait_all_bound(submissions.len() * N_TASKS).await;
+        // The first are those that stay.
+        cluster.wait_all_bound(N_STAYING + (submissions.len() - 1) * N_TASKS).await;
     }
-    cluster.wait_submitted(&submissions[0]).await;
 }
 
 /// Each part in turn, its leader where it has one, and all of them.
@@ -69,7 +70,10 @@ pub(crate) async fn victims(cluster: &Cluster, moment: usize, rng: &mut StdRng) 
         0 => vec!["state".to_owned()],
         1 => vec![cluster.leader("dispatcher").await],
         2 => vec![cluster.leader("binder").await],
-        3 => vec![format!("scheduler-{}", rng.random_range(1..=2))],
+        3 => {
+            let n_schedulers = cluster.processes().filter(|name| name.starts_with("scheduler-")).count();
+            vec![format!("scheduler-{}", rng.random_range(1..=n_schedulers))]
+        }
         4 => vec!["agent".to_owned()],
         _ => cluster.names(),
     }

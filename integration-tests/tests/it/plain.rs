@@ -1,5 +1,5 @@
-//! Plain control planes, each with check after check of what other files say. A check leaves its units where they are, counts from
-//! what there was before it, and starts again whom it ended.
+//! Plain control planes, each with check after check of what other files say. A check leaves its units where they are, and nothing
+//! else: it counts from what there was before it, and starts again whom it ended.
 
 use godel_integration_tests::cluster::{Cluster, Layout};
 

@@ -104,7 +104,7 @@ async fn configure(cluster: &Cluster, text: &str) {
     .await;
 }
 
-/// Deletes units, and waits until everybody has read that their nodes are empty: the next check finds the cluster as it was.
+/// Deletes units, and waits until the schedulers have read that their nodes are empty: the next check may fill them again.
 async fn clear(cluster: &Cluster, units: &[&str]) {
     godel(cluster, &[&["unit", "delete", "--cancel"], units].concat());
     let is_unknown = |error: &anyhow::Error| {

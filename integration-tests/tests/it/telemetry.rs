@@ -37,8 +37,9 @@ const SOMEBODYS: [&str; 4] = [
     "godel_agent_sessions",
 ];
 
-/// Whose logs are JSON.
-const JSON_LOGS: [&str; 5] = ["state", "dispatcher-1", "binder-1", "scheduler-1", "agent"];
+/// Whose logs are JSON: whoever of them leads, and the others.
+const JSON_LOGS: [&str; 8] =
+    ["state", "dispatcher-1", "dispatcher-2", "binder-1", "binder-2", "binder-3", "scheduler-1", "agent"];
 
 /// Names as the documents and queries write them: those of counters end in `_total`.
 fn names(metrics: &str) -> BTreeSet<String> {

@@ -14,12 +14,13 @@ use v1::{
 
 use super::{Cases, UID, first};
 
-pub(super) async fn check(cluster: &mut Cluster, cases: &mut Cases) {
+/// `web` is the unit that must be afterwards as it was before.
+pub(super) async fn check(cluster: &mut Cluster, cases: &mut Cases, web: u64) {
     dispatch(cluster, cases).await;
     decide_stream(cluster, cases).await;
     decisions(cluster, cases).await;
-    evict(cluster, cases).await;
-    moves(cluster, cases).await;
+    evict(cluster, cases, web).await;
+    moves(cluster, cases, web).await;
     plan(cluster, cases).await;
     standbys(cluster, cases).await;
 }
@@ -131,10 +132,10 @@ async fn decisions(cluster: &Cluster, cases: &mut Cases) {
     cluster.api.members().release_lease(release).await.unwrap();
 }
 
-async fn evict(cluster: &Cluster, cases: &mut Cases) {
+async fn evict(cluster: &Cluster, cases: &mut Cases, unit_id: u64) {
     let mut binder = cluster.api.binder().await.unwrap();
     let eviction = v1::Eviction {
-        unit_id: 1,
+        unit_id,
         ordinals: vec![0],
         reason: v1::EvictionReason::Drained.into(),
         by: "test".into(),
@@ -156,9 +157,9 @@ async fn evict(cluster: &Cluster, cases: &mut Cases) {
     }
 }
 
-async fn moves(cluster: &Cluster, cases: &mut Cases) {
+async fn moves(cluster: &Cluster, cases: &mut Cases, unit_id: u64) {
     let mut binder = cluster.api.binder().await.unwrap();
-    let one = v1::RequestedMove { unit_id: 1, to_node_id: 1, ..Default::default() };
+    let one = v1::RequestedMove { unit_id, to_node_id: 1, ..Default::default() };
     let good = v1::MoveRunningUnitsRequest {
         movement: "m".into(),
         moves: vec![one],

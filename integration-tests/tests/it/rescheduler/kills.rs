@@ -13,6 +13,7 @@ async fn movements_outlive_kills() {
 }
 
 async fn a_movement_outlives_kills_of_the_rescheduler(cluster: &mut Cluster) {
+    cluster.assert_quiet();
     cluster.announce(&["crash point"]);
     let points = [
         "rescheduler.before-commit",
@@ -57,6 +58,7 @@ async fn a_movement_outlives_kills_of_the_rescheduler(cluster: &mut Cluster) {
 }
 
 async fn a_movement_outlives_kills_of_binder_and_schedulers(cluster: &mut Cluster) {
+    cluster.assert_quiet();
     cluster.announce(AWAY);
     for (round, victims) in
         [vec!["binder-1"], vec!["scheduler-1"], vec!["binder-1", "scheduler-2", NAME]].into_iter().enumerate()

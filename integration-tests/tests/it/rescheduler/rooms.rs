@@ -128,6 +128,7 @@ async fn a_gang_gets_in_by_moves_and_nobody_takes_their_targets(cluster: &mut Cl
     fill(cluster, ALONE).await;
     submit_gang(cluster, "gang", "").await;
     start_rescheduler(cluster, PROTECTED).await;
+    cluster.assert_quiet();
     cluster.announce(&["paused scope=all"]);
     // While nothing is placed there is time to want the targets.
     godel(cluster, &["admin", "pause", "all"]);
@@ -159,6 +160,7 @@ async fn room_for_a_gang_outlives_kills_and_keeps_budgets(cluster: &mut Cluster)
     fill(cluster, WEB).await;
     with_file(cluster, &["apply"], "kind: disruption-budget\nname: web\nunit: web\nmax_unavailable: 1\n");
     submit_gang(cluster, "gang", "").await;
+    cluster.assert_quiet();
     cluster.announce(AWAY);
     cluster.announce(&["crash point"]);
     let point = ("GODEL_RESCHEDULER__CRASH_POINTS".to_owned(), "rescheduler.after-move".to_owned());
@@ -212,5 +214,11 @@ async fn a_gang_asks_for_room_by_itself_unless_its_queue_keeps_it_out(cluster: &
     let movement = wait_ended(cluster).await;
     assert!(movement.name.starts_with("room-") && movement.trigger == "waiting", "{movement:?}");
     assert_eq!(movement.for_unit_id, id_of(cluster, "gang").await);
+    let kept = id_of(cluster, "kept").await;
+    let mut client = cluster.api.rescheduler().await.unwrap();
+    let all =
+        client.list_movements(v1::ListMovementsRequest::default()).await.unwrap().into_inner().movements;
+    let for_kept = all.iter().filter_map(|one| one.movement.as_ref()).filter(|one| one.for_unit_id == kept);
+    assert_eq!(for_kept.count(), 0, "{all:?}");
     assert!(rows(cluster, "kept").await.unwrap().iter().all(|row| row.node.is_empty()));
 }
