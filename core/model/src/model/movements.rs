@@ -38,7 +38,7 @@ use super::{
 /// Policies of a case.
 const POLICIES: [&str; 3] = ["balance", "pack", "spread"];
 /// Moves of a plan made by chance.
-const N_SCATTERED: u64 = 5;
+const N_SCATTERED: u64 = 8;
 
 /// The rescheduler's records as the store keeps them, and what they ever said.
 #[derive(Default)]
@@ -360,6 +360,12 @@ fn scatter(model: &mut Model) -> OrderedPlan {
         budgets.any(selects)
     };
     let (surging, meeting, kept) = (of(&starts_first), of(&meets), of(&is_kept));
+    let mut n_live: BTreeMap<NodeId, usize> = nodes.iter().map(|node| (*node, 0)).collect();
+    live.iter().for_each(|(_, node)| *n_live.entry(*node).or_default() += 1);
+    // Most moves go where there may be room.
+    let mut calm = nodes.clone();
+    calm.sort_by_key(|node| n_live[node]);
+    calm.truncate(calm.len().div_ceil(3));
     let numbers = &mut model.net.numbers;
     let mut moves: BTreeMap<RunningUnitId, MovementMove> = BTreeMap::new();
     for _ in 0..=numbers.below(if model.meets { 2 * N_SCATTERED } else { N_SCATTERED }) {
@@ -373,7 +379,8 @@ fn scatter(model: &mut Model) -> OrderedPlan {
             &live
         };
         let (id, from) = numbers.pick(of);
-        let elsewhere: Vec<NodeId> = nodes.iter().copied().filter(|node| *node != from).collect();
+        let targets = if numbers.chance(60) { &calm } else { &nodes };
+        let elsewhere: Vec<NodeId> = targets.iter().copied().filter(|node| *node != from).collect();
         let to = if elsewhere.is_empty() || numbers.chance(5) { from } else { numbers.pick(&elsewhere) };
         let batch = u32::from(numbers.chance(40));
         moves.insert(id, scattered(id, from, to, batch));

@@ -156,7 +156,7 @@ pub(super) fn draw(
             0..4 => StepKind::Submit,
             4 if numbers.chance(30) => StepKind::Reserve,
             _ if is_fault => numbers.draw(if moves { MOVE_FAULTS } else { FAULTS }),
-            _ if moves && numbers.chance(30) => StepKind::Move,
+            _ if moves && numbers.chance(45) => StepKind::Move,
             _ => numbers.draw(QUIET),
         };
         let after_ms = if numbers.chance(40) { 0 } else { numbers.below(gap_ms + 1) };
