@@ -157,7 +157,7 @@ pub(super) fn settings(sub_cluster_key: &str, numbers: &mut Numbers) -> Reschedu
         leader: RescheduleLeaderConfig {
             driver: DriverTerms {
                 move_timeout_ms: numbers.pick(&[100, 500, 2_000]),
-                movement_timeout_ms: numbers.pick(&[600, 2_500]),
+                movement_timeout_ms: numbers.pick(&[1_000, 2_500]),
                 retry_ms: (20, 200),
                 failed_max_percent,
                 plan_age_max_ms,
@@ -373,7 +373,7 @@ fn scatter(model: &mut Model) -> OrderedPlan {
             &kept
         } else if !meeting.is_empty() && numbers.chance(80) {
             &meeting
-        } else if !surging.is_empty() && numbers.chance(60) {
+        } else if !surging.is_empty() && numbers.chance(85) {
             &surging
         } else {
             &live
