@@ -34,7 +34,7 @@ pub struct Occupant {
 #[derive(Clone, Debug, Default)]
 pub struct Occupants {
     /// By node; in no order that may show. `None`: it is not kept.
-    by_node: Option<Box<Vec<Vec<Occupant>>>>,
+    by_node: Option<Vec<Vec<Occupant>>>,
 }
 
 impl Occupants {
@@ -59,7 +59,7 @@ impl Occupants {
         if self.by_node.is_some() {
             return;
         }
-        self.by_node = Some(Box::default());
+        self.by_node = Some(Vec::new());
         for (unit, rows) in units.all() {
             rows.live().for_each(|(ordinal, row)| self.add(units, unit, ordinal, row, rows));
         }

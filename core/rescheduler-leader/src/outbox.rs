@@ -53,7 +53,7 @@ pub struct WriteTicket {
 #[derive(Clone, Debug, PartialEq)]
 pub enum RescheduleWrite {
     /// A movement is as this says.
-    Movement(MovementRecord),
+    Movement(Arc<MovementRecord>),
     /// A movement is forgotten, by its name.
     MovementGone(String),
     /// Replicas of a unit were moved at these times, Unix milliseconds.

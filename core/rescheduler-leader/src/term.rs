@@ -75,7 +75,7 @@ struct Writing<C> {
 
 enum WritingOf<C> {
     /// The movement that is being made, with the rates of units that moved.
-    Movement { movement: MovementRecord, rates: Vec<UnitId>, then: AfterRecord<C> },
+    Movement { movement: Arc<MovementRecord>, rates: Vec<UnitId>, then: AfterRecord<C> },
     /// The end of movements by number, and of rates.
     Forgotten(Vec<u64>),
 }
@@ -250,7 +250,7 @@ impl<C> MovementTerm<C> {
         if driven.recorded.as_ref() == Some(movement) && self.rates.is_empty() {
             return self.go_on(then, inputs, out);
         }
-        let movement = movement.clone();
+        let movement = Arc::new(movement.clone());
         let rates: Vec<UnitId> = self.rates.iter().copied().collect();
         let mut records: Vec<RescheduleWrite> = Vec::with_capacity(rates.len() + 1);
         for unit in &rates {
@@ -258,7 +258,7 @@ impl<C> MovementTerm<C> {
             let times = log.filter(|(of, _)| of == unit).map(|(_, at)| at.0);
             records.push(RescheduleWrite::Rate(*unit, times.collect()));
         }
-        records.push(RescheduleWrite::Movement(movement.clone()));
+        records.push(RescheduleWrite::Movement(Arc::clone(&movement)));
         self.write(WritingOf::Movement { movement, rates, then }, records, out);
     }
 
@@ -288,9 +288,9 @@ impl<C> MovementTerm<C> {
                 for unit in &rates {
                     self.rates.remove(unit);
                 }
-                self.movements.insert(movement.number, movement.clone());
+                self.movements.insert(movement.number, MovementRecord::clone(&movement));
                 if let Some(driven) = &mut self.driven {
-                    driven.recorded = Some(movement);
+                    driven.recorded = Some(Arc::unwrap_or_clone(movement));
                 }
                 out.note(RescheduleNote::Recorded);
                 self.go_on(then, inputs, out);

@@ -158,7 +158,7 @@ async fn an_audit_finds_who_took_another_ones_place(cluster: &Cluster) {
     let group =
         group.lines().find_map(|line| line.rsplit_once(':').filter(|(_, path)| path.contains("/godel-")));
     let Some((hierarchy, path)) = group else {
-        return println!("SKIPPED: there are no control groups here");
+        return cluster.note("SKIPPED: there are no control groups here");
     };
     let controllers = hierarchy.split_once(':').map_or("", |(_, controllers)| controllers);
     let stranger = Ends(Command::new("sleep").arg("100000").env_clear().spawn().unwrap());

@@ -61,7 +61,7 @@ fn run(mut trial: Trial<'_>, records: &Records, steps: &[Step], lifted: &mut Vec
             }
         }
     }
-    if steps.len() % 2 == 0 {
+    if steps.len().is_multiple_of(2) {
         trial.join();
     }
 }

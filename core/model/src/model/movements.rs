@@ -75,7 +75,7 @@ impl KeptMovements {
                 }
                 let asked = movement.moves.iter().filter(|one| one.n_tries > 0);
                 self.asked.extend(asked.map(|one| (movement.name.clone(), one.id)));
-                let before = self.movements.insert(movement.number, movement);
+                let before = self.movements.insert(movement.number, Arc::unwrap_or_clone(movement));
                 if let Some(before) = before.filter(MovementRecord::is_ended) {
                     return Err(format!("{} has ended, and is written again", before.name));
                 }

@@ -60,7 +60,7 @@ impl Heard {
         let mut stored = StoredMovements::default();
         for record in &self.written.last().expect("something is written").1 {
             match record {
-                RescheduleWrite::Movement(movement) => stored.movements.push(movement.clone()),
+                RescheduleWrite::Movement(movement) => stored.movements.push(MovementRecord::clone(movement)),
                 RescheduleWrite::Rate(unit, times) => stored.rates.push((*unit, times.clone())),
                 RescheduleWrite::MovementGone(_) | RescheduleWrite::RateGone(_) => {}
             }

@@ -260,12 +260,10 @@ fn on_node(
             victims
                 .extend(staying(rows).map(|(ordinal, _)| (unit, ordinal)).filter(|one| !gone.contains(one)));
         }
-        let rows = |(unit, ordinal): &(UnitId, u32)| cluster.rows().of(*unit).unwrap().row(*ordinal);
-        let priorities = victims
-            .iter()
-            .map(|one| cluster.rows().of(one.0).unwrap().standing(rows(one).group).unwrap().priority);
-        let guaranteed =
-            |one: &(UnitId, u32)| claim.sides(cluster, cluster.rows().of(one.0).unwrap(), gone).other;
+        let known = |unit: UnitId| cluster.rows().of(unit).unwrap();
+        let rows = |(unit, ordinal): &(UnitId, u32)| known(*unit).row(*ordinal);
+        let priorities = victims.iter().map(|one| known(one.0).standing(rows(one).group).unwrap().priority);
+        let guaranteed = |one: &(UnitId, u32)| claim.sides(cluster, known(one.0), gone).other;
         let ranks = victims.iter().zip(priorities);
         let ranks: Vec<Rank> =
             ranks.map(|(one, priority)| Rank { guaranteed: guaranteed(one), priority }).collect();
