@@ -153,7 +153,7 @@ pub struct NodeDevices {
     /// May be longer than `classes` while the report is missing.
     taken: SmallVec<[i32; 8]>,
     foreign: SmallVec<[i32; 8]>,
-    /// Nothing of these is free, whatever is left of them. See [`super::shrunk::Holders::frozen`].
+    /// Nothing of these is free, whatever is left of them. `shrunk` says which.
     frozen: DeviceSet,
 }
 

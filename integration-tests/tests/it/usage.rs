@@ -75,7 +75,8 @@ pub(crate) async fn use_of_nodes_and_running_units_is_measured(cluster: &Cluster
 pub(crate) async fn best_effort_work_gives_way_without_memory(cluster: &mut Cluster) {
     // However much there is: it is short of memory as soon as its agent says so.
     if cluster.log(NODE).contains("without control groups") {
-        return cluster.note("SKIPPED: there are no control groups here, by which running units are measured");
+        return cluster
+            .note("SKIPPED: there are no control groups here, by which running units are measured");
     }
     let (spare, firm) = (format!("spare-{}", std::process::id()), format!("firm-{}", std::process::id()));
     let mut low = command("spare", 1, "exec sleep 100000", &spare);

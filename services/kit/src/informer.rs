@@ -4,7 +4,7 @@
 //! restore or a truncation, the follower says [`FollowEvent::Reset`] and lists again.
 //!
 //! Task groups that were added to a unit arrive as part of their unit: it comes whole with each of them. Whoever follows units
-//! names [`v1::Kind::TaskGroup`] before [`v1::Kind::Unit`], so that a list shows a unit once, with its groups.
+//! follows them too, and a list asks for them before units, so that it shows a unit once, with its groups.
 //!
 //! A record or an operation that this version cannot read, as one that a newer version wrote, ends nothing: it is
 //! delivered as [`Change::Unreadable`](godel_domain::change::Change::Unreadable), logged once, and counted in
