@@ -261,17 +261,16 @@ impl TakenRoom {
         unit: UnitId,
         ordinal: u32,
         assumed: Assumed,
-    ) -> Option<Assumed> {
+    ) {
         let row = self.rows.row(unit, ordinal);
         if is_past(&row, assumed.incarnation) {
-            return None;
+            return;
         }
         let old = self.assumptions.insert(unit, ordinal, assumed);
         self.shift(catalogue, free, unit, assumed.shape, assumed.node, assumed.allocation, 1);
         if let Some(old) = old {
             self.release(catalogue, free, unit, old.shape, old.node, old.allocation);
         }
-        old
     }
 
     /// Gives assumed room back, for others to have. False, and without effect, when there is no such assumption.

@@ -94,7 +94,13 @@ impl Trial<'_> {
     /// they gain at [`Self::commit`], or not at all.
     #[inline]
     pub fn assume(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
+        let replaced = self.cluster.taken.assumptions.get(id.unit, id.replica.ordinal);
         self.cluster.try_out(id, shape, node, allocation);
+        let journal = &mut self.cluster.journal;
+        if let Some(replaced) = replaced {
+            journal.replaced.push((journal.assumed.len(), replaced));
+        }
+        journal.assumed.push(id);
     }
 
     /// Takes no account of some holds, as if they were not there: a unit looks for room beside what is held for it, or in place of what
@@ -253,15 +259,11 @@ impl Cluster {
         Trial { cluster: self, mark }
     }
 
-    /// Takes room as a part of the trial that is open: see [`Trial::assume`].
+    /// Takes room for a trial that the caller takes back by hand: see [`Self::undo`].
     pub fn try_out(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, allocation };
-        let replaced = self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
-        if let Some(replaced) = replaced {
-            self.journal.replaced.push((self.journal.assumed.len(), replaced));
-        }
-        self.journal.assumed.push(id);
+        self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
         self.settle_mover(unit, ordinal);
         let domains = &mut self.taken.domains;
         if domains.opened.is_any() {
