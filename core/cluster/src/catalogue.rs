@@ -54,6 +54,7 @@ impl Catalogue {
     }
 
     /// Returns the demand of a shape.
+    #[inline]
     pub fn demand(&self, id: ShapeId) -> &Arc<Demand> {
         &self.shape(id).demand
     }
@@ -146,6 +147,7 @@ impl Catalogue {
     }
 
     /// Returns the label pairs and taint lists of all nodes.
+    #[inline]
     pub fn labels(&self) -> &Labels {
         &self.labels
     }

@@ -6,10 +6,19 @@ use godel_base::ids::NodeId;
 use godel_domain::allocation::{Allocation, GivenZones};
 
 use super::{
+    free::FreeRoom,
     free_view::FreeView,
     shapes::{Shape, ShapeId},
     unfit::Unfit,
 };
+
+impl FreeRoom {
+    /// Whether a node has the resources that a shape asks for; devices aside.
+    #[inline]
+    fn has_resources(&self, shape: &Shape, idx: usize) -> bool {
+        shape.fits(self.room_of(shape).free(idx))
+    }
+}
 
 /// For the cycle: nothing is said in words.
 impl FreeView<'_> {
@@ -46,14 +55,14 @@ impl FreeView<'_> {
     /// Whether a node has the resources that a shape asks for, without building an error message (hot path).
     #[inline]
     pub fn has_resources(self, shape: ShapeId, idx: usize) -> bool {
-        let shape = self.shape(shape);
-        shape.fits(self.room_of(shape).free(idx))
+        self.free.has_resources(self.shape(shape), idx)
     }
 
     /// Returns what one more of a shape would be given, as by [`Self::pick`], if the node's free room holds it.
-    #[inline]
+    #[inline(always)]
     pub fn room_for(self, shape: ShapeId, idx: usize) -> Option<Allocation> {
-        if self.has_resources(shape, idx) { self.allocation_for(self.shape(shape), idx) } else { None }
+        let shape = self.shape(shape);
+        if self.free.has_resources(shape, idx) { self.allocation_for(shape, idx) } else { None }
     }
 
     /// Returns the devices and zones that one more of a shape would be given, if they are free: none where it asks for none.

@@ -40,12 +40,14 @@ impl<'a> FreeView<'a> {
     }
 
     /// Returns the indices of the nodes of some blocks, ascending; of all nodes for `None`.
+    #[inline]
     pub fn located(self, blocks: NodeBlocks<'_>) -> impl Iterator<Item = usize> + use<'_> {
         let all = if blocks.is_none() { 0..self.n_indices() } else { 0..0 };
         all.chain(blocks.into_iter().flat_map(nodes_of))
     }
 
     /// Returns when nodes changed last.
+    #[inline]
     pub fn generations(self) -> &'a Generations {
         &self.free.generations
     }
@@ -88,11 +90,13 @@ impl<'a> FreeView<'a> {
 
     /// Returns what is taken on a node of the guaranteed pool, assumptions included and foreign notes not, and the
     /// thousandths free per device.
+    #[inline]
     pub fn node_state(self, node: NodeId) -> Option<(Resources, Vec<u32>)> {
         self.pool_state(node, Pool::Guaranteed)
     }
 
     /// Returns the same of either pool. Of best-effort room what guaranteed running units use is taken too.
+    #[inline]
     pub fn pool_state(self, node: NodeId, pool: Pool) -> Option<(Resources, Vec<u32>)> {
         let idx = self.free.known(node)?;
         let devices = self.devices(idx);
@@ -101,6 +105,7 @@ impl<'a> FreeView<'a> {
     }
 
     /// Returns the allocatable in force; empty when the node has not reported.
+    #[inline]
     pub fn allocatable(self, node: NodeId) -> Option<Resources> {
         let row = self.free.pools.guaranteed().allocatable(self.free.known(node)?);
         let mut amounts: SmallVec<[i64; 8]> = SmallVec::from_slice(row);
@@ -112,11 +117,13 @@ impl<'a> FreeView<'a> {
     }
 
     /// Whether some best-effort demand was ever seen.
+    #[inline]
     pub fn has_best_effort(self) -> bool {
         self.free.pools.best_effort().is_some()
     }
 
     /// Whether more is taken of a node's best-effort room than there is, those that leave included.
+    #[inline]
     pub fn is_over(self, node: NodeId) -> bool {
         // What a node has is not known while its records cannot be read.
         !self.records.frozen().has_node(node) && self.best_effort_free(node).iter().any(|left| *left < 0)
@@ -124,6 +131,7 @@ impl<'a> FreeView<'a> {
 
     /// Returns the free best-effort room of a node by resource integer, those that leave still taking theirs; empty while
     /// nothing of best-effort is known.
+    #[inline]
     pub fn best_effort_free(self, node: NodeId) -> &'a [i64] {
         match (self.free.pools.best_effort(), self.free.known(node)) {
             (Some(best_effort), Some(idx)) => best_effort.room.free(idx),
@@ -165,12 +173,14 @@ impl<'a> FreeView<'a> {
 
     /// Returns the measured use of zones together, as shares of what they have, and the share that a replica of a shape asks for of each;
     /// `None`: nothing is known of some.
+    #[inline]
     pub fn zone_load(self, shape: &Shape, idx: usize, zones: ZoneSet) -> Option<ZoneShares> {
         self.hardware(idx).topology.as_deref()?.loads_of(shape, zones)
     }
 
     /// Whether so many zones of the node at an index are used as little as a shape accepts that it could be given enough of them; true
     /// on a node without zones, and for a shape that says nothing of them.
+    #[inline]
     pub fn has_calm_zones(self, shape: ShapeId, idx: usize) -> bool {
         let topology = self.hardware(idx).topology.as_deref();
         topology.is_none_or(|topology| topology.has_calm(self.shape(shape)))

@@ -54,16 +54,19 @@ impl Generations {
     }
 
     /// Whether some node has gained room since [`Self::take_gained`].
+    #[inline]
     pub fn has_gained(&self) -> bool {
         !self.gained.is_empty()
     }
 
     /// Returns the number of the last change of any node.
+    #[inline]
     pub fn last(&self) -> u64 {
         self.last
     }
 
     /// Returns the number of a node's last change; 0 if there was none.
+    #[inline]
     pub fn of(&self, node: NodeId) -> u64 {
         self.of.get(node.idx()).copied().unwrap_or(0)
     }

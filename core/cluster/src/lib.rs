@@ -194,6 +194,7 @@ impl Cluster {
     }
 
     /// Returns what small integers stand for, to be added to.
+    #[inline]
     pub fn catalogue_mut(&mut self) -> &mut Catalogue {
         &mut self.catalogue
     }
@@ -205,6 +206,7 @@ impl Cluster {
     }
 
     /// Returns what is free on nodes, to be changed where that concerns nothing else.
+    #[inline]
     pub fn free_mut(&mut self) -> &mut FreeRoom {
         &mut self.free
     }
@@ -216,6 +218,7 @@ impl Cluster {
     }
 
     /// Returns what units take, to be changed where that concerns nothing else.
+    #[inline]
     pub fn taken_mut(&mut self) -> &mut TakenRoom {
         &mut self.taken
     }
@@ -239,6 +242,7 @@ impl Cluster {
     }
 
     /// Returns the holds, to be changed where that concerns nothing else.
+    #[inline]
     pub fn holds_mut(&mut self) -> &mut NodeHolds {
         &mut self.holds
     }

@@ -39,11 +39,13 @@ pub struct Occupants {
 
 impl Occupants {
     /// Whether it is kept who is on which node.
+    #[inline]
     pub fn is_kept(&self) -> bool {
         self.by_node.is_some()
     }
 
     /// Returns who is on a node; nobody while that is not kept.
+    #[inline]
     pub fn on(&self, node: NodeId) -> &[Occupant] {
         let on_node = self.by_node.as_ref().and_then(|by_node| by_node.get(node.idx()));
         on_node.map_or(&[], Vec::as_slice)

@@ -262,7 +262,7 @@ impl TakenRoom {
         ordinal: u32,
         assumed: Assumed,
     ) {
-        let row = self.rows.row(unit, ordinal);
+        let row = self.rows.of(unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
         if is_past(&row, assumed.incarnation) {
             return;
         }

@@ -44,6 +44,7 @@ impl UnitTaken {
 
 impl UnitRows {
     /// Returns the rows of a unit; `None` when none was ever bound.
+    #[inline]
     pub fn of(&self, unit: UnitId) -> Option<&RunningUnits> {
         self.by_unit.get(&unit).map(|taken| &taken.rows)
     }
@@ -70,11 +71,13 @@ impl UnitRows {
     }
 
     /// Returns what a row of a unit takes.
+    #[inline]
     pub(super) fn shape_of(&self, unit: UnitId, row: &RunningUnit) -> Option<ShapeId> {
         shape_of(&self.by_unit.get(&unit)?.shapes, row)
     }
 
     /// Returns what a running unit of a task group takes, once one was bound.
+    #[inline]
     pub fn group_shape(&self, unit: UnitId, group: u16) -> Option<ShapeId> {
         self.by_unit.get(&unit)?.shapes.get(usize::from(group)).copied().flatten()
     }
