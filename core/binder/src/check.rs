@@ -135,6 +135,7 @@ impl DecisionCheck<'_> {
         };
         let owned = owned(unit, cluster);
         let (queue, payer, mut full) = (unit.queue, unit.payer, None);
+        let mark = cluster.trial_mark();
         let (accepted, taken) = loop {
             let gathers =
                 own.iter().any(|id| picture.cluster.holds().get(*id).is_some_and(|hold| hold.turn.is_some()));
@@ -156,10 +157,8 @@ impl DecisionCheck<'_> {
             }
             // Some of the holds stay, as nothing of them is bound, and with them the room that the others may have taken.
             taken.needs.iter().for_each(|(_, need)| quotas.give_back(payer, *need));
-            for replica in placed(decision, &accepted) {
-                cluster.forget(RunningUnitId { unit: decision.unit, replica });
-            }
-            known.restore(&own, cluster, quotas);
+            cluster.take_back(mark);
+            known.restore(mark, &own, cluster, quotas);
             own.retain(|id| gone.iter().any(|(gone, _)| gone == id));
             (members, full) = (accepted, taken.full);
         };
@@ -168,11 +167,13 @@ impl DecisionCheck<'_> {
         let too_few = self.too_few(&accepted, taken.full);
         let Binder { picture, under_way, holds, .. } = &mut *self.binder;
         if too_few.is_some() {
+            picture.cluster.take_back(mark);
             taken.needs.iter().for_each(|(_, need)| picture.quotas.give_back(payer, *need));
         }
         if !own.is_empty() {
-            holds.known.restore(&own, &mut picture.cluster, &mut picture.quotas);
+            holds.known.restore(mark, &own, &mut picture.cluster, &mut picture.quotas);
         }
+        picture.cluster.keep_trial();
         if let Some(verdict) = too_few {
             return verdict;
         }
@@ -227,8 +228,7 @@ impl DecisionCheck<'_> {
         Ok(members)
     }
 
-    /// The unit's first binding would be too small: gives the room back. It may have to wait for a binding of
-    /// the same unit that is under way.
+    /// The unit's first binding would be too small. It may have to wait for a binding of the same unit that is under way.
     fn too_few(&mut self, accepted: &[PlacedReplica], full: Option<String>) -> Option<Verdict> {
         let decision = self.decision;
         let Binder { picture: BinderPicture { units, cluster, .. }, under_way, .. } = &mut *self.binder;
@@ -247,10 +247,6 @@ impl DecisionCheck<'_> {
         let open = under_way.of_unit(decision.unit).flat_map(|(_, open)| &open.replicas);
         let with_open = open.fold(bound.clone(), |count, replica| unit.count_one(count, replica.ordinal));
         let (is_coming, words) = (terms.is_reached(&with_open), terms.words(&bound));
-        for &PlacedReplica { group, idx, .. } in accepted {
-            let replica = decision.groups[group].replica(idx);
-            cluster.forget(RunningUnitId { unit: decision.unit, replica });
-        }
         if is_coming {
             return Some(Verdict::Wait(under_way.outcome_of_last(decision.unit)?));
         }
@@ -340,11 +336,11 @@ impl DecisionCheck<'_> {
         let mut gone = known.gone_with(own, placed(self.decision, members));
         gone.extend(taken.ids.iter().map(|id| (*id, TAKEN_OVER)));
         let lifted: Vec<HoldId> = gone.iter().map(|(id, _)| *id).collect();
-        known.lift_with_movers(&lifted, &mut picture.cluster, &mut picture.quotas);
+        let mark = known.lift_with_movers(&lifted, &mut picture.cluster, &mut picture.quotas);
         let mut made = Vec::new();
         let is_made = self.make_holds(members, turn, taken, &mut made);
         let Binder { picture, holds, .. } = &mut *self.binder;
-        holds.known.restore_with_movers(&lifted, &mut picture.cluster, &mut picture.quotas);
+        holds.known.restore_with_movers(mark, &lifted, &mut picture.cluster, &mut picture.quotas);
         if let Err(rejections) = is_made {
             for hold in made {
                 holds.give_up(hold.id, picture);
@@ -403,7 +399,7 @@ impl DecisionCheck<'_> {
             let need = picture.need_of_hold(&hold);
             picture.quotas.add_need(payer, need);
             let hold = Arc::new(hold);
-            picture.cluster.put_hold(Arc::clone(&hold));
+            picture.cluster.held_mut().put(Arc::clone(&hold));
             holds.begin(Arc::clone(&hold), queue, payer, need);
             made.push(hold);
         }

@@ -199,7 +199,7 @@ impl BinderHolds {
             if hold.slot.is_some() {
                 known.hold = Arc::clone(&hold);
                 let is_ending = known.state == HoldState::Ending;
-                picture.cluster.put_hold(Arc::clone(&hold));
+                picture.cluster.held_mut().put(Arc::clone(&hold));
                 picture.cluster.holds_mut().close_slot(hold.id, is_ending);
             }
             self.is_stale = true;
@@ -216,7 +216,7 @@ impl BinderHolds {
         let n = if hold.counts_in_queue() { n_held } else { 0 };
         let need = picture.quotas.need(shape, n, &picture.cluster);
         picture.quotas.add_need(payer, need);
-        picture.cluster.put_hold(Arc::clone(&hold));
+        picture.cluster.held_mut().put(Arc::clone(&hold));
         let (of, moves) = (hold.unit, hold.movement.is_some());
         let (revision, state) = (Some(revision), HoldState::Held);
         self.insert(KnownHold { hold, queue, payer, need, n_returning: 0, revision, state });
@@ -240,7 +240,7 @@ impl BinderHolds {
     /// Forgets a hold, and gives back what it takes.
     pub(super) fn give_up(&mut self, id: HoldId, picture: &mut BinderPicture) {
         if let Some(mut kept) = self.remove(id) {
-            picture.cluster.remove_hold(id);
+            picture.cluster.held_mut().remove(id);
             if kept.hold.movement.is_some() {
                 kept.count_nothing(picture);
             } else {
@@ -281,7 +281,7 @@ impl BinderHolds {
                 // Whether its record is still there the list says.
                 (HoldState::Converting(_), _) => self.insert(KnownHold { revision: None, ..kept }),
                 (HoldState::Held | HoldState::Ending, None) => {
-                    picture.cluster.put_hold(Arc::clone(&kept.hold));
+                    picture.cluster.held_mut().put(Arc::clone(&kept.hold));
                     picture.cluster.holds_mut().close_slot(kept.hold.id, true);
                     if kept.hold.movement.is_some() {
                         // It counts once its unit and its rows are listed.
@@ -319,7 +319,7 @@ impl BinderHolds {
             match self.known.by_id.get_mut(id).filter(|kept| kept.state == HoldState::Converting(ticket)) {
                 Some(kept) if kept.revision.is_some() => {
                     kept.state = HoldState::Held;
-                    picture.cluster.put_hold(Arc::clone(&kept.hold));
+                    picture.cluster.held_mut().put(Arc::clone(&kept.hold));
                     picture.quotas.add_need(kept.payer, kept.need);
                 }
                 // Not listed (yet): if it is there, the list brings it back.

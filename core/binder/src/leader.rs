@@ -229,7 +229,7 @@ impl BinderLeader {
 
     /// Returns the gangs that gather room now.
     pub fn gathering(&self) -> Vec<Gathering> {
-        self.binder.gathering()
+        self.binder.picture().gathering()
     }
 
     /// Opens the stream of a scheduler under the epoch of its lease; `leader` is the epoch of the binder's.

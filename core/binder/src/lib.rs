@@ -248,11 +248,6 @@ impl Binder {
         self.holds.known.len()
     }
 
-    /// Gangs that gather now, by pool. `O(holds)`.
-    pub fn gathering(&self) -> Vec<Gathering> {
-        gangs::gathering(&self.picture.cluster)
-    }
-
     /// Some holds may have come to their end.
     pub fn has_hold_work(&self) -> bool {
         let cluster = &self.picture.cluster;

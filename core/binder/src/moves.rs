@@ -17,7 +17,6 @@
 use std::sync::Arc;
 
 use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
-use godel_cluster::Cluster;
 use godel_domain::{
     decision::RejectionReason,
     hold::{Hold, MovementTarget},
@@ -101,7 +100,7 @@ pub(crate) fn check_move(binder: &mut Binder, terms: &MoveTerms, asked: &Request
                 .map_or((QueueIdx::DEFAULT, QueueIdx::DEFAULT.into()), |unit| (unit.queue, unit.payer));
             let shape = picture.cluster.shape(&accepted.hold.demand, accepted.hold.pool);
             let need = picture.quotas.need(shape.into(), 0, &picture.cluster);
-            picture.cluster.put_hold(Arc::clone(&accepted.hold));
+            picture.cluster.held_mut().put(Arc::clone(&accepted.hold));
             holds.begin(Arc::clone(&accepted.hold), queue, payer, need);
             holds.settle_movers(accepted.unit, picture);
             if accepted.evict.is_some() {
@@ -249,16 +248,16 @@ fn hold_target(
     let (unit, index) = (&units[&id], u16::try_from(at).unwrap_or(u16::MAX));
     let asks = UnitAsks::of(cluster, id, unit);
     let asked = asks.asked(cluster, id, index, &unit.groups[at]);
-    // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use.
-    let ask = |cluster: &mut Cluster| may_go(cluster, &asked, next.ordinal, to, wanted, Revision(0));
-    // What others have just been placed on there is held for them until that is read.
+    // Every filter is asked: the plan may rest on records of nodes that are older than anything a scheduler would use. What others have
+    // just been placed on there is held for them until that is read.
     let entered = entered_on(cluster, to);
-    cluster.lift_holds(&entered);
-    let given = match home {
-        Some(home) => cluster.without_one(id, home, ask),
-        None => ask(cluster),
-    };
-    cluster.settle_holds(&entered);
+    let mut trial = cluster.trial();
+    trial.lift_holds(&entered);
+    if let Some(home) = home {
+        trial.lift_member(id, home);
+    }
+    let given = may_go(&trial, &asked, next.ordinal, to, wanted, Revision(0));
+    drop(trial);
     let given = given.map_err(|unfit| {
         let (reason, detail) = reason(unfit);
         MoveRefusal { reason, later: false, detail }

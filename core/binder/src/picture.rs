@@ -18,7 +18,13 @@ use godel_domain::{
 use godel_queueing::{Amounts, Need, QueueIdx, Quota};
 use godel_rules::budget::Identity;
 
-use super::{check::PlacedReplica, classes::Classes, quotas::Quotas, unit::Unit};
+use super::{
+    check::PlacedReplica,
+    classes::Classes,
+    gangs::{self, Gathering},
+    quotas::Quotas,
+    unit::Unit,
+};
 
 /// What the records say, and the room that is taken on top of them.
 #[derive(Debug, Default)]
@@ -45,6 +51,11 @@ pub(super) struct UnitPut {
 }
 
 impl BinderPicture {
+    /// Returns the gangs that gather now, by pool. `O(holds)`.
+    pub fn gathering(&self) -> Vec<Gathering> {
+        gangs::gathering(&self.cluster)
+    }
+
     /// Queues, and what is taken of them, by bindings under way too.
     pub fn quota(&self) -> &Quota {
         self.quotas.quota()
@@ -88,7 +99,11 @@ impl BinderPicture {
         if record.spec.has_terms() || self.cluster.domains().has_terms_of(record.id) {
             let identity = Identity::of(&record.spec);
             let groups = record.group_topologies();
-            if self.cluster.put_terms(record.id, &identity, &AffinityTerms::of(&record.spec, &groups)) {
+            if self.cluster.units_mut().put_terms(
+                record.id,
+                &identity,
+                &AffinityTerms::of(&record.spec, &groups),
+            ) {
                 self.offer_all();
             }
         }
@@ -108,7 +123,7 @@ impl BinderPicture {
         if let Some(known) = self.units.remove(&unit) {
             self.quotas.leave(known.payer);
         }
-        self.cluster.remove_unit(unit);
+        self.cluster.units_mut().remove(unit);
     }
 
     /// A disruption budget's record; older ones than the one known are ignored.
@@ -121,7 +136,7 @@ impl BinderPicture {
     /// Budgets, or terms of units, select others than before.
     fn offer_all(&mut self) {
         for (unit, known) in &self.units {
-            self.cluster.offer(*unit, &known.identity, || known.wanted());
+            self.cluster.units_mut().offer(*unit, &known.identity, || known.wanted());
         }
     }
 
@@ -131,7 +146,7 @@ impl BinderPicture {
             return;
         }
         if let Some(known) = self.units.get(&unit) {
-            self.cluster.offer(unit, &known.identity, || known.wanted());
+            self.cluster.units_mut().offer(unit, &known.identity, || known.wanted());
         }
     }
 

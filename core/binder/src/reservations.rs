@@ -236,7 +236,7 @@ fn hold_slots(
                 slot: Some(Slot { reservation: Arc::clone(&name), occupant: None }),
                 ..Hold::default()
             });
-            picture.cluster.put_hold(Arc::clone(&hold));
+            picture.cluster.held_mut().put(Arc::clone(&hold));
             // Nobody may take it before it is there.
             picture.cluster.holds_mut().close_slot(hold.id, true);
             held.begin(Arc::clone(&hold), QueueIdx::DEFAULT, QueueIdx::DEFAULT.into(), need);

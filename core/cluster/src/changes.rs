@@ -1,24 +1,18 @@
 //! What a change of rows, assumptions, budgets or holds means for all parts of the cluster, in the order in which they
 //! follow it.
 
-use std::sync::Arc;
-
-use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
+use godel_base::ids::{NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
 use godel_domain::{
     allocation::Allocation,
     demand::{Demand, Pool},
-    hold::Hold,
     node_load::MaxLoad,
     running_units::{EvictionReason, RunChange, RunningUnits},
-    work_kind::WorkKind,
     zone::ZonePolicy,
 };
-use godel_rules::budget::{Identity, WantedOrdinals};
 
 use super::{
-    AffinityTerms, Cluster, StandingTerms,
+    Cluster,
     assumptions::Assumed,
-    free_view::FreeView,
     group_deltas::GroupDeltas,
     holds::{Basis, NodeHolds},
     movers,
@@ -140,15 +134,6 @@ impl Cluster {
         movers::settle_all(taken, holds, unit);
         self.settle_opened();
     }
-
-    /// Forgets a unit's rows and assumptions.
-    pub fn remove_unit(&mut self, unit: UnitId) {
-        movers::remove(&mut self.taken, unit);
-        self.taken.remove(&mut self.catalogue, &mut self.free, unit);
-        let (holds, on) = self.holding();
-        holds.follow_victims(on, unit);
-        self.settle_opened();
-    }
 }
 
 /// Assumptions, and what others are believed to have taken.
@@ -158,7 +143,7 @@ impl Cluster {
     pub fn assume(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, allocation };
-        self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
+        self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed, drop);
         self.settle_mover(unit, ordinal);
         self.settle_opened();
     }
@@ -176,9 +161,14 @@ impl Cluster {
     #[inline]
     pub(super) fn settle_opened(&mut self) {
         if self.taken.domains.opened.is_any() {
-            let opened = self.take_opened();
-            self.free.note_gains(&self.catalogue, opened);
+            self.gain_opened();
         }
+    }
+
+    #[cold]
+    fn gain_opened(&mut self) {
+        let opened = self.take_opened();
+        self.free.note_gains(&self.catalogue, opened);
     }
 
     /// What has opened is looked at again, though nothing was gained.
@@ -190,7 +180,6 @@ impl Cluster {
         }
     }
 
-    #[cold]
     fn take_opened(&mut self) -> Vec<usize> {
         let opened = std::mem::take(&mut self.taken.domains.opened);
         self.taken.domains.nodes_of_opened(opened, self.free.len())
@@ -213,87 +202,12 @@ impl Cluster {
     }
 }
 
-/// Terms of units.
-impl Cluster {
-    /// Takes what a unit says of where its replicas go in relation to running units. Returns whether all units have to be
-    /// offered; the unit itself has to be in any case.
-    pub fn put_terms(&mut self, unit: UnitId, identity: &Identity, terms: &AffinityTerms<'_>) -> bool {
-        let templates = if terms.affinity.spread.is_empty() { &[] } else { &terms.templates[..] };
-        let mut standing: Vec<StandingTerms> = Vec::with_capacity(templates.len());
-        for template in templates {
-            let shape = self.shape_below(&template.demand, terms.pool, template.max_load);
-            standing.push(StandingTerms::of(template, shape));
-        }
-        let Self { catalogue, records, free, taken, .. } = self;
-        taken.put_terms(unit, identity, terms, &standing, FreeView { records, free, catalogue })
-    }
-
-    /// Counts running units of this unit by node from now on. `O(running units of both)` if another one was counted.
-    pub fn count_unit(&mut self, unit: UnitId) {
-        self.taken.count_unit(unit, self.free.len());
-    }
-
-    /// A unit is of a kind, wherever its running units are. Without effect where nobody counts kinds.
-    pub fn put_work(&mut self, unit: UnitId, kind: WorkKind) {
-        if self.taken.work.is_active() {
-            for node in self.taken.put_work(unit, kind) {
-                self.nodes_mut().note_moved(node, false);
-            }
-        }
-    }
-}
-
-/// Disruption budgets.
-impl Cluster {
-    /// Follows a unit's record, for the budgets and the terms of others that select it.
-    pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> WantedOrdinals) {
-        self.taken.offer(unit, identity, wanted);
-        self.settle_opened();
-    }
-}
-
 /// Holds and slots.
 impl Cluster {
     /// What is held, and what that rests on.
     pub(super) fn holding(&mut self) -> (&mut NodeHolds, Basis<'_>) {
         let Self { catalogue, free, taken, holds, .. } = self;
         (holds, Basis { catalogue, taken, free })
-    }
-
-    /// Keeps room; a hold known by its id is replaced.
-    pub fn put_hold(&mut self, hold: Arc<Hold>) {
-        self.remove_hold(hold.id);
-        if self.free.index(&self.catalogue, hold.node).is_none() {
-            return;
-        }
-        let shape = self.shape(&hold.demand, hold.pool);
-        self.free.resolve(&mut self.catalogue, shape);
-        let (unit, moves) = (hold.unit, hold.movement.is_some());
-        let (holds, on) = self.holding();
-        holds.put(on, hold, shape);
-        self.settle_targets(unit, moves);
-    }
-
-    /// A target of a replica of a unit is held, or no longer, if `moves`.
-    fn settle_targets(&mut self, unit: UnitId, moves: bool) {
-        if moves {
-            movers::settle_unit(&mut self.taken, &self.holds, unit, &[]);
-            self.settle_opened();
-        }
-    }
-
-    /// Gives a hold's room back.
-    pub fn remove_hold(&mut self, id: HoldId) -> Option<Arc<Hold>> {
-        let (holds, on) = self.holding();
-        let hold = holds.remove(on, id)?;
-        self.settle_targets(hold.unit, hold.movement.is_some());
-        Some(hold)
-    }
-
-    /// Lets somebody take a slot whose room is assumed.
-    pub fn occupy(&mut self, id: HoldId, member: RunningUnitId) {
-        let (holds, on) = self.holding();
-        holds.occupy(on, id, member);
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
 
 impl FreeRoom {
     /// Whether a node has the resources that a shape asks for; devices aside.
-    #[inline]
+    #[inline(always)]
     fn has_resources(&self, shape: &Shape, idx: usize) -> bool {
         shape.fits(self.room_of(shape).free(idx))
     }
@@ -112,12 +112,19 @@ impl FreeView<'_> {
     ///
     /// # Errors
     /// What is short.
-    #[inline]
+    #[inline(always)]
     pub fn fits(self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
         let Some(idx) = self.free.known(node) else { return Err(Unfit::Gone) };
-        if self.shape(shape).is_plain && self.has_resources(shape, idx) {
-            return Ok(());
+        let asked = self.shape(shape);
+        if asked.is_plain && self.free.has_resources(asked, idx) {
+            Ok(())
+        } else {
+            self.fits_in_parts(shape, node)
         }
+    }
+
+    /// Looks at resources, devices and zones, one after the other.
+    fn fits_in_parts(self, shape: ShapeId, node: NodeId) -> Result<(), Unfit> {
         self.fits_resources(shape, node)?;
         self.fits_devices(shape, node)?;
         self.fits_zones(shape, node)

@@ -22,8 +22,8 @@ pub fn follow_record(cluster: &mut Cluster, change: &Change, revision: Revision)
         Change::Gone(RecordKey::NodeSpec(node)) => cluster.nodes_mut().remove(*node),
         Change::Put(Record::Reservation(spec)) => cluster.holds_mut().put_reservation(Arc::clone(spec)),
         Change::Gone(RecordKey::Reservation(name)) => cluster.holds_mut().remove_reservation(name),
-        Change::Put(Record::Hold(hold)) => cluster.put_hold(Arc::clone(hold)),
-        Change::Gone(RecordKey::Hold(id)) => drop(cluster.remove_hold(*id)),
+        Change::Put(Record::Hold(hold)) => cluster.held_mut().put(Arc::clone(hold)),
+        Change::Gone(RecordKey::Hold(id)) => drop(cluster.held_mut().remove(*id)),
         Change::Gone(RecordKey::Budget(name)) => cluster.taken_mut().remove_budget(name),
         _ => {}
     }

@@ -41,6 +41,7 @@
 //! - `group_deltas`: how many running units of each task group take room now, or no longer.
 //! - `hardware`: devices and zones of a node, as they lie together.
 //! - `held_room`: what holds and slots keep, beside the room that is free.
+//! - `hold_updates`: holds and slots, to be changed.
 //! - `holds`: holds and what each of them takes from its node.
 //! - `labels`: labels and taints of nodes as small integers.
 //! - `loads`: measured use of nodes, as shares of what they have.
@@ -62,6 +63,7 @@
 //! - `trial`: room taken and given up on probation.
 //! - `unfit`: why a node does not take a running unit.
 //! - `unit_rows`: committed rows of units, and the shapes of their task groups.
+//! - `unit_updates`: what units say, to be changed.
 //! - `work_kinds`: running units by node and kind of work.
 
 use godel_domain::demand::Pool;
@@ -82,6 +84,7 @@ pub use self::{
     free_view::FreeView,
     group_deltas::GroupDeltas,
     held_room::HeldRoom,
+    hold_updates::HoldUpdates,
     loads::{LoadLimits, LoadShares, NodeShares},
     node_updates::NodeUpdates,
     reserve::{RESERVES, ReserveEntry},
@@ -92,6 +95,7 @@ pub use self::{
     topology::ZoneShares,
     trial::{Trial, TrialMark},
     unfit::Unfit,
+    unit_updates::UnitUpdates,
     work_kinds::KindCounts,
 };
 
@@ -113,6 +117,7 @@ mod generations;
 mod group_deltas;
 pub mod hardware;
 mod held_room;
+mod hold_updates;
 mod holds;
 pub mod labels;
 mod loads;
@@ -136,6 +141,7 @@ mod topology;
 mod trial;
 mod unfit;
 mod unit_rows;
+mod unit_updates;
 mod work_kinds;
 
 /// The nodes and what is taken on them.
@@ -171,7 +177,7 @@ impl Cluster {
             self.keep_pool(Pool::BestEffort);
         }
         for (unit, ordinal, assumed) in assumptions.iter() {
-            self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
+            self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed, drop);
         }
     }
 
@@ -245,6 +251,18 @@ impl Cluster {
     #[inline]
     pub fn holds_mut(&mut self) -> &mut NodeHolds {
         &mut self.holds
+    }
+
+    /// Returns what units say, to be changed.
+    #[inline]
+    pub fn units_mut(&mut self) -> UnitUpdates<'_> {
+        UnitUpdates { cluster: self }
+    }
+
+    /// Returns the holds and slots, to be changed.
+    #[inline]
+    pub fn held_mut(&mut self) -> HoldUpdates<'_> {
+        HoldUpdates { cluster: self }
     }
 
     /// Returns the room of holds and slots.

@@ -251,8 +251,8 @@ impl TakenRoom {
 
 /// What takes room before it is committed.
 impl TakenRoom {
-    /// Takes room for a running unit; nothing happens when a row of this or a later incarnation was bound already. Returns the
-    /// assumption of the same running unit that this one replaces.
+    /// Takes room for a running unit; nothing happens when a row of this or a later incarnation was bound already. `note_replaced`
+    /// hears of the assumption of the same running unit that this one replaces.
     #[inline]
     pub(crate) fn assume(
         &mut self,
@@ -261,6 +261,7 @@ impl TakenRoom {
         unit: UnitId,
         ordinal: u32,
         assumed: Assumed,
+        note_replaced: impl FnOnce(Assumed),
     ) {
         let row = self.rows.of(unit).map(|rows| rows.row(ordinal)).unwrap_or_default();
         if is_past(&row, assumed.incarnation) {
@@ -270,6 +271,7 @@ impl TakenRoom {
         self.shift(catalogue, free, unit, assumed.shape, assumed.node, assumed.allocation, 1);
         if let Some(old) = old {
             self.release(catalogue, free, unit, old.shape, old.node, old.allocation);
+            note_replaced(old);
         }
     }
 

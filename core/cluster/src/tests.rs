@@ -228,7 +228,7 @@ impl Records {
             Event::RemoveUnit(unit) => {
                 self.rows.remove(&unit);
                 self.assumed.retain(|key, _| key.0 != unit);
-                cluster.remove_unit(UnitId(unit));
+                cluster.units_mut().remove(UnitId(unit));
             }
             Event::Reload(unit) => {
                 if let Some(rows) = self.rows.get(&unit) {
@@ -354,7 +354,7 @@ fn picture(cluster: &mut Cluster) -> Vec<String> {
         .collect();
     let below: Vec<bool> = (0..5).map(|priority| cluster.taken().ranks.has_below(priority)).collect();
     let mut lines = vec![format!("{below:?}")];
-    cluster.count_unit(UnitId(1));
+    cluster.units_mut().count(UnitId(1));
     for node in (1..=N_NODES).map(NodeId) {
         let state = pools.map(|pool| cluster.free().pool_state(node, pool).unwrap_or_default());
         let usable = cluster.nodes().usable(node);
@@ -388,7 +388,7 @@ proptest! {
         let mut records = Records::default();
         let pools = [Pool::Guaranteed, Pool::BestEffort];
         for (revision, event) in (1u64..).zip(&events) {
-            cluster.count_unit(UnitId(1));
+            cluster.units_mut().count(UnitId(1));
             records.apply(&mut cluster, event, revision);
             if tighten && cluster.free().n_indices() > 0 {
                 pools.into_iter().for_each(|pool| cluster.free_mut().tighten(0, pool));

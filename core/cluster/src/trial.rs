@@ -54,11 +54,6 @@ impl TrialJournal {
     }
 }
 
-impl TrialMark {
-    /// Before everything that is tried.
-    pub const START: Self = Self { n_assumed: 0, n_lifted: 0 };
-}
-
 /// A trial on a cluster. What it assumes and lifts is taken back when it is dropped, the latest first.
 #[derive(Debug)]
 pub struct Trial<'a> {
@@ -90,23 +85,17 @@ impl Drop for Trial<'_> {
 }
 
 impl Trial<'_> {
-    /// Takes room. An assumption of the same running unit is replaced, and there again if this one is taken back. What others gain by it
-    /// they gain at [`Self::commit`], or not at all.
+    /// Takes room: see [`Cluster::try_out`].
     #[inline]
     pub fn assume(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
-        let replaced = self.cluster.taken.assumptions.get(id.unit, id.replica.ordinal);
         self.cluster.try_out(id, shape, node, allocation);
-        let journal = &mut self.cluster.journal;
-        if let Some(replaced) = replaced {
-            journal.replaced.push((journal.assumed.len(), replaced));
-        }
-        journal.assumed.push(id);
     }
 
     /// Takes no account of some holds, as if they were not there: a unit looks for room beside what is held for it, or in place of what
     /// is held for others of lower rank. Slots stay.
     pub fn lift_holds(&mut self, ids: &[HoldId]) {
-        self.cluster.lift_holds(ids);
+        let (holds, on) = self.cluster.holding();
+        holds.lift(on, ids);
         self.cluster.journal.hold_ids.extend_from_slice(ids);
         self.push(Lifted::Holds(ids.len()));
     }
@@ -114,7 +103,8 @@ impl Trial<'_> {
     /// Takes no account of what a unit may enter of what others gather, on one node or on all. False, and without effect, if there is
     /// nothing of the kind.
     pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {
-        let is_lifted = self.cluster.lift_gathered(borrower, only);
+        let Cluster { free, catalogue, .. } = &mut *self.cluster;
+        let is_lifted = free.lift_admitting(catalogue, borrower, only);
         if is_lifted {
             self.push(Lifted::Gathered);
         }
@@ -125,7 +115,12 @@ impl Trial<'_> {
     /// replica itself. False, and without effect, if it has none. What is held for it stays held. One target at a time is lifted.
     #[inline]
     pub fn lift_target(&mut self, id: RunningUnitId) -> bool {
-        let is_lifted = self.cluster.lift_target(id);
+        let Cluster { taken, holds, .. } = &mut *self.cluster;
+        if taken.movers.is_empty() {
+            return false;
+        }
+        let is_lifted = movers::lift(taken, holds, id.unit, id.replica.ordinal);
+        self.cluster.touch_opened();
         if is_lifted {
             self.push(Lifted::Target);
         }
@@ -161,16 +156,6 @@ impl Trial<'_> {
         std::mem::forget(self);
     }
 
-    /// What is assumed by this trial and those around it is decided, and what this one lifted counts again.
-    #[inline]
-    pub fn commit(mut self) {
-        // Marks of trials around it count assumptions that are forgotten then.
-        debug_assert_eq!(self.mark, TrialMark::START, "only the outermost trial is decided");
-        self.put_down();
-        self.cluster.keep_trial();
-        std::mem::forget(self);
-    }
-
     /// Takes back everything since the mark, the latest first; assumptions between two lifts in the order in which they were made.
     fn roll_back(&mut self) {
         loop {
@@ -181,8 +166,8 @@ impl Trial<'_> {
             self.cluster.journal.lifted.pop();
             self.put_down_one(lifted);
         }
-        if self.cluster.journal.assumed.is_empty() {
-            self.cluster.drop_trial();
+        if self.cluster.journal.assumed.is_empty() && self.cluster.taken.domains.opened_by_trial.is_any() {
+            self.cluster.taken.domains.opened_by_trial = OpenedNodes::default();
         }
     }
 
@@ -211,7 +196,7 @@ impl Trial<'_> {
             let (at, RunningUnitId { unit, replica }) = (cluster.journal.assumed.len(), id);
             if let Some((_, replaced)) = cluster.journal.replaced.pop_if(|(known, _)| *known == at) {
                 let Cluster { taken, catalogue, free, .. } = &mut *cluster;
-                taken.assume(catalogue, free, unit, replica.ordinal, replaced);
+                taken.assume(catalogue, free, unit, replica.ordinal, replaced, drop);
                 cluster.settle_mover(unit, replica.ordinal);
                 cluster.touch_opened();
             }
@@ -232,12 +217,18 @@ impl Trial<'_> {
             Lifted::Holds(n) => {
                 let mut ids = std::mem::take(&mut self.cluster.journal.hold_ids);
                 let from = ids.len().saturating_sub(n);
-                self.cluster.settle_holds(&ids[from..]);
+                let (holds, on) = self.cluster.holding();
+                // Those that gather take what is free now, the others all that they did.
+                holds.settle_lifted(on, &ids[from..]);
                 ids.truncate(from);
                 self.cluster.journal.hold_ids = ids;
             }
-            Lifted::Gathered => self.cluster.settle_lifted(),
-            Lifted::Target => self.cluster.put_down_target(),
+            Lifted::Gathered => self.cluster.free.settle_lifted(&self.cluster.catalogue),
+            Lifted::Target => {
+                // Unless its replica has a place by now.
+                movers::put_down(&mut self.cluster.taken, &self.cluster.holds);
+                self.cluster.touch_opened();
+            }
             Lifted::Member(unit, node) => self.cluster.taken.domains.shift(unit, node, 1),
         }
     }
@@ -248,8 +239,7 @@ impl Cluster {
     /// Begins a trial, within those that are open.
     #[inline]
     pub fn trial(&mut self) -> Trial<'_> {
-        let journal = &self.journal;
-        let mark = TrialMark { n_assumed: journal.assumed.len(), n_lifted: journal.lifted.len() };
+        let mark = self.trial_mark();
         self.resume(mark)
     }
 
@@ -259,25 +249,58 @@ impl Cluster {
         Trial { cluster: self, mark }
     }
 
-    /// Takes room for a trial that the caller takes back by hand: see [`Self::undo`].
+    /// Returns how much is tried at present.
+    #[inline]
+    pub fn trial_mark(&self) -> TrialMark {
+        TrialMark { n_assumed: self.journal.assumed.len(), n_lifted: self.journal.lifted.len() }
+    }
+
+    /// Lifts the target of a replica that moves, as [`Trial::lift_target`] does, until the trial of this mark is joined; `None`: it has
+    /// none.
+    #[inline]
+    pub fn lift_target(&mut self, id: RunningUnitId) -> Option<TrialMark> {
+        let mut trial = self.trial();
+        let is_lifted = trial.lift_target(id);
+        let mark = trial.pause();
+        is_lifted.then_some(mark)
+    }
+
+    /// Takes back everything that was tried since a mark, the latest first.
+    #[inline]
+    pub fn take_back(&mut self, mark: TrialMark) {
+        drop(self.resume(mark));
+    }
+
+    /// Takes room in the trials that are open. An assumption of the same running unit is replaced, and there again if this one is taken
+    /// back. What others gain by it they gain at [`Self::keep_trial`], or not at all.
     pub fn try_out(&mut self, id: RunningUnitId, shape: ShapeId, node: NodeId, allocation: Allocation) {
         let RunningUnitId { unit, replica: ReplicaId { ordinal, incarnation } } = id;
         let assumed = Assumed { incarnation, shape, node, allocation };
-        self.taken.assume(&mut self.catalogue, &mut self.free, unit, ordinal, assumed);
+        let Self { taken, catalogue, free, journal, .. } = self;
+        let note_replaced = |replaced| journal.replaced.push((journal.assumed.len(), replaced));
+        taken.assume(catalogue, free, unit, ordinal, assumed, note_replaced);
+        journal.assumed.push(id);
         self.settle_mover(unit, ordinal);
-        let domains = &mut self.taken.domains;
-        if domains.opened.is_any() {
-            domains.opened_by_trial.join(&domains.opened);
-            self.touch_opened();
+        if self.taken.domains.opened.is_any() {
+            self.note_opened_by_trial();
         }
     }
-}
 
-/// What trials do, one by one and by hand: goes as soon as schedulers and the binder only try.
-impl Cluster {
-    /// What was tried out is decided.
+    /// What a trial opened is gained when it is kept.
+    #[cold]
+    fn note_opened_by_trial(&mut self) {
+        let domains = &mut self.taken.domains;
+        domains.opened_by_trial.join(&domains.opened);
+        self.touch_opened();
+    }
+
+    /// All that was tried out is decided. Nothing may be lifted any more.
     #[inline]
     pub fn keep_trial(&mut self) {
+        debug_assert!(
+            self.journal.lifted.is_empty(),
+            "what was lifted counts again before anything is decided"
+        );
         self.journal.forget_assumed();
         if self.taken.domains.opened_by_trial.is_any() {
             let opened = std::mem::take(&mut self.taken.domains.opened_by_trial);
@@ -286,67 +309,12 @@ impl Cluster {
         }
     }
 
-    /// Nothing that was tried out is left.
-    #[inline]
-    pub fn drop_trial(&mut self) {
-        self.journal.forget_assumed();
-        if self.taken.domains.opened_by_trial.is_any() {
-            self.taken.domains.opened_by_trial = OpenedNodes::default();
-        }
-    }
-
-    /// Like [`Self::forget`], for a trial: nobody else was told of the assumption, so nothing was gained.
-    pub fn undo(&mut self, id: RunningUnitId) {
+    /// Takes back one assumption: nobody else was told of it, so nothing was gained.
+    fn undo(&mut self, id: RunningUnitId) {
         if self.taken.undo(&mut self.catalogue, &mut self.free, id) {
             self.leave_slot(id.unit, id.replica.ordinal);
             self.settle_mover(id.unit, id.replica.ordinal);
             self.touch_opened();
         }
-    }
-
-    /// See [`Trial::lift_holds`].
-    pub fn lift_holds(&mut self, ids: &[HoldId]) {
-        let (holds, on) = self.holding();
-        holds.lift(on, ids);
-    }
-
-    /// Counts holds again that were lifted: those that gather take what is free then, the others all that they did.
-    pub fn settle_holds(&mut self, ids: &[HoldId]) {
-        let (holds, on) = self.holding();
-        holds.settle_lifted(on, ids);
-    }
-
-    /// See [`Trial::lift_gathered`].
-    pub fn lift_gathered(&mut self, borrower: &Borrower, only: Option<NodeId>) -> bool {
-        self.free.lift_admitting(&self.catalogue, borrower, only)
-    }
-
-    /// Lets holds that were lifted take again what is free.
-    pub fn settle_lifted(&mut self) {
-        self.free.settle_lifted(&self.catalogue);
-    }
-
-    /// See [`Trial::lift_target`].
-    #[inline]
-    pub fn lift_target(&mut self, id: RunningUnitId) -> bool {
-        if self.taken.movers.is_empty() {
-            return false;
-        }
-        let is_lifted = movers::lift(&mut self.taken, &self.holds, id.unit, id.replica.ordinal);
-        self.touch_opened();
-        is_lifted
-    }
-
-    /// Counts a target that was lifted again, unless its replica has a place by now.
-    pub fn put_down_target(&mut self) {
-        movers::put_down(&mut self.taken, &self.holds);
-        self.touch_opened();
-    }
-
-    /// Asks something as if one running unit of a unit were not on its node: see [`Trial::lift_member`].
-    pub fn without_one<T>(&mut self, unit: UnitId, node: NodeId, ask: impl FnOnce(&mut Self) -> T) -> T {
-        let mut trial = self.trial();
-        trial.lift_member(unit, node);
-        ask(&mut trial)
     }
 }

@@ -214,7 +214,7 @@ impl Placer {
     pub fn begin(&mut self, cluster: &mut Cluster, template: TemplateId, unit: UnitId, wanted: usize) {
         let entry = self.templates.get_mut(template);
         if entry.ask.spreads() {
-            cluster.count_unit(unit);
+            cluster.units_mut().count(unit);
         }
         let profile = self.profiles.of(&entry.profile);
         profile.prepare(cluster, &mut entry.ask);

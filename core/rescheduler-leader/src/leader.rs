@@ -1,18 +1,15 @@
 //! The leader itself: who asks, what is due, and what becomes of a plan.
 
-use godel_base::ids::{Revision, StoreId};
-use godel_core_rescheduler::{
-    ConfigFault, MovementDriver, MovementRecord, NodeUseTable, PolicyManager, RescheduleConfig, RunCause,
-    RunRefusal, UsageTable,
-};
-use godel_domain::change::{Change, Commit};
+use godel_base::ids::StoreId;
+use godel_core_rescheduler::{ConfigFault, MovementDriver, MovementRecord, PolicyManager, RescheduleConfig};
 
 use crate::{
     AbortRefusal, CallRefusal, ClusterPicture, MoveTotals, MovesAnswered, RescheduleLeaderConfig,
-    RescheduleNote, RescheduleOutbox, StoredMovements, Traffic, UnitName, WriteFailure, WriteTicket,
+    RescheduleNote, RescheduleOutbox, StoredMovements, WriteFailure, WriteTicket,
     gangs::GangQuestions,
     jobs::PlanQueue,
     term::{MovementTerm, TermInputs},
+    traffic::KnownTraffic,
 };
 
 mod plans;
@@ -29,8 +26,7 @@ pub struct ReschedulerLeader<C> {
     config: RescheduleLeaderConfig,
     picture: ClusterPicture,
     manager: PolicyManager,
-    /// From a file, and reported.
-    traffic: (Traffic, Traffic),
+    traffic: KnownTraffic,
     seed: u64,
     plans: PlanQueue<C>,
     gangs: GangQuestions,
@@ -51,7 +47,7 @@ impl<C> ReschedulerLeader<C> {
             picture: ClusterPicture::new(&config.snapshot.sub_cluster_key),
             config,
             manager: PolicyManager::new(seed),
-            traffic: <(Traffic, Traffic)>::default(),
+            traffic: KnownTraffic::default(),
             seed,
             plans: PlanQueue::default(),
             gangs: GangQuestions::default(),
@@ -83,7 +79,7 @@ impl<C> ReschedulerLeader<C> {
         &self.picture
     }
 
-    /// Returns the cluster as it was read, to count what waits there and to take reports of checkpoints.
+    /// Returns the cluster as it was read, to be followed further, and to be told of checkpoints and measured use.
     pub fn picture_mut(&mut self) -> &mut ClusterPicture {
         &mut self.picture
     }
@@ -93,62 +89,25 @@ impl<C> ReschedulerLeader<C> {
         &self.manager
     }
 
+    /// Returns the policies, to ask for runs of them.
+    pub fn manager_mut(&mut self) -> &mut PolicyManager {
+        &mut self.manager
+    }
+
     /// A list of everything follows: what is known is not known any more, as after a start.
     pub fn reset(&mut self, store: StoreId, out: &mut impl RescheduleOutbox<Caller = C>) {
         self.step_down(out);
         self.picture.reset(store, &self.config.snapshot.sub_cluster_key);
     }
 
-    /// Takes one record of the list.
-    pub fn load(&mut self, change: &Change, revision: Revision, created_ms: i64) {
-        self.picture.load(change, revision, created_ms);
+    /// Returns the traffic between units.
+    pub fn traffic(&self) -> &KnownTraffic {
+        &self.traffic
     }
 
-    /// The list is read, as of a revision.
-    pub fn on_synced(&mut self, revision: Revision) {
-        self.picture.on_synced(revision);
-    }
-
-    /// Takes one commit.
-    pub fn apply(&mut self, commit: &Commit) {
-        self.picture.apply(commit);
-    }
-
-    /// Takes what running units use, and what others use of nodes.
-    pub fn set_usage(&mut self, usage: UsageTable, others: NodeUseTable) {
-        self.picture.set_usage(usage, others);
-    }
-
-    /// Takes the traffic that a file says.
-    pub fn set_traffic(&mut self, traffic: Traffic) {
-        self.traffic.0 = traffic;
-    }
-
-    /// Takes the traffic of a pair of units as somebody reports it. False: there are more than `n_max` pairs.
-    pub fn report_traffic(&mut self, from: UnitName, to: UnitName, weight: f64, n_max: usize) -> bool {
-        self.traffic.1.set(from, to, weight, n_max)
-    }
-
-    /// Returns of how many pairs of units the traffic is known.
-    pub fn n_traffic(&self) -> usize {
-        self.known_traffic().len()
-    }
-
-    fn known_traffic(&self) -> Traffic {
-        self.traffic.0.merged(&self.traffic.1)
-    }
-
-    /// The process got the signal that makes policies run.
-    pub fn on_signal(&mut self) {
-        self.manager.on_signal();
-    }
-
-    /// Somebody wants a run of a policy at the next occasion, and waits for no answer.
-    ///
-    /// # Errors
-    /// There is no such policy, or it does not run on request.
-    pub fn ask_for_run(&mut self, policy: &str, cause: RunCause) -> Result<(), RunRefusal> {
-        self.manager.ask(policy, cause)
+    /// Returns the traffic between units, to be told of more.
+    pub fn traffic_mut(&mut self) -> &mut KnownTraffic {
+        &mut self.traffic
     }
 }
 

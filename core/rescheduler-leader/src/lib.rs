@@ -44,5 +44,5 @@ pub use self::{
     plan_work::{PlanDone, PlanWork},
     snapshot::SnapshotConfig,
     term::MoveTotals,
-    traffic::{Traffic, UnitName, is_weight, unit_name},
+    traffic::{KnownTraffic, Traffic, UnitName, is_weight, unit_name},
 };

@@ -123,12 +123,12 @@ impl ClusterPicture {
     }
 
     /// A list is read, as of a revision.
-    pub(crate) fn on_synced(&mut self, revision: Revision) {
+    pub fn on_synced(&mut self, revision: Revision) {
         self.read = self.read.max(Some(revision));
     }
 
     /// Takes what running units use, and what others use of nodes.
-    pub(crate) fn set_usage(&mut self, usage: UsageTable, others: NodeUseTable) {
+    pub fn set_usage(&mut self, usage: UsageTable, others: NodeUseTable) {
         (self.usage, self.other_use) = (Arc::new(usage), Arc::new(others));
     }
 
@@ -167,7 +167,7 @@ impl ClusterPicture {
     }
 
     /// Takes one commit.
-    pub(crate) fn apply(&mut self, commit: &Commit) {
+    pub fn apply(&mut self, commit: &Commit) {
         for change in &commit.changes {
             self.load(change, commit.revision, commit.time_ms);
         }
@@ -175,7 +175,7 @@ impl ClusterPicture {
     }
 
     /// Takes one record of a list, or one change.
-    pub(crate) fn load(&mut self, change: &Change, revision: Revision, time_ms: i64) {
+    pub fn load(&mut self, change: &Change, revision: Revision, time_ms: i64) {
         if !matches!(change, Change::Unreadable(unreadable) if matches!(unreadable.key, RecordKey::Unit(_)))
             && self.cluster.nodes_mut().note_unreadable(change).is_void
         {
@@ -216,7 +216,11 @@ impl ClusterPicture {
         self.changed.insert(record.id);
         if spec.has_terms() {
             let groups = record.group_topologies();
-            if self.cluster.put_terms(record.id, &Identity::of(spec), &AffinityTerms::of(spec, &groups)) {
+            if self.cluster.units_mut().put_terms(
+                record.id,
+                &Identity::of(spec),
+                &AffinityTerms::of(spec, &groups),
+            ) {
                 self.offer_all();
             }
         }
@@ -224,7 +228,7 @@ impl ClusterPicture {
             self.cluster.taken_mut().put_daemon(record.id);
         }
         if !self.cluster.taken().budgets().is_empty() || self.cluster.domains().is_active() {
-            self.cluster.offer(record.id, &Identity::of(spec), || WantedOrdinals::of(record));
+            self.cluster.units_mut().offer(record.id, &Identity::of(spec), || WantedOrdinals::of(record));
         }
     }
 
@@ -236,7 +240,7 @@ impl ClusterPicture {
                 self.by_name.remove(&name);
             }
         }
-        self.cluster.remove_unit(unit);
+        self.cluster.units_mut().remove(unit);
         self.forget_ended(unit);
         self.waiting.remove(&unit);
         self.changed.remove(&unit);
@@ -246,7 +250,7 @@ impl ClusterPicture {
     fn offer_all(&mut self) {
         let Self { cluster, units, .. } = self;
         for record in units.values() {
-            cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
+            cluster.units_mut().offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
         }
     }
 

@@ -82,6 +82,34 @@ impl Traffic {
     }
 }
 
+/// What is known of traffic: what was reported stands above what a file says.
+#[derive(Clone, Debug, Default)]
+pub struct KnownTraffic {
+    read: Traffic,
+    reported: Traffic,
+}
+
+impl KnownTraffic {
+    /// Takes what a file says, in place of what one said before.
+    pub fn replace_read(&mut self, traffic: Traffic) {
+        self.read = traffic;
+    }
+
+    /// Takes the traffic of a pair of units as somebody reports it. False: there are more than `n_max` pairs.
+    pub fn report(&mut self, from: UnitName, to: UnitName, weight: f64, n_max: usize) -> bool {
+        self.reported.set(from, to, weight, n_max)
+    }
+
+    /// Returns of how many pairs of units the traffic is known.
+    pub fn n_pairs(&self) -> usize {
+        self.merged().len()
+    }
+
+    pub(crate) fn merged(&self) -> Traffic {
+        self.read.merged(&self.reported)
+    }
+}
+
 /// Whether a number is a weight.
 pub fn is_weight(weight: f64) -> bool {
     weight.is_finite() && weight >= 0.0

@@ -6,6 +6,7 @@ use godel_base::{
     ids::{HoldId, UnitId},
     time::Millis,
 };
+use godel_cluster::TrialMark;
 use godel_domain::{
     decision::Decision,
     refusals::{RefusalCount, Refusals, WaitReason},
@@ -41,6 +42,11 @@ impl Scheduler {
             let Some(next) = self.units.ready.next() else { break };
             let n_decisions = decisions.len();
             let n_tried = self.try_unit(next.unit, left.min(next.limit), now, &mut decisions);
+            debug_assert_eq!(
+                self.picture.cluster.trial_mark(),
+                TrialMark::default(),
+                "what is tried is decided or taken back"
+            );
             self.units.ready.note_tried(next, n_tried, decisions.len() > n_decisions);
             left = left.saturating_sub(n_tried.max(1));
         }
@@ -163,7 +169,7 @@ impl Scheduler {
         }
         note_loops(refusals.refusals_mut(), tried.n_loops);
         let Self { units, picture, search, in_flight, .. } = self;
-        picture.undo(assigned.unit(), &tried.groups);
+        picture.cluster.take_back(tried.mark);
         if has_turn {
             let gathers = match together {
                 0 | 1 => TurnSearch::new(picture, &assigned).for_one(),
@@ -321,14 +327,13 @@ impl Scheduler {
         let n_tried = tried.n_placed;
         let mut refusals = None;
         if whole.is_placed(&tried) {
-            picture.cluster.settle_holds(&whole.lifted);
+            picture.cluster.resume(whole.mark).join();
             in_flight.decide(picture, &mut assigned, tried, decisions);
         } else {
             let mut counted = self.explain(&need, &tried.failed, now);
             note_partial(&mut counted, n_tried, together);
             refusals = Some(counted);
-            self.picture.undo(assigned.unit(), &tried.groups);
-            self.picture.cluster.settle_holds(&whole.lifted);
+            self.picture.cluster.take_back(whole.mark);
         }
         whole.put_back_rest(&mut assigned);
         remove_held(&self.picture, &mut assigned);

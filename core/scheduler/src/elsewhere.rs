@@ -5,7 +5,7 @@
 //! node, or nothing. Such a unit is parked as others are, and tried when room is gained, also on the nodes of its holds.
 
 use godel_base::ids::{HoldId, NodeId, ReplicaId};
-use godel_cluster::{Cluster, Owned};
+use godel_cluster::{Cluster, Owned, TrialMark};
 use godel_domain::{decision::Decision, hold::Hold};
 
 use super::{
@@ -25,8 +25,8 @@ pub(super) enum Rest {
 /// The first holds of a unit that are enough for its first binding, while they are tried as a whole: all that is held by them
 /// together, and nothing else of the unit.
 pub(super) struct Whole {
-    /// The holds.
-    pub(super) lifted: Vec<HoldId>,
+    /// What had been tried before they were lifted.
+    pub(super) mark: TrialMark,
     /// Running units that they hold room for.
     pub(super) together: usize,
     /// A gang gathers all of it.
@@ -67,12 +67,14 @@ impl Whole {
         let gathers = lifted.iter().all(is_turn);
         let waits = lifted.iter().filter(|id| !gathers && !is_ready(cluster, **id));
         let waits_for = waits.filter_map(|id| cluster.holds().get(*id)).map(|hold| hold.node).collect();
-        let whole = Self { lifted, together, gathers, waits_for, rest };
+        let whole = Self { mark: cluster.trial_mark(), together, gathers, waits_for, rest };
         if together == 0 {
             whole.put_back_rest(assigned);
             return None;
         }
-        cluster.lift_holds(&whole.lifted);
+        let mut trial = cluster.trial();
+        trial.lift_holds(&lifted);
+        trial.pause();
         Some(whole)
     }
 
@@ -114,17 +116,18 @@ pub(super) fn try_each(
         if !is_whole || is_ready(&picture.cluster, *id) {
             continue;
         }
-        picture.cluster.lift_holds(&[*id]);
+        let mut trial = picture.cluster.trial();
+        trial.lift_holds(&[*id]);
+        let mark = trial.pause();
         let owned = Owned::new();
         let placement = picture.place_group(assigned, &owned, hold.group, template, &wanted);
         let n = placement.ordinals.len();
         let groups = vec![placement];
         if n < wanted.len() {
-            picture.undo(assigned.unit(), &groups);
-            picture.cluster.settle_holds(&[*id]);
+            picture.cluster.take_back(mark);
             continue;
         }
-        picture.cluster.settle_holds(&[*id]);
+        picture.cluster.resume(mark).join();
         assigned.awaiting_hold.retain(|(group, replica)| *group != hold.group || !wanted.contains(replica));
         n_placed += n;
         in_flight.send(picture, assigned, Try { groups, n_placed: n, ..Try::default() }, decisions);

@@ -106,7 +106,7 @@ impl Scheduler {
                 units.revoke(*unit, &mut picture.placer.templates);
             }
             Change::Put(Record::Hold(hold)) => {
-                picture.cluster.put_hold(Arc::clone(hold));
+                picture.cluster.held_mut().put(Arc::clone(hold));
                 picture.shares.count_hold(hold, &mut picture.cluster);
                 units.try_unit_with_hold(hold.unit, &mut picture.placer.templates);
                 search.on_hold(hold, picture, &units.parked, now);
@@ -153,12 +153,15 @@ impl Scheduler {
                 picture.selection.put_budget(spec, revision, &mut picture.cluster);
             }
             Change::Put(Record::Unit(record)) => {
-                picture.cluster.offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
+                picture
+                    .cluster
+                    .units_mut()
+                    .offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
                 if record.spec.has_terms() {
                     picture.selection.put_terms(record, &mut picture.cluster);
                 }
                 if picture.cluster.taken().work.is_active() {
-                    picture.cluster.put_work(record.id, WorkKind::of(&record.spec));
+                    picture.cluster.units_mut().put_work(record.id, WorkKind::of(&record.spec));
                 }
             }
             // It is taken as if there were no such record.

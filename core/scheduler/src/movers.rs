@@ -33,15 +33,16 @@ pub(super) fn place_on_targets(
     // Those of a unit that lacks its minimum come back with the others.
     let together = assigned.together(&picture.cluster);
     let unit = assigned.unit();
+    let mark = picture.cluster.trial_mark();
     let mut groups: Vec<GroupPlacement> = Vec::new();
     for MovingReplica { group, template, replica, to } in moving {
         let id = RunningUnitId { unit, replica };
-        let is_lifted = picture.cluster.lift_target(id);
+        let lifted = picture.cluster.lift_target(id);
         let fits = fits_segments(picture, group, id, to);
         let shape = picture.placer.templates.get(template).ask.shape();
         let choice = if fits { picture.enter_target(template, shape, to, id) } else { None };
-        if is_lifted {
-            picture.cluster.put_down_target();
+        if let Some(mark) = lifted {
+            picture.cluster.resume(mark).join();
         }
         if let Some(choice) = choice {
             let mut placement = GroupPlacement { group, ..GroupPlacement::default() };
@@ -51,7 +52,7 @@ pub(super) fn place_on_targets(
     }
     let n_placed = groups.len();
     if n_placed == 0 || n_placed < together {
-        picture.undo(unit, &groups);
+        picture.cluster.take_back(mark);
         return 0;
     }
     for placement in &groups {

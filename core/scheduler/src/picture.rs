@@ -150,7 +150,7 @@ impl Picture {
 
     /// A hold's record is gone.
     pub(super) fn remove_hold(&mut self, id: HoldId, revision: Revision) -> Option<Arc<Hold>> {
-        let hold = self.cluster.remove_hold(id);
+        let hold = self.cluster.held_mut().remove(id);
         self.shares.drop_hold(id);
         if let Some(hold) = &hold {
             self.foreign.note_left(hold.node, revision);
@@ -199,7 +199,7 @@ impl Picture {
     /// A unit's records are gone.
     pub(super) fn remove_unit(&mut self, unit: UnitId) {
         self.shares.count_unit(unit, -1, &self.cluster);
-        self.cluster.remove_unit(unit);
+        self.cluster.units_mut().remove(unit);
     }
 
     /// Takes the nodes that gained room since this was called last; to be given back by [`Self::give_back_gained`].
@@ -251,7 +251,7 @@ impl Picture {
         self.selection.put_terms(record, &mut self.cluster);
         if self.cluster.taken().work.is_active() {
             // It may have been assigned before its record was read.
-            self.cluster.put_work(record.id, WorkKind::of(&record.spec));
+            self.cluster.units_mut().put_work(record.id, WorkKind::of(&record.spec));
         }
         if record.spec.is_daemon() {
             self.cluster.taken_mut().put_daemon(record.id);

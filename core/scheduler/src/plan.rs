@@ -154,7 +154,7 @@ fn try_out(
     if report.unplaced > 0 {
         report.why = why;
     }
-    picture.undo(assigned.unit(), &tried.groups);
+    picture.cluster.take_back(tried.mark);
     if let Some(preemption) = tried.claim.preemption() {
         search.unclaim(&mut picture.cluster, preemption);
     }

@@ -268,7 +268,7 @@ impl PreemptionSearch {
         }
         if tried.n_placed > 0 && (picture.may_borrow(assigned) || !picture.owned(assigned).is_empty()) {
             // A decision for which others leave enters neither slots nor what others gather.
-            picture.undo(assigned.unit(), &tried.groups);
+            picture.take_back(tried);
             *tried = picture.place_with(assigned, &Owned::new(), left.max(together));
             if tried.n_placed >= together.max(1) {
                 return;
@@ -326,7 +326,7 @@ impl PreemptionSearch {
         }
         if tried.n_placed > 0 && !picture.owned(assigned).is_empty() {
             // A decision for which others leave enters no slots.
-            picture.undo(assigned.unit(), &tried.groups);
+            picture.take_back(tried);
             *tried = picture.place_with(assigned, &Owned::new(), quota);
         }
         let seeker = seeker_of(picture, assigned);
@@ -422,7 +422,8 @@ impl PreemptionSearch {
         {
             self.unclaim(&mut picture.cluster, &preemption);
             if missing == 0 && n_found > 0 {
-                picture.undo(assigned.unit(), &std::mem::take(&mut tried.groups));
+                picture.cluster.take_back(tried.mark);
+                tried.groups.clear();
             }
             return Err(retry_ms);
         }

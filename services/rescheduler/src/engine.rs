@@ -210,7 +210,7 @@ impl Engine {
 
     /// The signal SIGUSR1 came.
     pub(crate) fn on_signal(&mut self) {
-        self.leader.on_signal();
+        self.leader.manager_mut().on_signal();
     }
 
     /// Somebody asks by HTTP for a run of a policy.
@@ -221,7 +221,7 @@ impl Engine {
         if !self.leader.leads() {
             return Err((false, "this rescheduler does not lead".to_owned()));
         }
-        self.leader.ask_for_run(policy, RunCause::Http).map_err(|wrong| (true, wrong.to_string()))
+        self.leader.manager_mut().ask(policy, RunCause::Http).map_err(|wrong| (true, wrong.to_string()))
     }
 
     /// Takes a configuration over; the keys of servers, clients and the lease stay as they were at the start.

@@ -83,27 +83,27 @@ pub(super) fn take_room(
                 && let Some((slot, allocation)) = cluster.held().slot_on(owned, group.shape, node)
                 && may_stand(cluster, &asked, ordinal, node, decision.nodes_as_of).is_ok()
             {
-                cluster.assume(id, group.shape, node, allocation);
-                cluster.occupy(slot, id);
+                cluster.try_out(id, group.shape, node, allocation);
+                cluster.held_mut().occupy(slot, id);
                 accepted.push(PlacedReplica { allocation, ..member });
                 continue;
             }
             // For others of the unit it counts on its target until it has a place.
-            let mut moved = None;
-            if cluster.lift_target(id) {
-                let entered = entered_beside(cluster, id, node, own);
-                cluster.lift_holds(&entered);
-                moved = Some(entered);
+            let mut trial = cluster.trial();
+            if trial.lift_target(id) {
+                let entered = entered_beside(&trial, id, node, own);
+                trial.lift_holds(&entered);
             }
-            let mut may = may_go(cluster, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
-            let enters =
-                may.is_err() && borrower.is_some_and(|borrower| cluster.lift_gathered(borrower, Some(node)));
-            if enters {
-                may = may_go(cluster, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
+            let mut may = may_go(&trial, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
+            if may.is_err()
+                && let Some(borrower) = borrower
+                && trial.lift_gathered(borrower, Some(node))
+            {
+                may = may_go(&trial, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
             }
             match may {
                 Ok(allocation) => {
-                    cluster.assume(id, group.shape, node, allocation);
+                    trial.assume(id, group.shape, node, allocation);
                     accepted.push(PlacedReplica { allocation, ..member });
                 }
                 Err(refusal) => {
@@ -111,13 +111,7 @@ pub(super) fn take_room(
                     refused.add(reason, ordinal, node, detail);
                 }
             }
-            if enters {
-                cluster.settle_lifted();
-            }
-            if let Some(entered) = moved {
-                cluster.settle_holds(&entered);
-                cluster.put_down_target();
-            }
+            trial.join();
         }
     }
     accepted
@@ -321,10 +315,7 @@ pub(super) fn may_stand_anew(
     node: NodeId,
     nodes_as_of: Revision,
 ) -> Result<(), Unfit> {
-    let is_lifted = cluster.lift_target(id);
-    let may = may_stand(cluster, asked, id.replica.ordinal, node, nodes_as_of);
-    if is_lifted {
-        cluster.put_down_target();
-    }
-    may
+    let mut trial = cluster.trial();
+    trial.lift_target(id);
+    may_stand(&trial, asked, id.replica.ordinal, node, nodes_as_of)
 }

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_base::ids::{HoldId, NodeId, ReplicaId, Revision, RunningUnitId, UnitId};
-use godel_cluster::Cluster;
+use godel_cluster::{Cluster, TrialMark};
 use godel_domain::{
     decision::{Claim, Decision, Preemption, RejectionReason},
     hold::{Hold, N_TAKEN_FROM_MAX},
@@ -65,16 +65,26 @@ impl TakenOver {
 impl KnownHolds {
     /// Takes no account of some holds until [`Self::restore`], on nodes and in queues, nor of what victims give up there for
     /// their units: those at a maximum go together. What moves counts in its queue meanwhile, until it has a place.
-    pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
-        cluster.lift_holds(ids);
+    pub(crate) fn lift(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) -> TrialMark {
+        let mut trial = cluster.trial();
+        trial.lift_holds(ids);
+        let mark = trial.pause();
         for kept in self.whole(ids) {
             quotas.give_back(kept.payer, kept.need);
         }
         self.lend_reliefs(ids, quotas, -1);
+        mark
     }
 
-    pub(crate) fn restore(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
-        cluster.settle_holds(ids);
+    /// Takes account again of holds that were lifted; what was tried meanwhile stays.
+    pub(crate) fn restore(
+        &self,
+        mark: TrialMark,
+        ids: &[HoldId],
+        cluster: &mut Cluster,
+        quotas: &mut Quotas,
+    ) {
+        cluster.resume(mark).join();
         for kept in self.whole(ids) {
             quotas.add_need(kept.payer, kept.need);
         }
@@ -82,13 +92,25 @@ impl KnownHolds {
     }
 
     /// As [`Self::lift`], and does not count those that move to them either: they are held for once more.
-    pub(crate) fn lift_with_movers(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
-        self.lift(ids, cluster, quotas);
+    pub(crate) fn lift_with_movers(
+        &self,
+        ids: &[HoldId],
+        cluster: &mut Cluster,
+        quotas: &mut Quotas,
+    ) -> TrialMark {
+        let mark = self.lift(ids, cluster, quotas);
         self.shift_movers(&self.movers_to(ids), quotas, -1);
+        mark
     }
 
-    pub(crate) fn restore_with_movers(&self, ids: &[HoldId], cluster: &mut Cluster, quotas: &mut Quotas) {
-        self.restore(ids, cluster, quotas);
+    pub(crate) fn restore_with_movers(
+        &self,
+        mark: TrialMark,
+        ids: &[HoldId],
+        cluster: &mut Cluster,
+        quotas: &mut Quotas,
+    ) {
+        self.restore(mark, ids, cluster, quotas);
         self.shift_movers(&self.movers_to(ids), quotas, 1);
     }
 
@@ -169,7 +191,7 @@ impl KnownHolds {
     pub(crate) fn follow_again(&self, ids: &[HoldId], cluster: &mut Cluster) {
         for kept in ids.iter().filter_map(|id| self.by_id.get(id)) {
             if kept.hold.is_claim() && kept.state == HoldState::Held {
-                cluster.put_hold(Arc::clone(&kept.hold));
+                cluster.held_mut().put(Arc::clone(&kept.hold));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use godel_base::ids::{HoldId, ReplicaId, Revision, RunningUnitId, UnitId};
-use godel_cluster::Cluster;
+use godel_cluster::Trial;
 use godel_domain::{
     allocation::Allocation,
     hold::Hold,
@@ -183,24 +183,21 @@ impl BinderHolds {
         let (queue, payer) = (picture.units[&unit].queue, picture.units[&unit].payer);
         let standings = picture.classes.standings(&picture.units[&unit], picture.quotas.path(queue));
         let holds: Vec<Arc<Hold>> = ids.iter().map(|id| Arc::clone(&self.known.by_id[id].hold)).collect();
-        picture.cluster.lift_holds(ids);
         let known: &Unit = &picture.units[&unit];
-        let given = assume_all(unit, known, &holds, &mut picture.cluster);
+        let mut trial = picture.cluster.trial();
+        trial.lift_holds(ids);
+        let given = assume_all(unit, known, &holds, &mut trial);
         let is_bound = |at: &usize| given[*at].iter().all(Option::is_some);
         if !(0..holds.len()).all(|at| is_bound(&at)) {
-            for (hold, given) in holds.iter().zip(&given) {
-                for (replica, _) in hold.replicas().zip(given).filter(|(_, given)| given.is_some()) {
-                    picture.cluster.forget(RunningUnitId { unit, replica });
-                }
-            }
-            picture.cluster.settle_holds(ids);
+            drop(trial);
             let unfit: Vec<HoldId> = (0..ids.len()).filter(|at| !is_bound(at)).map(|at| ids[at]).collect();
             self.is_stale = true;
             return self.end(if is_whole { ids } else { &unfit }, "no-room");
         }
-        picture.cluster.settle_holds(ids);
+        trial.join();
+        picture.cluster.keep_trial();
         ids.iter().for_each(|id| {
-            picture.cluster.remove_hold(*id);
+            picture.cluster.held_mut().remove(*id);
         });
         let mut binds: BTreeMap<u16, Bind> = BTreeMap::new();
         let mut replicas = SmallVec::new();
@@ -252,33 +249,33 @@ fn assume_all(
     id: UnitId,
     unit: &Unit,
     holds: &[Arc<Hold>],
-    cluster: &mut Cluster,
+    trial: &mut Trial<'_>,
 ) -> Vec<Vec<Option<Allocation>>> {
-    let asks = UnitAsks::of(cluster, id, unit);
+    let asks = UnitAsks::of(trial, id, unit);
     let mut given: Vec<Vec<Option<Allocation>>> =
         holds.iter().map(|hold| vec![None; hold.ordinals.len()]).collect();
     loop {
         let mut n_more = 0;
         for (hold, given) in holds.iter().zip(&mut given) {
             let group = &unit.groups[usize::from(hold.group)];
-            let asked = asks.asked(cluster, id, hold.group, group);
-            let shape = cluster.shape(&hold.demand, hold.pool);
+            let asked = asks.asked(trial, id, hold.group, group);
+            let shape = trial.shape(&hold.demand, hold.pool);
             for (idx, replica) in hold.replicas().enumerate() {
                 if given[idx].is_some() {
                     continue;
                 }
-                let may = may_stand(cluster, &asked, replica.ordinal, hold.node, AS_JUDGED);
-                let fits = may.and_then(|()| cluster.free().fits(shape, hold.node));
+                let may = may_stand(trial, &asked, replica.ordinal, hold.node, AS_JUDGED);
+                let fits = may.and_then(|()| trial.free().fits(shape, hold.node));
                 let granted = fits.and_then(|()| match hold.allocation(idx) {
                     // Which ones was open until they were free.
                     open if hold.turn.is_some() && open == Allocation::default() => {
-                        Ok(cluster.free().pick(shape, hold.node).unwrap_or_default())
+                        Ok(trial.free().pick(shape, hold.node).unwrap_or_default())
                     }
-                    chosen => cluster.free().grant(shape, hold.node, chosen),
+                    chosen => trial.free().grant(shape, hold.node, chosen),
                 });
                 if let Ok(allocation) = granted {
                     let replica = RunningUnitId { unit: hold.unit, replica };
-                    cluster.assume(replica, shape, hold.node, allocation);
+                    trial.assume(replica, shape, hold.node, allocation);
                     given[idx] = Some(allocation);
                     n_more += 1;
                 }

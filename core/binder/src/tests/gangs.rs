@@ -36,7 +36,7 @@ fn freed_room_is_gathered_until_the_gang_is_bound_whole() {
     begin(&mut world, &gather(2, revision, &[(0, 1), (1, 2)]));
     assert!(world.binder.take_hold_work().is_empty());
     let progress = |world: &World| {
-        let gang = world.binder.gathering()[0];
+        let gang = world.binder.picture().gathering()[0];
         (gang.unit, gang.n_gathered, gang.n_wanted)
     };
     world.statuses(1, &[0], Phase::Succeeded);
@@ -65,7 +65,7 @@ fn freed_room_is_gathered_until_the_gang_is_bound_whole() {
     for (id, _) in &bound.ends {
         world.change(Change::Gone(RecordKey::Hold(*id)));
     }
-    assert!(world.binder.gathering().is_empty() && world.binder.n_holds() == 0);
+    assert!(world.binder.picture().gathering().is_empty() && world.binder.n_holds() == 0);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn of_each_pool_one_gang_gathers_at_a_time() {
     let other = gang(4, 2, 800).pool(Pool::BestEffort);
     let revision = world.unit(other);
     begin(&mut world, &gather(4, revision, &places));
-    assert_eq!(world.binder.gathering().len(), 2);
+    assert_eq!(world.binder.picture().gathering().len(), 2);
     let id = accepted.holds[0].id;
     let turn = world.binder.holds.known.turn_of(id);
     assert_eq!(turn.as_ref().map(|(unit, turn)| (*unit, turn.since_ms)), Some((UnitId(2), world.time_ms)));
@@ -126,7 +126,7 @@ fn units_gather_for_one_running_unit_each_side_by_side_on_nodes_of_their_own() {
     assert_eq!(world.refuse(&gather(2, first, &[(1, 2)])), taken(vec![1]), "for another one of its own");
     assert_eq!(world.refuse(&gather(4, gang, &[(0, 2), (1, 2)])), taken(vec![0, 1]), "for a gang");
     begin(&mut world, &gather(3, second, &[(0, 2)]));
-    assert_eq!(world.binder.gathering().len(), 2);
+    assert_eq!(world.binder.picture().gathering().len(), 2);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn of_each_sub_cluster_one_gang_gathers_and_one_of_none_alone() {
     begin(&mut world, &decision);
     let decision = gather(&world, 3, b, in_b);
     begin(&mut world, &decision);
-    assert_eq!(world.binder.gathering().len(), 2);
+    assert_eq!(world.binder.picture().gathering().len(), 2);
     assert_eq!(world.refuse(&gather(&world, 4, again, in_a)), taken);
     assert_eq!(world.refuse(&gather(&world, 5, any, in_b)), taken, "it may want any node");
     let of_hold = |world: &World, unit| {
@@ -231,7 +231,7 @@ fn a_new_binder_goes_on_with_a_turn() {
     other.binder.on_change(Change::Put(Record::Unit(Arc::new(spec))), Revision(revision), 1);
     other.binder.on_revision(Revision(world.revision));
     assert!(other.binder.take_hold_work().is_empty(), "the nodes are full");
-    assert_eq!(other.binder.gathering(), world.binder.gathering());
+    assert_eq!(other.binder.picture().gathering(), world.binder.picture().gathering());
     let second = other.unit(gang(3, 2, 800));
     assert_eq!(other.refuse(&gather(3, second, &[(0, 1), (1, 2)]))[0].0, RejectionReason::GangTurn);
     other.statuses(1, &[0, 1, 2, 3], Phase::Succeeded);
@@ -360,10 +360,10 @@ mod endless {
                     self.bound.push(id);
                 }
             }
-            if gathers && self.world.binder.gathering().is_empty() && !self.waiting.is_empty() {
+            if gathers && self.world.binder.picture().gathering().is_empty() && !self.waiting.is_empty() {
                 self.begin_turn();
             }
-            let gangs = self.world.binder.gathering();
+            let gangs = self.world.binder.picture().gathering();
             assert!(gangs.len() <= 1, "{gangs:?}");
             assert!(gangs.iter().all(|gang| gang.expires_ms >= self.now_ms), "{gangs:?}");
         }

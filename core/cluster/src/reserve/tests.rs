@@ -19,7 +19,7 @@ use godel_rules::budget::{Identity, WantedOrdinals};
 use godel_testkit::{BuildDemand as _, node};
 
 use super::RESERVES;
-use crate::{AffinityTerms, Cluster};
+use crate::{AffinityTerms, Cluster, TrialMark};
 
 const ON: NodeId = NodeId(1);
 const UNIT: UnitId = UnitId(1);
@@ -41,11 +41,11 @@ fn cluster() -> Cluster {
     let (groups, templates) = (&[], Vec::new());
     let terms =
         AffinityTerms { affinity: &affinity, topology: &topology, groups, templates, pool: Pool::Guaranteed };
-    cluster.put_terms(UNIT, &identity, &terms);
-    cluster.offer(UNIT, &identity, WantedOrdinals::default);
-    cluster.put_work(UNIT, WorkKind::Batch);
+    cluster.units_mut().put_terms(UNIT, &identity, &terms);
+    cluster.units_mut().offer(UNIT, &identity, WantedOrdinals::default);
+    cluster.units_mut().put_work(UNIT, WorkKind::Batch);
     cluster.taken_mut().put_daemon(UNIT);
-    cluster.count_unit(UNIT);
+    cluster.units_mut().count(UNIT);
     cluster
 }
 
@@ -121,7 +121,7 @@ fn every_kind_takes_its_own_and_gives_all_of_it_back() {
                 );
             }
             match is_trial {
-                true => cluster.undo(id),
+                true => cluster.take_back(TrialMark::default()),
                 false => cluster.forget(id),
             }
             assert_eq!(all(&mut cluster), before, "{demand:?}");

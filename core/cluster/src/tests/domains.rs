@@ -178,7 +178,7 @@ fn put_terms(cluster: &mut Cluster, unit: u64, affinity: &UnitAffinity, template
     let topology = UnitTopology::default();
     let (groups, templates) = (&[], templates.to_vec());
     let terms = AffinityTerms { affinity, topology: &topology, groups, templates, pool: Pool::Guaranteed };
-    cluster.put_terms(UnitId(unit), &identity(unit), &terms)
+    cluster.units_mut().put_terms(UnitId(unit), &identity(unit), &terms)
 }
 
 #[derive(Clone, Copy, Default)]
@@ -207,7 +207,7 @@ struct World {
 impl World {
     fn offer(&mut self, unit: u64) {
         self.units.insert(unit);
-        self.cluster.offer(UnitId(unit), &identity(unit), WantedOrdinals::default);
+        self.cluster.units_mut().offer(UnitId(unit), &identity(unit), WantedOrdinals::default);
     }
 
     fn put_node(&mut self, node: u32) {
@@ -280,7 +280,7 @@ impl World {
                 for ordinal in 0..N_ORDINALS {
                     self.run(&Event::Unhold(unit, ordinal));
                 }
-                self.cluster.remove_unit(UnitId(unit));
+                self.cluster.units_mut().remove(UnitId(unit));
             }
             Event::Reset => {
                 self.cluster.reset();
@@ -353,11 +353,11 @@ impl World {
                     preemptor: UnitId(0),
                 };
                 if to % 2 == 0 {
-                    self.cluster.put_hold(Arc::new(hold));
+                    self.cluster.held_mut().put(Arc::new(hold));
                     self.change(unit, &RunChange::Evict(evict));
                 } else {
                     self.change(unit, &RunChange::Evict(evict));
-                    self.cluster.put_hold(Arc::new(hold));
+                    self.cluster.held_mut().put(Arc::new(hold));
                 }
             }
             Event::Left(unit, ordinal) => {
@@ -377,7 +377,7 @@ impl World {
             }
             Event::Unhold(unit, ordinal) => {
                 self.holds.remove(&(unit, ordinal));
-                self.cluster.remove_hold(hold_id(unit, ordinal));
+                self.cluster.held_mut().remove(hold_id(unit, ordinal));
             }
             _ => unreachable!("not of running units: {event:?}"),
         }
@@ -535,8 +535,8 @@ fn counters_that_nothing_uses_are_dropped() {
         let term = UnitTerm { units: parse(&label).unwrap(), topology: NODE.to_owned(), weight: 0 };
         let affinity = UnitAffinity { apart: vec![term], ..UnitAffinity::default() };
         put_terms(&mut world.cluster, unit, &affinity, &[]);
-        world.cluster.offer(UnitId(unit), &identity(unit), WantedOrdinals::default);
-        world.cluster.remove_unit(UnitId(unit));
+        world.cluster.units_mut().offer(UnitId(unit), &identity(unit), WantedOrdinals::default);
+        world.cluster.units_mut().remove(UnitId(unit));
     }
     assert!(world.cluster.domains().n_counters() < 3_000, "{}", world.cluster.domains().n_counters());
 }

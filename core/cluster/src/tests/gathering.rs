@@ -61,7 +61,7 @@ proptest! {
         }
         let (shape, _) = (cluster.shape(&needs, pool), twin.shape(&needs, pool));
         for node in 1..=N_NODES {
-            cluster.put_hold(hold(node.into(), node, n, needs.clone(), pool));
+            cluster.held_mut().put(hold(node.into(), node, n, needs.clone(), pool));
         }
         let n_before = before.len() as u64;
         for (revision, event) in (n_before + 1..).zip(after.iter().filter(told)) {
@@ -85,7 +85,7 @@ proptest! {
             }
         }
         for node in 1..=N_NODES {
-            cluster.remove_hold(HoldId(node.into()));
+            cluster.held_mut().remove(HoldId(node.into()));
         }
         prop_assert!(!cluster.free().gathering().is_any() && !cluster.holds().is_any());
         prop_assert_eq!(picture(&mut cluster), picture(&mut twin));
@@ -105,7 +105,7 @@ fn taken() -> Cluster {
 #[test]
 fn freed_room_is_gathered_and_completion_is_reported_once() {
     let mut cluster = taken();
-    cluster.put_hold(hold(1, 1, 2, demand(400, 0, 0, &[]), Pool::Guaranteed));
+    cluster.held_mut().put(hold(1, 1, 2, demand(400, 0, 0, &[]), Pool::Guaranteed));
     assert_eq!((cluster.held().n_gathered(HoldId(1)), cluster.free().gathering().is_met()), (0, false));
     assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 0);
     let ended = row_change(&Event::End(3, 0), 3, 0, 0);
@@ -123,13 +123,13 @@ fn devices_are_gathered_one_by_one() {
     let mut cluster = taken();
     let one = cluster.shape(&demand(0, 1, 1000, &[]), Pool::Guaranteed);
     cluster.assume(RunningUnitId::new(UnitId(7), 0, 0), one, NodeId(1), DeviceSet(0b0001).into());
-    cluster.put_hold(hold(1, 1, 1, demand(0, 4, 1000, &[]), Pool::Guaranteed));
+    cluster.held_mut().put(hold(1, 1, 1, demand(0, 4, 1000, &[]), Pool::Guaranteed));
     assert!(!cluster.held().has_gathered(HoldId(1)));
     assert_eq!(cluster.free().pick(one, NodeId(1)), None, "three of four are kept");
     cluster.forget(RunningUnitId::new(UnitId(7), 0, 0));
     assert!(cluster.held().has_gathered(HoldId(1)));
     assert_eq!(cluster.free().pick(one, NodeId(1)), None);
-    cluster.remove_hold(HoldId(1));
+    cluster.held_mut().remove(HoldId(1));
     assert_eq!(cluster.free().pick(one, NodeId(1)), Some(DeviceSet(0b0001).into()));
 }
 
@@ -155,19 +155,21 @@ fn a_hold_must_be_possible() {
 #[test]
 fn who_is_admitted_takes_what_was_gathered() {
     let mut cluster = taken();
-    cluster.put_hold(hold(1, 1, 1, demand(1000, 0, 0, &[]), Pool::Guaranteed));
+    cluster.held_mut().put(hold(1, 1, 1, demand(1000, 0, 0, &[]), Pool::Guaranteed));
     let shape = cluster.shape(&demand(200, 0, 0, &[]), Pool::Guaranteed);
     let borrower = |priority| Borrower { priority, ..Borrower::default() };
-    assert!(!cluster.lift_gathered(&borrower(5), None));
+    assert!(!cluster.trial().lift_gathered(&borrower(5), None));
     assert!(cluster.free().fits(shape, NodeId(1)).is_err());
     for only in [None, Some(NodeId(1))] {
-        assert!(cluster.lift_gathered(&borrower(6), only));
-        assert!(cluster.free().fits(shape, NodeId(1)).is_ok());
-        cluster.assume(RunningUnitId::new(UnitId(9), 0, 0), shape, NodeId(1), Allocation::default());
-        cluster.settle_lifted();
+        let mut trial = cluster.trial();
+        assert!(trial.lift_gathered(&borrower(6), only));
+        assert!(trial.free().fits(shape, NodeId(1)).is_ok());
+        trial.assume(RunningUnitId::new(UnitId(9), 0, 0), shape, NodeId(1), Allocation::default());
+        trial.join();
+        cluster.keep_trial();
         assert_eq!(free(&mut cluster, Pool::Guaranteed, 1), 0, "the rest is gathered again");
         assert!(cluster.free().fits(shape, NodeId(1)).is_err());
         cluster.forget(RunningUnitId::new(UnitId(9), 0, 0));
     }
-    assert!(!cluster.lift_gathered(&borrower(6), Some(NodeId(2))));
+    assert!(!cluster.trial().lift_gathered(&borrower(6), Some(NodeId(2))));
 }

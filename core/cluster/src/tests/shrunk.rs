@@ -178,14 +178,14 @@ fn holds_and_slots_keep_missing_devices_like_running_units() {
     for slot in [None, Some(Slot { reservation: Arc::from("r"), occupant: None })] {
         let is_slot = slot.is_some();
         let mut cluster = with(&[("gpu", "A"); 2]);
-        cluster.put_hold(Arc::new(hold(slot)));
+        cluster.held_mut().put(Arc::new(hold(slot)));
         assert_eq!(gets(&mut cluster, &gpu), Ok(0b01));
         report(&mut cluster, &[("gpu", "A")], 3);
         assert_eq!(gets(&mut cluster, &gpu), short("gpu"));
         if is_slot {
             assert!(!cluster.held().is_sound(HoldId(1)), "a slot on a node that is short is given up");
         }
-        cluster.remove_hold(HoldId(1));
+        cluster.held_mut().remove(HoldId(1));
         assert_eq!(gets(&mut cluster, &gpu), Ok(0b01));
     }
     // Nothing new is held there either, not even what its victims would cover.

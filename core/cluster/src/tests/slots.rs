@@ -47,7 +47,7 @@ fn a_former_occupant_elsewhere_does_not_end_the_present_one() {
         cluster.apply_rows(UnitId(1), &RunChange::Bind(bind), Revision(2), 1);
         let slots = [slot(1, 2, of_incarnation(1)), slot(2, 1, of_incarnation(0))];
         for idx in order {
-            cluster.put_hold(Arc::clone(&slots[idx]));
+            cluster.held_mut().put(Arc::clone(&slots[idx]));
         }
         let cpu = |node| cluster.free().node_state(NodeId(node)).unwrap().0.get(CPU);
         assert_eq!((cpu(1), cpu(2)), (3_000, 3_000), "in the order {order:?}");
@@ -87,7 +87,7 @@ fn a_replica_in_a_slot_has_of_the_zones_that_are_kept() {
         let (shape, of_replica) =
             (cluster.shape(&kept, Pool::Guaranteed), cluster.shape(&asked, Pool::Guaranteed));
         let given = cluster.free().pick(shape, on).unwrap();
-        cluster.put_hold(Arc::new(Hold {
+        cluster.held_mut().put(Arc::new(Hold {
             id: HoldId(1),
             node: on,
             demand: Arc::new(kept.clone()),
@@ -113,7 +113,7 @@ fn a_replica_in_a_slot_has_of_the_zones_that_are_kept() {
         assert_eq!(cluster.free().suits(of_replica, on, given), Ok(()), "{asked:?}");
         let id = RunningUnitId::new(UnitId(1), 0, 0);
         cluster.assume(id, of_replica, on, given);
-        cluster.occupy(slot, id);
+        cluster.held_mut().occupy(slot, id);
         assert!(cluster.free().hardware(on.idx()).is_sound(), "no zone and no core is taken twice");
         assert!(cluster.free().fits(all, on).is_err(), "what the replica leaves of the slot stays kept");
         cluster.forget(id);

@@ -78,7 +78,7 @@ proptest! {
             records.apply(&mut cluster, event, revision);
         }
         for id in 1..=3u32 {
-            cluster.put_hold(promised(id.into(), id));
+            cluster.held_mut().put(promised(id.into(), id));
         }
         let before = picture(&mut cluster);
         let charges = |cluster: &Cluster| (1..=3).map(|id| format!("{:?}", cluster.held().given_by(HoldId(id)))).collect::<Vec<_>>();

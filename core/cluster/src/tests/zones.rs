@@ -347,7 +347,7 @@ fn a_hold_keeps_zones_beyond_what_its_victims_have() {
         ..Hold::default()
     };
     assert_eq!(cluster.held().fits_hold(shape, &hold), Ok(()));
-    cluster.put_hold(Arc::new(hold));
+    cluster.held_mut().put(Arc::new(hold));
     // The other zone is free, that of the victim is not, before and after it has left.
     assert_eq!(cluster.free().pick(shape, ON).map(|given| given.zones.zones.0), Some(0b100));
     let gone = Statuses { ordinals: vec![0], phases: vec![Phase::Succeeded], ..Statuses::default() };
@@ -357,7 +357,7 @@ fn a_hold_keeps_zones_beyond_what_its_victims_have() {
         place(&mut cluster, &[demand.clone(), demand]),
         [Ok((4, 3, 0)), Err("insufficient cpu".to_owned())]
     );
-    cluster.remove_hold(HoldId(1));
+    cluster.held_mut().remove(HoldId(1));
     assert_eq!(cluster.free().pick(shape, ON).map(|given| given.zones.zones.0), Some(0b10));
 }
 

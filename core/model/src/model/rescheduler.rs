@@ -154,10 +154,10 @@ impl ReschedulerPart {
             return;
         }
         for listed in store.list() {
-            self.leader.load(&listed.change, listed.revision, listed.created.time_ms);
+            self.leader.picture_mut().load(&listed.change, listed.revision, listed.created.time_ms);
         }
         (self.is_synced, self.read) = (true, store.commits.len());
-        self.leader.on_synced(store.revision());
+        self.leader.picture_mut().on_synced(store.revision());
     }
 
     pub(super) fn receive_changes(&mut self, net: &mut Net) {
@@ -171,7 +171,7 @@ impl ReschedulerPart {
             return;
         }
         for commit in &store.seen[self.read..] {
-            self.leader.apply(commit);
+            self.leader.picture_mut().apply(commit);
         }
         self.read = store.commits.len();
     }
@@ -202,7 +202,7 @@ impl ReschedulerPart {
 
     /// Somebody wants a policy to run at the next occasion.
     pub(super) fn ask_for_run(&mut self, policy: &str) {
-        self.leader.ask_for_run(policy, RunCause::Http).expect("the policy is known");
+        self.leader.manager_mut().ask(policy, RunCause::Http).expect("the policy is known");
     }
 
     /// Somebody wants room for a unit.
@@ -218,11 +218,11 @@ impl ReschedulerPart {
     }
 
     pub(super) fn set_usage(&mut self, usage: UsageTable) {
-        self.leader.set_usage(usage, NodeUseTable::new());
+        self.leader.picture_mut().set_usage(usage, NodeUseTable::new());
     }
 
     pub(super) fn set_traffic(&mut self, traffic: Traffic) {
-        self.leader.set_traffic(traffic);
+        self.leader.traffic_mut().replace_read(traffic);
     }
 
     /// Begins to lead when it may, does what is due, and says when it wants to be woken.

@@ -185,7 +185,7 @@ proptest! {
             let mut cluster = cluster.clone();
             for one in cluster.taken().occupants.on(NodeId(node)).to_vec() {
                 if NOW_MS - one.since_ms <= age_ms {
-                    cluster.remove_unit(one.unit);
+                    cluster.units_mut().remove(one.unit);
                 }
             }
             (0..n).take_while(|ordinal| {

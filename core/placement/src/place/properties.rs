@@ -318,10 +318,10 @@ impl PlacerWorld {
         let (id, spec) = (record.id, &record.spec);
         let identity = Identity::of(spec);
         if spec.has_terms() {
-            self.cluster.put_terms(id, &identity, &AffinityTerms::of(spec, &[]));
+            self.cluster.units_mut().put_terms(id, &identity, &AffinityTerms::of(spec, &[]));
         }
-        self.cluster.offer(id, &identity, || WantedOrdinals::of(record));
-        self.cluster.put_work(id, WorkKind::of(spec));
+        self.cluster.units_mut().offer(id, &identity, || WantedOrdinals::of(record));
+        self.cluster.units_mut().put_work(id, WorkKind::of(spec));
         let spreads = spec.class.spreads() && spec.replicas() > 1;
         self.placer.intern(&mut self.cluster, &spec.task_groups[0].template, id, spec, spreads)
     }

@@ -18,7 +18,7 @@ pub(super) struct Rater<'a> {
 
 impl Rater<'_> {
     /// A node with room for a template, which would be given `allocation` there: a candidate if it passes all filters.
-    #[inline]
+    #[inline(always)]
     pub(super) fn rate(
         &self,
         entry: &TemplateEntry,

@@ -94,7 +94,7 @@ impl<C> ReschedulerLeader<C> {
         out.plan(PlanWork {
             target,
             picture: self.picture.clone(),
-            traffic: Arc::new(self.known_traffic()),
+            traffic: Arc::new(self.traffic.merged()),
             snapshot: self.config.snapshot.clone(),
             moves_max: self.config.moves_max,
             rescheduling: self.manager.config().clone(),

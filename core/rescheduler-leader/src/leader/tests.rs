@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
-use godel_base::ids::{HoldId, NodeId, RunningUnitId, UnitId};
+use godel_base::ids::{HoldId, NodeId, Revision, RunningUnitId, UnitId};
 use godel_core_rescheduler::{
     Binpack, DriverTerms, MovementPhase, PolicyConfig, PolicyScope, RescheduleKind, Trigger,
 };
 use godel_domain::{
+    change::Change,
     records::Record,
     requested_move::MadeMove,
     running_units::{Bind, Phase, RunChange, Statuses},
@@ -109,20 +110,20 @@ fn leader() -> ReschedulerLeader<u32> {
     leader.configure(config, RescheduleConfig { policies, ..RescheduleConfig::default() }, NOW).unwrap();
     for id in [1, 2] {
         let known = node(id).cpu(1_000).has("running-units", 100);
-        leader.load(&Change::Put(Record::NodeSpec(known.spec)), Revision(1), 1);
-        leader.load(&Change::Put(Record::NodeReport(known.report)), Revision(1), 1);
+        leader.picture_mut().load(&Change::Put(Record::NodeSpec(known.spec)), Revision(1), 1);
+        leader.picture_mut().load(&Change::Put(Record::NodeReport(known.report)), Revision(1), 1);
     }
     let record = unit("u").replicas(2).cpu(100).id(UNIT);
     let demand = Arc::new(record.spec.task_groups[0].template.demand.clone());
-    leader.load(&Change::Put(Record::Unit(Arc::new(record))), Revision(1), 1);
+    leader.picture_mut().load(&Change::Put(Record::Unit(Arc::new(record))), Revision(1), 1);
     let ordinals = vec![0, 1];
     let nodes = vec![NodeId(1), NodeId(2)];
     let bind = Bind { demand, ordinals: ordinals.clone(), nodes, ..Bind::default() };
-    leader.load(&Change::Rows(UNIT, RunChange::Bind(bind)), Revision(1), 1);
+    leader.picture_mut().load(&Change::Rows(UNIT, RunChange::Bind(bind)), Revision(1), 1);
     let phases = vec![Phase::Running; 2];
     let statuses = Statuses { ordinals, phases, ..Statuses::default() };
-    leader.load(&Change::Rows(UNIT, RunChange::Statuses(statuses)), Revision(1), 1);
-    leader.on_synced(Revision(1));
+    leader.picture_mut().load(&Change::Rows(UNIT, RunChange::Statuses(statuses)), Revision(1), 1);
+    leader.picture_mut().on_synced(Revision(1));
     leader
 }
 
@@ -204,7 +205,7 @@ fn the_next_leader_asks_again_for_what_is_recorded() {
 fn what_is_being_written_is_waited_for_before_the_next_term() {
     let (mut leader, mut heard) = moving();
     leader.reset(StoreId(1), &mut heard);
-    leader.on_synced(Revision(2));
+    leader.picture_mut().on_synced(Revision(2));
     assert!(!leader.leads() && !leader.may_lead(), "its record is not in a list that is read now");
     leader.on_written(heard.ticket(), Ok(()), NOW, &mut heard);
     assert!(leader.may_lead() && heard.asked.is_empty());

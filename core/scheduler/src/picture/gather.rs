@@ -123,7 +123,7 @@ impl<'a> TurnSearch<'a> {
             groups: wanted.into_iter().zip(chosen.places).map(place).collect(),
             n_placed: works.iter().map(|(_, n)| n).sum(),
             claim: Claim::Gathering,
-            ..Try::default()
+            ..Try::begin(&picture.cluster)
         };
         Some((chosen.wait_ms, tried))
     }
@@ -143,13 +143,16 @@ impl Picture {
 
     /// Places a unit once more, with room that others gather.
     pub(crate) fn place_in_gathered(&mut self, assigned: &AssignedUnit, quota: usize, tried: &mut Try) {
-        if self.cluster.free().gathering().is_any()
-            && self.cluster.lift_gathered(&self.borrower(assigned), None)
-        {
-            self.undo(assigned.unit(), &tried.groups);
-            *tried = self.place(assigned, quota);
-            self.cluster.settle_lifted();
+        if !self.may_borrow(assigned) {
+            return;
         }
+        self.take_back(tried);
+        let borrower = self.borrower(assigned);
+        let mut trial = self.cluster.trial();
+        trial.lift_gathered(&borrower, None);
+        let mark = trial.pause();
+        *tried = self.place(assigned, quota);
+        self.cluster.resume(mark).join();
     }
 
     fn borrower(&self, assigned: &AssignedUnit) -> Borrower {
@@ -189,11 +192,12 @@ struct GatherStep {
 impl GatherSearch<'_> {
     /// Chooses nodes for all of some parts. Nothing stays assumed.
     fn find(mut self, picture: &mut Picture, parts: &[GroupPart<'_>]) -> Option<(i64, Try)> {
+        let mark = picture.cluster.trial_mark();
         let pieces = Piece::by_segment(self.rules, parts);
         let n_domains: usize = pieces.iter().map(|piece| self.choices(picture, *piece).len()).sum();
         self.left = 4 * n_domains + N_TRIES_MORE;
         let is_found = self.branch(picture, &pieces);
-        let mut tried = Try { claim: Claim::Gathering, ..Try::default() };
+        let mut tried = Try { claim: Claim::Gathering, ..Try::begin(&picture.cluster) };
         let mut wait_ms = 0;
         for GatherStep { wait_ms: more_ms, placement } in self.steps {
             wait_ms = wait_ms.max(more_ms);
@@ -203,7 +207,7 @@ impl GatherSearch<'_> {
                 None => tried.groups.push(placement),
             }
         }
-        picture.undo(self.assigned.unit(), &tried.groups);
+        picture.cluster.take_back(mark);
         for placement in &mut tried.groups {
             let template = self.assigned.groups[usize::from(placement.group)].template;
             let shape = picture.placer.templates.get(template).ask.shape();
@@ -219,13 +223,14 @@ impl GatherSearch<'_> {
     /// later one then, the next best one.
     fn branch(&mut self, picture: &mut Picture, pieces: &[Piece<'_>]) -> bool {
         let Some((piece, rest)) = pieces.split_first() else { return true };
+        let mark = picture.cluster.trial_mark();
         let mut options: Vec<(i64, Option<LevelGroup>)> = Vec::new();
         for place in self.choices(picture, *piece) {
             let Some(fewer) = self.left.checked_sub(1) else { break };
             self.left = fewer;
             if let Some(steps) = self.take_piece(picture, *piece, place) {
                 options.push((steps.iter().map(|step| step.wait_ms).max().unwrap_or(0), place));
-                self.undo(picture, &steps);
+                picture.cluster.take_back(mark);
             }
         }
         options.sort_by_key(|(wait_ms, _)| *wait_ms);
@@ -236,8 +241,8 @@ impl GatherSearch<'_> {
             if self.branch(picture, rest) {
                 return true;
             }
-            let steps = self.steps.split_off(n_before);
-            self.undo(picture, &steps);
+            self.steps.truncate(n_before);
+            picture.cluster.take_back(mark);
         }
         false
     }
@@ -257,14 +262,16 @@ impl GatherSearch<'_> {
             return self.look_in(picture, part, place).map(|step| vec![step]);
         };
         let domains = LevelDomains::new(picture, &rule.level, place);
+        let before = picture.cluster.trial_mark();
         let mut steps = Vec::new();
         for wanted in by_segment(rule, part.wanted) {
             let segment = GroupPart { wanted, ..part };
             let mut soonest: Option<(i64, usize)> = None;
+            let mark = picture.cluster.trial_mark();
             for domain in &domains.inside {
                 let found = self.look_in(picture, segment, Some((domains.level, *domain)));
                 if let Some(step) = found {
-                    self.undo(picture, std::slice::from_ref(&step));
+                    picture.cluster.take_back(mark);
                     if soonest.is_none_or(|(least, _)| step.wait_ms < least) {
                         soonest = Some((step.wait_ms, *domain));
                     }
@@ -273,7 +280,7 @@ impl GatherSearch<'_> {
             let step =
                 soonest.and_then(|(_, domain)| self.look_in(picture, segment, Some((domains.level, domain))));
             let Some(step) = step else {
-                self.undo(picture, &steps);
+                picture.cluster.take_back(before);
                 return None;
             };
             steps.push(step);
@@ -292,6 +299,7 @@ impl GatherSearch<'_> {
         let shape = picture.placer.templates.get(work.template).ask.shape();
         let placement = GroupPlacement { group: work.group, ..GroupPlacement::default() };
         let mut step = GatherStep { wait_ms: 0, placement };
+        let mark = picture.cluster.trial_mark();
         look_within(picture, assigned, place);
         let is_whole = wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }).all(|wanted| {
             let nodes = nodes_to_gather_on(picture, assigned, work);
@@ -308,16 +316,10 @@ impl GatherSearch<'_> {
         });
         look_within(picture, assigned, None);
         if !is_whole {
-            self.undo(picture, std::slice::from_ref(&step));
+            picture.cluster.take_back(mark);
             return None;
         }
         Some(step)
-    }
-
-    fn undo(&self, picture: &mut Picture, steps: &[GatherStep]) {
-        for step in steps {
-            picture.undo_part(self.assigned.unit(), std::slice::from_ref(&step.placement));
-        }
     }
 }
 

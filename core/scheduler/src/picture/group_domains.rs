@@ -119,7 +119,7 @@ pub(super) fn place_in_own_domains(
     within: Option<LevelGroup>,
 ) -> Try {
     let bounds = Bounds { rules, owned, within };
-    let mut tried = Try::default();
+    let mut tried = Try::begin(&picture.cluster);
     for parts in attempts(assigned, rules) {
         let mut left = N_TRIES_MAX;
         match place_parts(picture, assigned, bounds, &parts, &mut left, &mut tried.groups) {
@@ -202,6 +202,7 @@ fn place_parts(
     for within in places_of(picture, assigned, bounds, *part) {
         let Some(fewer) = left.checked_sub(1) else { break };
         *left = fewer;
+        let mark = picture.cluster.trial_mark();
         let here = place_there(picture, assigned, bounds, *part, within);
         let is_whole = here.ordinals.len() == part.wanted.len();
         placed.push(here);
@@ -211,8 +212,8 @@ fn place_parts(
                 Err(template) => failed = template,
             }
         }
-        let here = placed.pop();
-        picture.undo_part(assigned.unit(), here.as_slice());
+        placed.pop();
+        picture.cluster.take_back(mark);
     }
     Err(failed)
 }
@@ -243,12 +244,13 @@ fn place_rest(
     }
     let mut best: Option<(usize, Option<LevelGroup>)> = None;
     for within in places {
+        let mark = picture.cluster.trial_mark();
         let here = place_there(picture, assigned, bounds, part, within);
         let n = here.ordinals.len();
         if n == part.wanted.len() {
             return here;
         }
-        picture.undo_part(assigned.unit(), std::slice::from_ref(&here));
+        picture.cluster.take_back(mark);
         if n > best.map_or(0, |(most, _)| most) {
             best = Some((n, within));
         }

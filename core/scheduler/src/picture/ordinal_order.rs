@@ -4,7 +4,7 @@
 //! Which places a unit gets is decided before; here its places are dealt out to its ordinals. Domains keep the order in which
 //! they were taken.
 
-use godel_base::ids::{ReplicaId, RunningUnitId};
+use godel_base::ids::RunningUnitId;
 use godel_cluster::TopologyLevel;
 use godel_domain::decision::GroupPlacement;
 use rustc_hash::FxHashMap;
@@ -26,6 +26,7 @@ pub(crate) fn follow_topology(picture: &mut Picture, assigned: &AssignedUnit, tr
     if !has_levels || rules.segments.is_some() || !picture.owned(assigned).is_empty() {
         return;
     }
+    let mut is_dealt_out = false;
     for placement in &mut tried.groups {
         if placement.ordinals.len() < N_LEAST {
             continue;
@@ -40,8 +41,13 @@ pub(crate) fn follow_topology(picture: &mut Picture, assigned: &AssignedUnit, tr
         let levels = levels_of_keys(picture, assigned.unit(), work.template, keys);
         let order = order_of(picture, &levels, placement);
         if !order.is_sorted() {
-            deal_out(picture, assigned, placement, &order);
+            deal_out(placement, &order);
+            is_dealt_out = true;
         }
+    }
+    if is_dealt_out {
+        picture.cluster.take_back(tried.mark);
+        tried.groups.iter().for_each(|placement| assume(picture, assigned, placement));
     }
 }
 
@@ -71,21 +77,20 @@ fn by_first_seen<K: Eq + std::hash::Hash>(keys: impl Iterator<Item = K>) -> Vec<
 }
 
 /// Gives the replicas, in the order of their ordinals, the places in another order.
-fn deal_out(picture: &mut Picture, assigned: &AssignedUnit, placement: &mut GroupPlacement, order: &[usize]) {
-    let unit = assigned.unit();
-    let Some(template) = assigned.groups.get(usize::from(placement.group)).map(|work| work.template) else {
-        return;
-    };
-    let shape = picture.placer.templates.get(template).ask.shape();
-    let replicas: Vec<ReplicaId> = placement.replicas().collect();
+fn deal_out(placement: &mut GroupPlacement, order: &[usize]) {
     let mut dealt = GroupPlacement { group: placement.group, ..GroupPlacement::default() };
-    for (replica, at) in replicas.iter().zip(order) {
-        dealt.push(*replica, placement.nodes[*at], placement.allocation(*at));
-    }
-    picture.undo_part(unit, std::slice::from_ref(placement));
-    for (idx, replica) in replicas.into_iter().enumerate() {
-        let id = RunningUnitId { unit, replica };
-        picture.cluster.try_out(id, shape, dealt.nodes[idx], dealt.allocation(idx));
+    for (replica, at) in placement.replicas().zip(order) {
+        dealt.push(replica, placement.nodes[*at], placement.allocation(*at));
     }
     *placement = dealt;
+}
+
+/// Assumes what is placed of a task group.
+fn assume(picture: &mut Picture, assigned: &AssignedUnit, placement: &GroupPlacement) {
+    let Some(work) = assigned.groups.get(usize::from(placement.group)) else { return };
+    let shape = picture.placer.templates.get(work.template).ask.shape();
+    for (idx, replica) in placement.replicas().enumerate() {
+        let id = RunningUnitId { unit: assigned.unit(), replica };
+        picture.cluster.try_out(id, shape, placement.nodes[idx], placement.allocation(idx));
+    }
 }

@@ -5,7 +5,7 @@
 //! it asks for before any other place, and a replica that returns the node on which it ran.
 
 use godel_base::ids::{NodeId, ReplicaId, RunningUnitId, UnitId};
-use godel_cluster::{Cluster, Owned, ShapeId};
+use godel_cluster::{Cluster, Owned, ShapeId, TrialMark};
 use godel_domain::decision::{Claim, GroupPlacement};
 use godel_framework::plugins::movement::{entered_on, target_of};
 use godel_placement::place::{PlacementChoice, Placer, templates::TemplateId};
@@ -22,6 +22,8 @@ use crate::assigned_unit::{AssignedUnit, GroupWork};
 /// What a try placed, and which templates fit nowhere (any more).
 #[derive(Default)]
 pub(crate) struct Try {
+    /// What had been tried before.
+    pub(crate) mark: TrialMark,
     pub(crate) groups: Vec<GroupPlacement>,
     pub(crate) n_placed: usize,
     pub(crate) failed: Vec<TemplateId>,
@@ -32,6 +34,12 @@ pub(crate) struct Try {
 }
 
 impl Try {
+    /// Returns a try that has placed nothing yet.
+    #[inline]
+    pub(crate) fn begin(cluster: &Cluster) -> Self {
+        Self { mark: cluster.trial_mark(), ..Self::default() }
+    }
+
     /// Which part of a try is of these replicas.
     pub(crate) fn part_of(&self, work: &GroupWork) -> Option<usize> {
         let first = work.pending().first();
@@ -90,7 +98,7 @@ impl Picture {
     }
 
     fn place_groups(&mut self, assigned: &AssignedUnit, owned: &Owned, quota: usize) -> Try {
-        let mut tried = Try::default();
+        let mut tried = Try::begin(&self.cluster);
         for (work, n) in assigned.minima() {
             let part = GroupPart { work, wanted: &work.pending()[..n] };
             if !self.place_more(assigned, owned, part, &mut tried) {
@@ -176,7 +184,7 @@ impl Picture {
         let (template, owned) = (recommended.template, recommended.owned);
         let own = recommended.for_replica(self, id.replica);
         let shape = self.placer.templates.get(template).ask.shape();
-        let is_lifted = self.cluster.lift_target(id);
+        let lifted = self.cluster.lift_target(id);
         let choice = own.and_then(|node| self.enter_target(template, shape, node, id)).or_else(|| {
             let next = recommended.take_next(self);
             next.and_then(|node| self.enter_slot(owned, shape, node, id)).or_else(|| {
@@ -188,25 +196,17 @@ impl Picture {
                 Some(choice)
             })
         });
-        if is_lifted {
-            self.cluster.put_down_target();
+        if let Some(mark) = lifted {
+            self.cluster.resume(mark).join();
         }
         choice
     }
 
-    /// Takes back all that was tried out of a unit, since it comes to nothing.
-    pub(crate) fn undo(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
-        self.undo_part(unit, groups);
-        self.cluster.drop_trial();
-    }
-
-    /// Takes back a part of what was tried out of a unit.
-    pub(crate) fn undo_part(&mut self, unit: UnitId, groups: &[GroupPlacement]) {
-        for group in groups {
-            for replica in group.replicas() {
-                self.cluster.undo(RunningUnitId { unit, replica });
-            }
-        }
+    /// Takes back what was tried, since it comes to nothing. Nothing is left in the try.
+    pub(crate) fn take_back(&mut self, tried: &mut Try) {
+        let mark = tried.mark;
+        self.cluster.take_back(mark);
+        *tried = Try { mark, ..Try::default() };
     }
 
     /// What was decided is assumed no longer: the records that were read say all that there is to know of it.
@@ -249,16 +249,17 @@ impl Picture {
         let (hold, _) = target_of(&self.cluster, id).filter(|(_, target)| *target == node)?;
         let mut holds = entered_on(&self.cluster, node);
         holds.push(hold);
-        self.cluster.lift_holds(&holds);
-        let choice = self.placer.choose_kept(&self.cluster, template, node).or_else(|| {
+        let mut trial = self.cluster.trial();
+        trial.lift_holds(&holds);
+        let choice = self.placer.choose_kept(&trial, template, node).or_else(|| {
             // What a rejection said of the node may count what is held there, and what entered it, twice.
-            self.cluster.nodes_mut().clear_foreign(node);
-            self.placer.choose_kept(&self.cluster, template, node)
+            trial.nodes_mut().clear_foreign(node);
+            self.placer.choose_kept(&trial, template, node)
         });
         if let Some(choice) = &choice {
-            self.cluster.try_out(id, shape, choice.node, choice.allocation);
+            trial.assume(id, shape, choice.node, choice.allocation);
         }
-        self.cluster.settle_holds(&holds);
+        trial.join();
         choice
     }
 
@@ -272,7 +273,7 @@ impl Picture {
     ) -> Option<PlacementChoice> {
         let (slot, allocation) = self.cluster.held().slot_on(owned, shape, node)?;
         self.cluster.try_out(id, shape, node, allocation);
-        self.cluster.occupy(slot, id);
+        self.cluster.held_mut().occupy(slot, id);
         Some(PlacementChoice { node, allocation })
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn place_segments(
     within: Option<LevelGroup>,
 ) -> Try {
     let domains = LevelDomains::new(picture, &rule.level, within);
-    let mut tried = Try::default();
+    let mut tried = Try::begin(&picture.cluster);
     let mut start = 0;
     let mut place = |picture: &mut Picture, work: &GroupWork, wanted: &[ReplicaId], tried: &mut Try| {
         let part = GroupPart { work, wanted };
@@ -156,13 +156,14 @@ fn place_segment(
         if !is_there(nodes) || !may_hold {
             continue;
         }
+        let mark = picture.cluster.trial_mark();
         look_within(picture, assigned, Some((domains.level, domains.inside[at])));
         let placed = picture.place_group(assigned, owned, work.group, work.template, segment);
         look_within(picture, assigned, None);
         if placed.ordinals.len() == segment.len() {
             return Some((at, placed));
         }
-        picture.undo_part(assigned.unit(), std::slice::from_ref(&placed));
+        picture.cluster.take_back(mark);
     }
     None
 }

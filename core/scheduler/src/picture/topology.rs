@@ -73,7 +73,7 @@ fn place_at_level(
             }
             return Some(tried);
         }
-        picture.undo(assigned.unit(), &tried.groups);
+        picture.cluster.take_back(tried.mark);
     }
     None
 }

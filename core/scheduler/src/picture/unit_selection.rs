@@ -23,12 +23,15 @@ impl UnitSelection {
         // A task group that had a topology may be gone.
         if record.spec.has_terms() || cluster.domains().has_terms_of(record.id) {
             let groups = record.group_topologies();
-            let asks_all =
-                cluster.put_terms(record.id, &identity(), &AffinityTerms::of(&record.spec, &groups));
+            let asks_all = cluster.units_mut().put_terms(
+                record.id,
+                &identity(),
+                &AffinityTerms::of(&record.spec, &groups),
+            );
             self.n_changes += u64::from(asks_all);
         }
         if cluster.domains().is_active() {
-            cluster.offer(record.id, &identity(), || WantedOrdinals::of(record));
+            cluster.units_mut().offer(record.id, &identity(), || WantedOrdinals::of(record));
         }
     }
 

@@ -40,7 +40,7 @@ impl PreemptionSearch {
         level: &TopologyLevel,
         tried: &mut Try,
     ) -> Result<(), Option<i64>> {
-        picture.undo(assigned.unit(), &std::mem::take(tried).groups);
+        picture.take_back(tried);
         let found = self.cheapest_domain(picture, assigned, together, level, |search, picture, within| {
             search.find_in(picture, assigned, seeker, together, left, within)
         });
@@ -84,7 +84,10 @@ impl PreemptionSearch {
                     if best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, group));
                     }
-                    self.take_back(picture, assigned, &found);
+                    if let Some(preemption) = found.claim.preemption() {
+                        self.unclaim(&mut picture.cluster, preemption);
+                    }
+                    picture.cluster.take_back(found.mark);
                 }
                 Err(failure) => failures.push(failure),
             }
@@ -107,7 +110,7 @@ impl PreemptionSearch {
         within: LevelGroup,
     ) -> Result<Try, Option<i64>> {
         if let Some(rules) = rules_of_parts(picture, assigned) {
-            let mut tried = Try::default();
+            let mut tried = Try::begin(&picture.cluster);
             let parts = PartsIn { together, within: Some(within), is_full: false };
             find_parts(self, picture, assigned, &rules, seeker, parts, &mut tried)?;
             return Ok(tried);
@@ -121,17 +124,10 @@ impl PreemptionSearch {
         };
         look_within(picture, assigned, None);
         if let Err(retry_ms) = found {
-            picture.undo(assigned.unit(), &tried.groups);
+            picture.cluster.take_back(tried.mark);
             return Err(retry_ms);
         }
         Ok(tried)
-    }
-
-    fn take_back(&mut self, picture: &mut Picture, assigned: &AssignedUnit, found: &Try) {
-        if let Some(preemption) = found.claim.preemption() {
-            self.unclaim(&mut picture.cluster, preemption);
-        }
-        picture.undo(assigned.unit(), &found.groups);
     }
 }
 

@@ -114,7 +114,7 @@ impl PreemptionSearch {
         within: Option<LevelGroup>,
     ) -> Result<Try, usize> {
         if let Some(rules) = rules_of_parts(picture, assigned) {
-            let mut tried = Try::default();
+            let mut tried = Try::begin(&picture.cluster);
             let parts = PartsIn { together: wanted, within, is_full: true };
             let found = find_parts(self, picture, assigned, &rules, seeker, parts, &mut tried);
             return match found {
@@ -136,7 +136,7 @@ impl PreemptionSearch {
         seeker: &Seeker,
         wanted: usize,
     ) -> Result<Try, usize> {
-        let (mut tried, mut preemption) = (Try::default(), Preemption::default());
+        let (mut tried, mut preemption) = (Try::begin(&picture.cluster), Preemption::default());
         let mut reach = 0;
         let one_by_one = is_one_by_one(picture, assigned);
         for (work, n) in assigned.first(wanted) {
@@ -177,7 +177,7 @@ impl PreemptionSearch {
             || !still_reaches(picture, assigned, &tried, reach)
         {
             self.unclaim(&mut picture.cluster, &preemption);
-            picture.undo(assigned.unit(), &tried.groups);
+            picture.cluster.take_back(tried.mark);
             return Err(tried.n_loops);
         }
         preemption.nodes.sort_unstable();
@@ -198,7 +198,7 @@ impl PreemptionSearch {
         // A decision for which others leave enters no slots.
         let mut tried = picture.place_with(assigned, &Owned::new(), wanted);
         if tried.n_placed < wanted {
-            picture.undo(assigned.unit(), &tried.groups);
+            picture.cluster.take_back(tried.mark);
             return None;
         }
         let placed = tried.groups.iter().map(|placement| (placement.group, placement.ordinals.len()));
@@ -222,7 +222,7 @@ impl PreemptionSearch {
         let (found, is_relieved) = relieved;
         self.counters.n_loops += found.n_loops as u64;
         if !is_relieved || found.others.is_empty() {
-            picture.undo(assigned.unit(), &tried.groups);
+            picture.cluster.take_back(tried.mark);
             return Some(Err(found.n_loops));
         }
         self.claim(cluster, &found.others);

@@ -11,7 +11,7 @@
 //! domains, segments are tried in all combinations as well, as far as the tries go.
 
 use godel_base::ids::{NodeId, ReplicaId, RunningUnitId, UnitId};
-use godel_cluster::{GroupRef, UnitRules};
+use godel_cluster::{GroupRef, TrialMark, UnitRules};
 use godel_domain::decision::{Claim, GroupPlacement, NodeVictims, Preemption};
 use godel_framework::{plugins::victims::whole_gang::min_member, point::Seeker, registry::CandidateKey};
 use godel_placement::preempt::N_VICTIMS_MAX;
@@ -37,6 +37,8 @@ const N_TRIES_MORE: usize = 64;
 /// What was found for some replicas of a task group in one domain.
 #[derive(Default)]
 struct PartStep {
+    /// What had been tried before.
+    mark: TrialMark,
     /// The first pending replica of the ones that its replicas are of.
     first: Option<ReplicaId>,
     placement: GroupPlacement,
@@ -105,8 +107,8 @@ pub(super) fn find_parts(
     parts: PartsIn,
     tried: &mut Try,
 ) -> Result<(), Option<i64>> {
-    let before = std::mem::take(tried);
-    picture.undo(assigned.unit(), &before.groups);
+    let failed = std::mem::take(&mut tried.failed);
+    picture.take_back(tried);
     let one_by_one = is_one_by_one(picture, assigned);
     let mut search = PartSearch {
         victims: &mut *victims,
@@ -132,7 +134,7 @@ pub(super) fn find_parts(
     let (n_loops, retry_ms) = (search.n_loops, search.retry_ms);
     victims.counters.n_loops += n_loops as u64;
     let Some(found) = found else {
-        (tried.failed, tried.n_loops) = (before.failed, n_loops);
+        (tried.failed, tried.n_loops) = (failed, n_loops);
         return Err(retry_ms);
     };
     victims.counters.n_victims += found.claim.victims().count() as u64;
@@ -148,8 +150,8 @@ impl PartSearch<'_> {
         picture.placer.set_compares(compared);
         let chosen = chosen?;
         (self.n_loops, self.reach) = (0, 0);
+        let mut found = Try::begin(&picture.cluster);
         let is_found = chosen.into_iter().all(|(piece, place)| self.take_piece(picture, piece, place));
-        let mut found = Try::default();
         let mut preemption = Preemption::default();
         let mut works: Vec<(u16, Option<ReplicaId>)> = Vec::new();
         for step in &self.steps {
@@ -356,7 +358,11 @@ impl PartSearch<'_> {
     ) -> Option<PartStep> {
         let assigned = self.assigned;
         look_within(picture, assigned, place);
-        let mut step = PartStep { first: work.pending().first().copied(), ..PartStep::default() };
+        let mut step = PartStep {
+            mark: picture.cluster.trial_mark(),
+            first: work.pending().first().copied(),
+            ..PartStep::default()
+        };
         step.placement.group = work.group;
         let mut is_whole = true;
         for wanted in wanted.chunks(if self.one_by_one { 1 } else { wanted.len().max(1) }) {
@@ -422,7 +428,7 @@ impl PartSearch<'_> {
 
     fn drop_step(&mut self, picture: &mut Picture, step: &PartStep) {
         self.victims.unclaim(&mut picture.cluster, &step.preemption);
-        picture.undo_part(self.assigned.unit(), std::slice::from_ref(&step.placement));
+        picture.cluster.take_back(step.mark);
     }
 
     /// Takes back all but the first steps.

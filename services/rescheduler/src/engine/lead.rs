@@ -93,11 +93,11 @@ impl Engine {
             FollowEvent::Reset { store } => self.leader.reset(store, &mut self.out),
             FollowEvent::Loaded(records) => {
                 for loaded in &records {
-                    self.leader.load(&loaded.change, loaded.revision, loaded.create_time_ms);
+                    self.leader.picture_mut().load(&loaded.change, loaded.revision, loaded.create_time_ms);
                 }
             }
-            FollowEvent::Synced { revision } => self.leader.on_synced(revision),
-            FollowEvent::Committed(commit) => self.leader.apply(&commit),
+            FollowEvent::Synced { revision } => self.leader.picture_mut().on_synced(revision),
+            FollowEvent::Committed(commit) => self.leader.picture_mut().apply(&commit),
         }
     }
 }

@@ -181,7 +181,7 @@ impl Engine {
             Some(Ok((traffic, at))) => {
                 self.outside.traffic_fault.clear();
                 self.outside.traffic_at = self.config.traffic_file.clone().map(|path| (path, at));
-                self.leader.set_traffic(traffic);
+                self.leader.traffic_mut().replace_read(traffic);
             }
             Some(Err(why)) if why != self.outside.traffic_fault => {
                 tracing::warn!(why, "the file of traffic is not read");
@@ -196,7 +196,7 @@ impl Engine {
         self.outside.reads_usage = false;
         self.outside.usage_history = history;
         if let Some((usage, others)) = usage {
-            self.leader.set_usage(usage, others);
+            self.leader.picture_mut().set_usage(usage, others);
         }
     }
 }

@@ -177,7 +177,7 @@ impl Engine {
             moved,
             mismatched,
             failed,
-            traffic_pairs: u64::try_from(self.leader.n_traffic()).unwrap_or(u64::MAX),
+            traffic_pairs: u64::try_from(self.leader.traffic().n_pairs()).unwrap_or(u64::MAX),
             movements: count(self.leader.movements().count()),
             checkpoints: u64::try_from(picture.n_checkpoints()).unwrap_or(u64::MAX),
         })
@@ -273,12 +273,12 @@ impl Engine {
         }
         let n_max = self.config.traffic_max;
         for (from, to, weight) in read {
-            if !self.leader.report_traffic(from, to, weight, n_max) {
+            if !self.leader.traffic_mut().report(from, to, weight, n_max) {
                 let why = format!("more than {n_max} pairs (`rescheduler.traffic_max`)");
                 return Err(status::invalid_argument([BadField::new("traffic", why)]));
             }
         }
-        let pairs = u64::try_from(self.leader.n_traffic()).unwrap_or(u64::MAX);
+        let pairs = u64::try_from(self.leader.traffic().n_pairs()).unwrap_or(u64::MAX);
         Ok(v1::ReportTrafficResponse { pairs })
     }
 }

@@ -183,12 +183,12 @@ fn a_gang_that_gathers_may_have_others_leave_instead() {
     let turn = Decision { claim: Claim::Gathering, ..place(2, revision, &[(0, 1), (1, 2)]) };
     let accepted = world.accept(&turn);
     world.commit_hold(&accepted);
-    assert_eq!(world.binder.gathering().len(), 1);
+    assert_eq!(world.binder.picture().gathering().len(), 1);
     let decision = claims(&world.binder, &gang, revision, &[(0, 0), (1, 0)]).expect("there are victims");
     let accepted = world.accept(&decision);
     assert_eq!((accepted.evictions[0].1.ordinals.len(), accepted.gone.len()), (2, 2));
     world.commit_hold(&accepted);
-    assert!(world.binder.gathering().is_empty());
+    assert!(world.binder.picture().gathering().is_empty());
     world.statuses(1, &[0, 1], Phase::Stopped);
     let work = world.binder.take_hold_work();
     assert!(matches!(work.as_slice(), [HoldWork::Bind(_)]), "{work:?}");

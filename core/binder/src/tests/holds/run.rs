@@ -215,7 +215,7 @@ impl Run {
             let queues = queues.map(|(_, path, revision)| (path.to_owned(), revision)).collect();
             self.in_flight.push_back(Work::Accepted(accepted, queues));
         }
-        let pools: Vec<Pool> = self.binder.gathering().iter().map(|gang| gang.pool).collect();
+        let pools: Vec<Pool> = self.binder.picture().gathering().iter().map(|gang| gang.pool).collect();
         assert!(pools.is_sorted_by(|a, b| a < b), "one gang per pool: {pools:?}");
     }
 

@@ -54,20 +54,23 @@ fn its_own_target_is_in_nobodys_way_while_a_place_is_looked_for_it() {
     world.apply(&Event::Left(1, 0));
     gained(&mut world);
     let id = RunningUnitId::new(UnitId(1), 0, 1);
-    assert!(world.cluster.lift_target(id));
+    let mut trial = world.cluster.trial();
+    assert!(trial.lift_target(id));
+    let mark = trial.pause();
     assert_eq!(admitted(&world, 4), [0, 1, 2]);
-    world.cluster.put_down_target();
+    world.cluster.take_back(mark);
     assert_eq!(admitted(&world, 4), [0, 2]);
     assert_eq!(gained(&mut world), [] as [u32; 0], "nothing was given back");
-    assert!(!world.cluster.lift_target(RunningUnitId::new(UnitId(1), 1, 0)), "it has no target");
+    assert!(!world.cluster.trial().lift_target(RunningUnitId::new(UnitId(1), 1, 0)), "it has no target");
     // A place elsewhere that comes to nothing.
     let shape = world.cluster.shape(&demand(1, 0, 0, &[]), Pool::Guaranteed);
-    assert!(world.cluster.lift_target(id));
-    world.cluster.try_out(id, shape, NodeId(2), Allocation::default());
-    world.cluster.put_down_target();
+    let mark = world.cluster.trial_mark();
+    let mut trial = world.cluster.trial();
+    assert!(trial.lift_target(id));
+    trial.assume(id, shape, NodeId(2), Allocation::default());
+    trial.join();
     assert_eq!(admitted(&world, 4), [0]);
-    world.cluster.undo(id);
-    world.cluster.drop_trial();
+    world.cluster.take_back(mark);
     assert_eq!(admitted(&world, 4), [0, 2]);
     world.check();
 }
@@ -88,14 +91,15 @@ fn a_target_keeps_the_ports_of_its_replica() {
         movement: Some(MovementTarget { movement: Arc::from("m"), from }),
         ..Hold::default()
     };
-    world.cluster.put_hold(Arc::new(hold.clone()));
+    world.cluster.held_mut().put(Arc::new(hold.clone()));
     assert!(!world.cluster.free().has_ports(shape, 2) && world.cluster.free().has_ports(shape, 1));
-    world.cluster.lift_holds(&[HoldId(7)]);
-    assert!(world.cluster.free().has_ports(shape, 2));
-    world.cluster.settle_holds(&[HoldId(7)]);
-    world.cluster.remove_hold(HoldId(7));
+    let mut trial = world.cluster.trial();
+    trial.lift_holds(&[HoldId(7)]);
+    assert!(trial.free().has_ports(shape, 2));
+    drop(trial);
+    world.cluster.held_mut().remove(HoldId(7));
     assert!(world.cluster.free().has_ports(shape, 2));
     // What others hold is checked again when it is bound.
-    world.cluster.put_hold(Arc::new(Hold { movement: None, ..hold }));
+    world.cluster.held_mut().put(Arc::new(Hold { movement: None, ..hold }));
     assert!(world.cluster.free().has_ports(shape, 2));
 }

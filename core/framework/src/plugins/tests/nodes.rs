@@ -357,7 +357,7 @@ fn complements_are_preferred_by_kind_and_by_use() {
         if profile.counts_work() {
             cluster.taken_mut().work.begin();
         }
-        cluster.put_work(UnitId(1), on_node);
+        cluster.units_mut().put_work(UnitId(1), on_node);
         let taken = cluster.shape(&demand(6, 0, None), Pool::Guaranteed);
         cluster.assume(RunningUnitId::new(UnitId(1), 0, 0), taken, NODE, Allocation::default());
         load.into_iter().for_each(|used| measure(&mut cluster, 2, used, [10, 100, 0]));

@@ -45,7 +45,7 @@ fn free_slots_that_cover_a_replica_are_recommended() {
     specs.iter().for_each(|spec| cluster.holds_mut().put_reservation(Arc::new(spec.clone())));
     // Two on one node, one that is too small, and one of the other reservation.
     for hold in [slot(1, "b", NODE, 2), slot(2, "b", NODE, 2), slot(3, "b", far, 1), slot(4, "a", far, 2)] {
-        cluster.put_hold(Arc::new(hold));
+        cluster.held_mut().put(Arc::new(hold));
     }
     let ask = Ask::new(&mut cluster, &template(demand(2, 1, None)), Pool::Guaranteed);
     let of = |cluster: &Cluster, ask: &Ask, owns: &[&str]| {
@@ -67,7 +67,7 @@ fn free_slots_that_cover_a_replica_are_recommended() {
     // Somebody is in one of them.
     let id = RunningUnitId::new(unit, 0, 0);
     cluster.assume(id, ask.shape(), NODE, Allocation::default());
-    cluster.occupy(HoldId(1), id);
+    cluster.held_mut().occupy(HoldId(1), id);
     assert_eq!(of(&cluster, &ask, &["b"]), Some(vec![NODE]));
 }
 
@@ -122,8 +122,8 @@ fn who_moves_goes_where_room_is_held_for_it() {
     let target = |ordinal| {
         Some(MovementTarget { movement: Arc::from("m"), from: RunningUnitId::new(unit, ordinal, 2) })
     };
-    cluster.put_hold(Arc::new(hold(1, 0, target(0))));
-    cluster.put_hold(Arc::new(hold(2, 1, None)));
+    cluster.held_mut().put(Arc::new(hold(1, 0, target(0))));
+    cluster.held_mut().put(Arc::new(hold(2, 1, None)));
     let ask = Ask::new(&mut cluster, &template(demand(1, 1, None)), Pool::Guaranteed);
     let owned = Owned::new();
     let of = |unit: u64, ordinal, incarnation, moves| {

@@ -143,9 +143,16 @@ fn what_a_unit_has_to_be_near_to_does_not_leave_for_it() {
         let (topology, pool) = (UnitTopology::default(), Pool::Guaranteed);
         let terms =
             AffinityTerms { affinity: &near, topology: &topology, groups: &[], templates: Vec::new(), pool };
-        world.cluster.put_terms(SEEKER.unit, &Identity::new("default", "client", [].into_iter()), &terms);
+        world.cluster.units_mut().put_terms(
+            SEEKER.unit,
+            &Identity::new("default", "client", [].into_iter()),
+            &terms,
+        );
         let identity = Identity::new("default", "victim", [("app", app)].into_iter());
-        world.cluster.offer(VICTIM, &identity, || WantedOrdinals::new([(0, 2)], OnEviction::Requeue));
+        world
+            .cluster
+            .units_mut()
+            .offer(VICTIM, &identity, || WantedOrdinals::new([(0, 2)], OnEviction::Requeue));
         assert_eq!(world.says(&SEEKER, None), expected, "{app}, {weight}");
     }
 }
@@ -160,7 +167,7 @@ fn a_running_unit_in_a_slot_leaves_its_room_to_the_reservation() {
         let mut world = plain();
         let spec = ReservationSpec { name: "r".to_owned(), slots: 1, ..ReservationSpec::default() };
         world.cluster.holds_mut().put_reservation(Arc::new(spec));
-        world.cluster.put_hold(Arc::new(Hold {
+        world.cluster.held_mut().put(Arc::new(Hold {
             id: HoldId(1),
             node: NodeId(1),
             demand: Arc::new(demand(1, 1, None)),
@@ -189,7 +196,7 @@ fn a_budget_spares_what_it_does_not_allow_beside_what_leaves_already() {
     let started = Statuses { ordinals: vec![0, 1], phases, ..Statuses::default() };
     world.cluster.apply_rows(VICTIM, &RunChange::Statuses(started), Revision(3), 2_000);
     let identity = Identity::new("default", "web", [].into_iter());
-    world.cluster.offer(VICTIM, &identity, || WantedOrdinals::new([(0, 2)], OnEviction::Requeue));
+    world.cluster.units_mut().offer(VICTIM, &identity, || WantedOrdinals::new([(0, 2)], OnEviction::Requeue));
     let mut spent = Spent::default();
     assert_eq!(world.says(&SEEKER, Some(&spent)), Ok(()));
     let rows = world.cluster.rows().of(VICTIM).unwrap();

@@ -22,7 +22,9 @@ fn started(cluster: &mut Cluster, unit: &Running) {
         [("tier", if unit.id.is_multiple_of(2) { "even" } else { "odd" })].into_iter(),
     );
     let n = u32::try_from(unit.nodes.len()).unwrap();
-    cluster.offer(UnitId(unit.id), &identity, || WantedOrdinals::new([(0, n)], OnEviction::Requeue));
+    cluster
+        .units_mut()
+        .offer(UnitId(unit.id), &identity, || WantedOrdinals::new([(0, n)], OnEviction::Requeue));
 }
 
 fn of_unit(id: u64, limit: Limit) -> BudgetSpec {
@@ -80,7 +82,7 @@ fn what_does_not_run_yet_is_nobodys_loss() {
     let web = running(1, 5, 8_000, &[1]);
     run(&mut cluster, &web);
     let identity = Identity::new("default", "u1", std::iter::empty());
-    cluster.offer(UnitId(1), &identity, || WantedOrdinals::new([(0, 1)], OnEviction::Requeue));
+    cluster.units_mut().offer(UnitId(1), &identity, || WantedOrdinals::new([(0, 1)], OnEviction::Requeue));
     let ask = demand(8_000, 1, 0);
     assert_eq!(seek(&mut cluster, &ask, 1).places.len(), 1);
     started(&mut cluster, &web);

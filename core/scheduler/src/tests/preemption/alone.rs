@@ -169,7 +169,7 @@ impl Alone {
             return;
         }
         // The dispatcher gives turns one after the other.
-        let turn = has_turn && self.pair.binder.gathering().is_empty();
+        let turn = has_turn && self.pair.binder.picture().gathering().is_empty();
         let permit = Permit { turn, ..Permit::default() };
         let assigned = Assignment { permit, ..assignment(spec, *revision, &pending, bound) };
         self.pair.scheduler.on_assign(&assigned, self.pair.now);

@@ -53,7 +53,7 @@ fn gathered_room_is_not_taken_by_others() {
     assert_eq!(pair.binder.n_holds(), 0, "it is not its turn");
     pair.assign_turn(&gang);
     assert_eq!(pair.steps(), [(3, ReportState::Parked)], "it goes on looking");
-    let gathering = pair.binder.gathering();
+    let gathering = pair.binder.picture().gathering();
     assert_eq!((gathering[0].unit, gathering[0].n_wanted, pair.binder.n_holds()), (UnitId(3), 2, 2));
     assert_eq!(
         pair.scheduler.picture.cluster.taken().occupants.on(NodeId(1)),
@@ -119,7 +119,7 @@ fn who_has_others_leave_takes_nothing_that_is_gathered() {
     ]);
     pair.assign(&ranked(4, 6, 2, 1, cpu(500)));
     pair.steps();
-    assert_eq!((pair.live(4), pair.binder.gathering()[0].unit), (vec![3, 3], UnitId(3)));
+    assert_eq!((pair.live(4), pair.binder.picture().gathering()[0].unit), (vec![3, 3], UnitId(3)));
     // One would find room where some is gathered.
     pair.assign(&ranked(5, 9, 2, 2, cpu(500)));
     pair.steps();
@@ -135,7 +135,7 @@ fn best_effort_units_use_what_is_gathered() {
     pair.assign(&unit(4, 1, 1, cpu(700)).pool(Pool::BestEffort));
     pair.steps();
     assert_eq!(pair.n_bound(4), 1);
-    assert_eq!(pair.binder.gathering()[0].n_gathered, 1);
+    assert_eq!(pair.binder.picture().gathering()[0].n_gathered, 1);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn preemptible_units_fill_gathered_room_until_the_rest_is_there() {
     pair.end(2, &[0, 1]);
     pair.now = pair.now.plus(10_000);
     pair.steps();
-    assert_eq!((pair.leaving().len(), pair.binder.gathering().len()), (1, 0));
+    assert_eq!((pair.leaving().len(), pair.binder.picture().gathering().len()), (1, 0));
     pair.leave();
     assert_eq!((pair.n_bound(3), pair.binder.n_holds()), (2, 0));
 }
@@ -190,7 +190,7 @@ fn a_gang_that_gathers_is_bound_wherever_it_fits_first() {
     pair.assign_turn(&unit(3, 2, 2, cpu(800)));
     pair.steps();
     pair.end(1, &[0, 1]);
-    assert_eq!(pair.binder.gathering()[0].n_gathered, 1);
+    assert_eq!(pair.binder.picture().gathering()[0].n_gathered, 1);
     pair.commit(vec![
         Change::Put(Record::NodeSpec(node_spec(3))),
         Change::Put(Record::NodeReport(node_report(3, resources(1000, 100), 0, "A10"))),
@@ -208,7 +208,7 @@ fn one_large_unit_gathers_as_a_gang_does() {
     assert_eq!(pair.binder.n_holds(), 0, "it is not its turn");
     pair.assign_turn(&large);
     pair.steps();
-    let gathering = pair.binder.gathering();
+    let gathering = pair.binder.picture().gathering();
     assert_eq!((gathering[0].unit, gathering[0].n_wanted, pair.binder.n_holds()), (UnitId(3), 1, 1));
     let (NodeId(node), first) = {
         let holds = pair.binder.cluster().holds().all();
@@ -236,7 +236,11 @@ fn a_unit_of_several_large_replicas_gathers_for_one_of_them_at_a_time() {
         let permit = Permit { turn: true, places_max: Some(1), ..Permit::default() };
         pair.assign_with(&large, &all(&large), permit);
         pair.steps();
-        assert_eq!((pair.binder.n_holds(), pair.binder.gathering()[0].n_wanted), (1, 1), "{n_bound}");
+        assert_eq!(
+            (pair.binder.n_holds(), pair.binder.picture().gathering()[0].n_wanted),
+            (1, 1),
+            "{n_bound}"
+        );
         let node = pair.binder.cluster().holds().all()[0].node.0;
         let filler = if pair.live(1).first() == Some(&node) { 1 } else { 2 };
         pair.end(filler, &[0, 1]);
@@ -303,7 +307,7 @@ fn a_gang_that_requires_a_rack_gathers_in_the_one_that_is_free_first() {
     pair.steps();
     let nodes: BTreeSet<u32> =
         pair.binder.cluster().holds().all().into_iter().map(|hold| hold.node.0).collect();
-    assert_eq!((nodes, pair.binder.gathering().len()), ([1, 2].into(), 1));
+    assert_eq!((nodes, pair.binder.picture().gathering().len()), ([1, 2].into(), 1));
     pair.end(1, &[0]);
     pair.steps();
     assert_eq!(pair.n_bound(5), 0);
@@ -342,7 +346,7 @@ impl Pair {
         self.assign_turn(gang);
         self.steps();
         let nodes = self.gathers_on();
-        assert_eq!(self.binder.gathering().len(), usize::from(!nodes.is_empty()));
+        assert_eq!(self.binder.picture().gathering().len(), usize::from(!nodes.is_empty()));
         let mut on: Vec<u32> = nodes.clone();
         on.dedup();
         on.iter().for_each(|node| self.end(100 + u64::from(*node), &[0]));
@@ -429,7 +433,10 @@ fn zones_are_gathered_as_they_become_free() {
     let gang = unit(5, 2, 2, dedicated(4_000));
     pair.assign_turn(&gang);
     pair.steps();
-    assert_eq!((pair.binder.gathering().len(), pair.binder.gathering()[0].n_wanted), (1, 2));
+    assert_eq!(
+        (pair.binder.picture().gathering().len(), pair.binder.picture().gathering()[0].n_wanted),
+        (1, 2)
+    );
     // The core that is free in a zone is gathered: where nobody gathers it is there.
     let small = unit(6, 4, 1, dedicated(1_000)).preemptible(false);
     pair.assign(&small);
