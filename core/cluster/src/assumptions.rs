@@ -90,6 +90,7 @@ impl Assumptions {
     }
 
     /// Sets an assumption; the one that it replaces.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, unit: UnitId, ordinal: u32, assumed: Assumed) -> Option<Assumed> {
         let column = self.column(unit);
         let before = match column.find(ordinal) {

@@ -173,6 +173,21 @@ impl FreeView<'_> {
         Err(self.hardware(idx).placed_shortage(shape, self.catalogue.classes()))
     }
 
+    /// Returns what one more of a shape is given of a node now, as by [`Self::grant`], if the node's free room holds it.
+    ///
+    /// # Errors
+    /// What is short, or wrong with what is wanted.
+    #[inline]
+    pub fn give(self, shape: ShapeId, node: NodeId, wanted: Allocation) -> Result<Allocation, Unfit> {
+        let Some(idx) = self.free.known(node) else { return Err(Unfit::Gone) };
+        let asked = self.shape(shape);
+        if asked.is_plain && wanted.is_empty() && self.free.has_resources(asked, idx) {
+            return Ok(wanted);
+        }
+        self.fits(shape, node)?;
+        self.grant(shape, node, wanted)
+    }
+
     /// Returns what a shape is given of a node now: `wanted`, or what [`Self::pick`] finds when others took some of these
     /// devices.
     ///

@@ -152,7 +152,9 @@ impl Trial<'_> {
     /// Ends a part of a trial: what it lifted counts again, and what it assumed belongs to the trial around it.
     #[inline]
     pub fn join(mut self) {
-        self.put_down();
+        if self.cluster.journal.lifted.len() > self.mark.n_lifted {
+            self.put_down();
+        }
         std::mem::forget(self);
     }
 
@@ -259,6 +261,9 @@ impl Cluster {
     /// none.
     #[inline]
     pub fn lift_target(&mut self, id: RunningUnitId) -> Option<TrialMark> {
+        if self.taken.movers.is_empty() {
+            return None;
+        }
         let mut trial = self.trial();
         let is_lifted = trial.lift_target(id);
         let mark = trial.pause();

@@ -89,21 +89,26 @@ pub(super) fn take_room(
                 continue;
             }
             // For others of the unit it counts on its target until it has a place.
-            let mut trial = cluster.trial();
-            if trial.lift_target(id) {
-                let entered = entered_beside(&trial, id, node, own);
+            let mut mark = cluster.lift_target(id);
+            if let Some(mark) = mark {
+                let entered = entered_beside(cluster, id, node, own);
+                let mut trial = cluster.resume(mark);
                 trial.lift_holds(&entered);
+                trial.pause();
             }
-            let mut may = may_go(&trial, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
+            let mut may = may_go(cluster, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
             if may.is_err()
                 && let Some(borrower) = borrower
-                && trial.lift_gathered(borrower, Some(node))
             {
-                may = may_go(&trial, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
+                let mut trial = cluster.trial();
+                if trial.lift_gathered(borrower, Some(node)) {
+                    may = may_go(&trial, &asked, ordinal, node, member.allocation, decision.nodes_as_of);
+                }
+                mark = mark.or(Some(trial.pause()));
             }
             match may {
                 Ok(allocation) => {
-                    trial.assume(id, group.shape, node, allocation);
+                    cluster.try_out(id, group.shape, node, allocation);
                     accepted.push(PlacedReplica { allocation, ..member });
                 }
                 Err(refusal) => {
@@ -111,7 +116,9 @@ pub(super) fn take_room(
                     refused.add(reason, ordinal, node, detail);
                 }
             }
-            trial.join();
+            if let Some(mark) = mark {
+                cluster.resume(mark).join();
+            }
         }
     }
     accepted
@@ -282,8 +289,7 @@ pub(crate) fn may_go(
     nodes_as_of: Revision,
 ) -> Result<Allocation, Unfit> {
     may_stand(cluster, asked, ordinal, node, nodes_as_of)?;
-    cluster.free().fits(asked.on_node.shape, node)?;
-    cluster.free().grant(asked.on_node.shape, node, wanted)
+    cluster.free().give(asked.on_node.shape, node, wanted)
 }
 
 /// The same, room aside.
