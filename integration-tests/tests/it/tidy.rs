@@ -26,7 +26,7 @@ const HADOOP: &str = "godel-hadoop";
 const CRASH: &str = "godel-crash";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
-const CORE: [(&str, &[&str]); 17] = [
+const CORE: [(&str, &[&str]); 18] = [
     (BASE, &[]),
     (DOMAIN, &[]),
     ("godel-testkit", &[DOMAIN]),
@@ -40,6 +40,7 @@ const CORE: [(&str, &[&str]); 17] = [
     ("godel-core-scheduler", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-core-binder", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-audit", &[DOMAIN]),
+    ("godel-core-agent", &[DOMAIN, MEMBERSHIP]),
     ("godel-core-yarn", &[DOMAIN, MEMBERSHIP]),
     ("godel-core-rescheduler", &[DOMAIN]),
     (
@@ -55,6 +56,7 @@ const CORE: [(&str, &[&str]); 17] = [
             "godel-core-dispatcher",
             "godel-core-scheduler",
             "godel-core-binder",
+            "godel-core-agent",
             "godel-audit",
             "godel-testkit",
         ],
@@ -76,7 +78,7 @@ const OTHERS: [(&str, &[&str]); 14] = [
         &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, CRASH, KIT],
     ),
     ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, CRASH, KIT]),
-    ("godel-agent", &[DOMAIN, MEMBERSHIP, PROTO, WIRE, HADOOP, KIT]),
+    ("godel-agent", &[DOMAIN, MEMBERSHIP, "godel-core-agent", PROTO, WIRE, HADOOP, KIT]),
     ("godel-yarn", &[DOMAIN, MEMBERSHIP, "godel-core-yarn", PROTO, WIRE, CRASH, HADOOP, KIT]),
     (
         "godel-rescheduler",
@@ -89,7 +91,7 @@ const OTHERS: [(&str, &[&str]); 14] = [
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 32] = [
+const MAPPED: [&str; 33] = [
     "core/base",
     "core/domain",
     "core/queueing",
@@ -102,6 +104,7 @@ const MAPPED: [&str; 32] = [
     "core/scheduler",
     "core/binder",
     "core/audit",
+    "core/agent",
     "core/yarn",
     "core/rescheduler",
     "core/rescheduler-leader",
