@@ -70,11 +70,11 @@ pub struct NodeAgent<P, M> {
 
 impl<P, M> NodeAgent<P, M> {
     /// The agent of a node on which nothing runs, and whose journal is of `store`. It refuses the first assignments, so many.
-    pub fn new(backoff: RestartBackoff, store: u64, n_to_refuse: u32) -> Self {
+    pub fn new(backoff: RestartBackoff, store: u64, n_to_refuse: u32, now: Millis) -> Self {
         Self {
             life: NodeLife::new(backoff),
             session: AgentSession::new(store),
-            contact: Contact::default(),
+            contact: Contact::new(now),
             held: Vec::new(),
             n_to_refuse,
             is_noted: false,
@@ -250,5 +250,87 @@ impl<P, M> NodeAgent<P, M> {
     pub fn next_report(&mut self) -> Option<StatusReport> {
         let n_max = self.session.n_statuses_max();
         if self.session.may_report() { self.life.reports_mut().next(n_max) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: RunKey = RunKey { unit: 1, ordinal: 0 };
+    const HAS: Has = Has {
+        cpu_milli: 1,
+        memory: 1,
+        n_devices: 0,
+        zones: godel_domain::allocation::ZoneSet::NONE,
+        n_running_units: 9,
+    };
+
+    fn terms(store: u64) -> SessionTerms {
+        SessionTerms { heartbeat_ms: 10, lease_ms: 400, store, ..SessionTerms::default() }
+    }
+
+    fn welcomed(out: &mut AgentOutbox) -> NodeAgent<(), u32> {
+        let mut agent = NodeAgent::new(RestartBackoff::default(), 0, 0, Millis(0));
+        assert!(agent.open(7, Millis(100)).is_first);
+        let welcomed = agent.welcome(&terms(7), Millis(120), out);
+        assert_eq!(welcomed, SessionWelcomed { is_new: true, age_ms: Some(20), store_change: None });
+        assert_eq!(std::mem::take(out), [AgentAction::KeepStore(7)]);
+        agent
+    }
+
+    fn tied() -> AssignedRun<()> {
+        let orders = RunOrders { stop_after_ms: 300, ..RunOrders::default() };
+        AssignedRun { key: KEY, incarnation: 0, orders, again: false }
+    }
+
+    #[test]
+    fn what_must_stop_waits_until_contact_is_confirmed_and_so_does_what_follows() {
+        let mut out = AgentOutbox::new();
+        let mut agent = welcomed(&mut out);
+        assert!(!agent.must_wait(MayWait::MustStop, Millis(389)), "contact is young");
+        assert!(agent.must_wait(MayWait::MustStop, Millis(390)));
+        assert!(!agent.must_wait(MayWait::Follows, Millis(390)) && agent.hold(1));
+        assert!(agent.must_wait(MayWait::Follows, Millis(391)) && !agent.hold(2));
+        let echo = agent.echo(Millis(391));
+        assert_eq!(agent.on_echo(echo, Millis(400)), (Some(9), vec![1, 2]));
+        assert!(!agent.must_wait(MayWait::MustStop, Millis(400)));
+        agent.hold(3);
+        assert!(agent.lose() && agent.on_echo(echo, Millis(401)).1.is_empty(), "it was of another session");
+    }
+
+    #[test]
+    fn contact_is_looked_at_when_something_may_have_to_stop() {
+        let mut out = AgentOutbox::new();
+        let mut agent = welcomed(&mut out);
+        assert_eq!(agent.assign(tied(), &HAS, &mut out), Ok(()));
+        assert_eq!(std::mem::take(&mut out), [AgentAction::LookAt(Millis(400)), AgentAction::Start(KEY, 0)]);
+        agent.on_echo(301, Millis(310));
+        assert_eq!(agent.check_contact(Millis(399), &mut out), None, "it is not time");
+        assert_eq!(agent.check_contact(Millis(400), &mut out), Some(100));
+        assert_eq!(std::mem::take(&mut out), [AgentAction::LookAt(Millis(600))], "it was heard meanwhile");
+        assert_eq!(agent.check_contact(Millis(600), &mut out), Some(300));
+        assert!(matches!(out[..], [AgentAction::Stop { key: KEY, grace_ms: 0, .. }]), "{out:?}");
+    }
+
+    #[test]
+    fn nothing_is_said_to_a_store_that_may_not_know_what_is_here() {
+        let mut out = AgentOutbox::new();
+        let mut agent = welcomed(&mut out);
+        assert_eq!(agent.assign(AssignedRun { again: true, ..tied() }, &HAS, &mut out), Ok(()));
+        agent.life_mut().started(KEY, 0, 1, Millis(130));
+        assert!(agent.note() && !agent.note(), "it is known");
+        agent.begin_reports();
+        assert!(agent.next_report().is_some());
+        assert!(agent.lose());
+        assert!(!agent.open(7, Millis(200)).is_first, "the same store");
+        assert!(agent.note(), "what was not acknowledged is said again");
+        agent.begin_reports();
+        agent.lose();
+        assert_eq!(agent.open(8, Millis(300)).running.len(), 1);
+        assert!(!agent.note() && agent.next_report().is_none());
+        let change = agent.welcome(&terms(8), Millis(310), &mut out).store_change;
+        assert_eq!(change, Some(StoreChange { before: 7, store: 8 }));
+        assert!(agent.note());
     }
 }

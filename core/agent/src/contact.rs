@@ -25,6 +25,11 @@ pub(crate) struct Contact {
 }
 
 impl Contact {
+    /// An agent begins: what it finds running has not been without contact for long.
+    pub(crate) fn new(now: Millis) -> Self {
+        Self { heard: now, ..Self::default() }
+    }
+
     pub(crate) fn open(&mut self, now: Millis) {
         self.opened = now;
     }

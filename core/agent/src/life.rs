@@ -191,7 +191,7 @@ impl<P> NodeLife<P> {
 
     /// Best-effort running units that are not told to leave, and the bytes of memory that each asks for.
     pub fn best_effort(&self) -> impl Iterator<Item = (RunKey, u32, i64)> {
-        let stay = self.runs.iter().filter(|(_, run)| run.stays() && run.pool() == Pool::BestEffort);
+        let stay = self.runs.iter().filter(|(_, run)| run.stays() && run.orders.pool == Pool::BestEffort);
         stay.map(|(key, run)| (*key, run.incarnation, run.orders.weight.memory))
     }
 
@@ -207,11 +207,16 @@ impl<P> NodeLife<P> {
         &mut self.reports
     }
 
+    /// What is here: everything that runs, and every end not yet acknowledged.
+    pub fn statuses(&self) -> impl Iterator<Item = RunStatus> {
+        self.runs.iter().map(|(key, run)| run.status(*key))
+    }
+
     /// A session begins: everything that runs here, and every end not yet acknowledged. What was on its way
     /// is to be reported again, in new sequences.
     pub fn open(&mut self) -> Vec<RunStatus> {
         self.reports.begin();
-        let mut all: Vec<RunStatus> = self.runs.iter().map(|(key, run)| run.status(*key)).collect();
+        let mut all: Vec<RunStatus> = self.statuses().collect();
         all.sort_unstable_by_key(|status| status.key);
         all
     }

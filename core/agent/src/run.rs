@@ -2,8 +2,6 @@
 
 use godel_base::time::Millis;
 use godel_domain::{
-    allocation::DeviceSet,
-    demand::Pool,
     run_end::{RunEnd, RunEndReason},
     running_units::Phase,
     unit::RestartPolicy,
@@ -53,10 +51,10 @@ impl<P> LocalRun<P> {
         }
     }
 
-    /// What it does, each time that it is started.
+    /// What state says of it.
     #[inline]
-    pub fn work(&self) -> &RunWork<P> {
-        &self.orders.work
+    pub fn orders(&self) -> &RunOrders<P> {
+        &self.orders
     }
 
     /// Times that it was started again in place.
@@ -69,18 +67,6 @@ impl<P> LocalRun<P> {
     #[inline]
     pub fn restarts_in_row(&self) -> u32 {
         self.in_row
-    }
-
-    /// The pool that pays.
-    #[inline]
-    pub fn pool(&self) -> Pool {
-        self.orders.pool
-    }
-
-    /// The devices that it was given.
-    #[inline]
-    pub fn devices(&self) -> DeviceSet {
-        self.orders.allocation.devices
     }
 
     /// Whether it waits for its command.

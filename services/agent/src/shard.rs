@@ -30,19 +30,19 @@ mod contact;
 pub(crate) mod containers;
 mod ending;
 mod logs;
-mod machine;
 mod node;
 mod processes;
+mod real_node;
 mod sessions;
 mod takeover;
 mod usage;
 mod work;
 
 use containers::ContainerDesk;
-use machine::Machine;
 use node::HostedNode;
 pub(crate) use node::KeptOfNode;
 use processes::LookDone;
+use real_node::RealNode;
 use usage::NodeUse;
 
 /// Arrivals handled before reports go out: one report for many.
@@ -146,7 +146,7 @@ pub(crate) struct Shard {
     /// The first one that takes a kind of work does it.
     runtimes: Vec<Box<dyn Runtime>>,
     /// Of a real node.
-    machine: Machine,
+    real: RealNode,
     node_use: NodeUse,
     /// The agent is being stopped, and what runs is ending, until then at most.
     ends_by: Option<Millis>,
@@ -170,7 +170,7 @@ impl Shard {
             node_use: NodeUse::new(&config, &clock, rng.random()),
             backoff: RestartBackoff::default().scaled(|ms| config.scaled_ms(ms)),
             runtimes: vec![Box::new(Simulated::new(Arc::clone(&config)))],
-            machine: Machine::new(Arc::clone(&config), setup.keeper, setup.claim),
+            real: RealNode::new(Arc::clone(&config), setup.keeper, setup.claim),
             config,
             mode,
             instance,
@@ -204,7 +204,7 @@ impl Shard {
     /// Speaks for one node more, of which a journal kept this.
     pub(crate) fn add(&mut self, def: NodeDef, kept: KeptOfNode) {
         self.connections.waiting.push_back(self.nodes.len());
-        self.nodes.push(HostedNode::new(def, kept, self.backoff, self.config.refuse_first));
+        self.nodes.push(HostedNode::new(def, kept, self.backoff, self.config.refuse_first, self.clock.now()));
     }
 
     pub(crate) async fn run(
@@ -223,7 +223,7 @@ impl Shard {
             }
             if self.has_ended() {
                 self.say_goodbye().await;
-                return self.how_it_ends();
+                return self.real.how_it_ends();
             }
             self.start_connecting();
             let timer = tokio::time::sleep(self.pause());
@@ -240,11 +240,11 @@ impl Shard {
                     Woken::Progress(progress)
                 }
                 Some(event) = events.recv() => Woken::Event(event),
-                Some(looked) = self.machine.looks.next(), if !self.machine.looks.is_idle() => {
+                Some(looked) = self.real.looks.next(), if !self.real.looks.is_idle() => {
                     Woken::Looked(looked)
                 }
                 Some(ask) = containers::next_ask(&mut self.containers) => Woken::Ask(ask),
-                () = self.machine.condition.changed() => Woken::Condition,
+                () = self.real.condition.changed() => Woken::Condition,
                 () = timer => Woken::Timer,
             };
             self.check_contact();
@@ -252,13 +252,13 @@ impl Shard {
                 Woken::Arrival(arrival) => self.on_arrivals(arrival),
                 Woken::Progress(progress) => self.on_progress(progress),
                 Woken::Event(event) => self.on_event(event),
-                Woken::Looked(looked) => self.machine.on_looked(looked, &self.nodes),
+                Woken::Looked(looked) => self.real.on_looked(looked, &self.nodes),
                 Woken::Ask(ask) => self.on_ask(ask),
                 Woken::Condition => self.on_condition(),
                 Woken::Timer => {}
             }
             self.on_timers();
-            self.machine.end_followed_logs(&self.nodes);
+            self.real.end_followed_logs(&self.nodes);
             self.unwritten.write(journal.as_ref()).await?;
             self.runtimes.iter_mut().for_each(|runtime| runtime.settle());
             self.send_reports();
@@ -348,15 +348,15 @@ impl Shard {
                     self.nodes[node].warn_of_rival(&conflict);
                 }
             }
-            Message::Log(request) => self.machine.send_log(&self.nodes[node], request),
-            Message::ForgetLogs(forget) => self.machine.forget_logs(forget),
+            Message::Log(request) => self.real.send_log(&self.nodes[node], request),
+            Message::ForgetLogs(forget) => self.real.forget_logs(forget),
             Message::YarnKeys(keys) => {
                 if let Some(desk) = &mut self.containers {
                     desk.on_keys(keys);
                 }
             }
             Message::Processes(v1::ProcessesRequest { request_id }) => {
-                self.machine.look_at_processes(node, request_id);
+                self.real.look_at_processes(node, request_id);
             }
             Message::HeartbeatIntervalMs(interval) => {
                 self.nodes[node].agent.set_heartbeat_ms(u64::from(interval.max(1)));
@@ -410,9 +410,9 @@ impl Shard {
         let heartbeat = self.node_use.heartbeat(at, node, now);
         // A full queue carries messages that show life as well.
         node.send(session_request::Message::Heartbeat(heartbeat));
-        self.machine.ask_for_kept_logs(node);
+        self.real.ask_for_kept_logs(node);
         self.containers.iter().for_each(|desk| desk.ask_for_keys(node));
-        self.machine.report_volumes(node);
+        self.real.report_volumes(node);
     }
 
     fn note(&mut self, node: usize) {

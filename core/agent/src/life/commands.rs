@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(life.give_command(key, 0, complete, &mut out), Ok(()));
         assert_eq!(out, [AgentAction::Start(key, 0)]);
         assert!(!is_awaiting(&life, 0), "it has its command");
-        let Some(RunWork::Program(program)) = life.live_run(key, 0).map(LocalRun::work) else {
+        let Some(RunWork::Program(program)) = life.live_run(key, 0).map(|run| &run.orders().work) else {
             panic!("no program")
         };
         assert_eq!(program.command, ["true"]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_proto::v1::{self, session_request::Message};
 use tokio::sync::watch;
 
-use super::{Shard, machine::Machine};
+use super::{Shard, real_node::RealNode};
 use crate::{
     NodeDef,
     claim::DirLoss,
@@ -44,7 +44,7 @@ impl Watched {
     }
 }
 
-impl Machine {
+impl RealNode {
     /// Begins to look at what a real node can do. `has_engine`: its engine has answered.
     pub(super) fn watch_condition(&mut self, looked: Looked, images: Option<Images>, has_engine: bool) {
         let known = Condition { images: has_engine.then(String::new), ..Condition::default() };
@@ -103,10 +103,10 @@ impl Machine {
 impl Shard {
     /// What the only node can do has changed: state is told.
     pub(super) fn on_condition(&mut self) {
-        let is_lost = self.machine.take_condition();
+        let is_lost = self.real.take_condition();
         if let Some(node) = self.nodes.first() {
             // A queue that is full is that of a session that is about to be lost: the next one begins with the same words.
-            node.send(Message::Report(self.machine.report(&node.def, self.mode)));
+            node.send(Message::Report(self.real.report(&node.def, self.mode)));
         }
         if is_lost && self.ends_by.is_none() {
             self.begin_to_end();

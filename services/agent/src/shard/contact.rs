@@ -8,7 +8,7 @@ impl Shard {
     /// State sent back an echo.
     pub(super) fn on_echo(&mut self, node: usize, echo: u64) {
         let (age_ms, held) = self.nodes[node].agent.on_echo(echo, self.clock.now());
-        self.machine.renew_contact(age_ms);
+        self.real.renew_contact(age_ms);
         for message in held {
             self.obey(node, message);
         }

@@ -8,13 +8,13 @@ use std::{
 use godel_core_agent::RunKey;
 use godel_proto::v1::{self, session_request::Message};
 
-use super::{HostedNode, machine::Machine};
+use super::{HostedNode, real_node::RealNode};
 use crate::logs::{LogAsked, LogLimits};
 
 /// Units in one question, at most: see `KeptLogs`.
 const N_UNITS_ASKED: usize = 1_000;
 
-impl Machine {
+impl RealNode {
     pub(super) fn log_limits(&self) -> LogLimits {
         LogLimits { keep: *self.config.log_keep, bytes_max: self.config.log_ended_max_bytes }
     }

@@ -36,9 +36,15 @@ pub(crate) struct KeptOfNode {
 }
 
 impl HostedNode {
-    pub(super) fn new(def: NodeDef, kept: KeptOfNode, backoff: RestartBackoff, n_to_refuse: u32) -> Self {
+    pub(super) fn new(
+        def: NodeDef,
+        kept: KeptOfNode,
+        backoff: RestartBackoff,
+        n_to_refuse: u32,
+        now: Millis,
+    ) -> Self {
         let KeptOfNode { ended, store } = kept;
-        let mut agent = NodeAgent::new(backoff, store, n_to_refuse);
+        let mut agent = NodeAgent::new(backoff, store, n_to_refuse, now);
         for status in ended {
             agent.life_mut().restore(status);
         }

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use godel_core_agent::RunKey;
 use godel_proto::v1::{self, session_request::Message};
 
-use super::{HostedNode, machine::Machine};
+use super::{HostedNode, real_node::RealNode};
 use crate::runtime::process::{
     Home,
     seen::{self, Orphan, Seen, Whose},
@@ -61,7 +61,7 @@ impl ProcessLooks {
     }
 }
 
-impl Machine {
+impl RealNode {
     /// State asks which processes really run. A simulated node has none and is not asked.
     pub(super) fn look_at_processes(&mut self, node: usize, request_id: u64) {
         if self.home.is_some() {

@@ -36,7 +36,7 @@ impl Shard {
         while connecting.len() < *n_connecting_max {
             let Some(node) = waiting.pop_front() else { return };
             let def = &self.nodes[node].def;
-            let report = self.machine.report(def, self.mode);
+            let report = self.real.report(def, self.mode);
             connecting.push(session::register(client.clone(), node, def, report, self.instance));
         }
     }
@@ -60,7 +60,7 @@ impl Shard {
                 let (tx, step) = session::open(self.connections.client.clone(), node, generation, open);
                 *outbound = Some(tx);
                 // What an agent of another directory has left is this node's once state lets this one speak for it, and not before.
-                self.connections.connecting.push(match self.machine.home.clone().filter(|_| is_first) {
+                self.connections.connecting.push(match self.real.home.clone().filter(|_| is_first) {
                     Some(home) => ending_predecessors(home, registered.store_id, step),
                     None => step,
                 });
@@ -89,7 +89,7 @@ impl Shard {
         let node = &mut self.nodes[at];
         node.volumes_said = None;
         let SessionWelcomed { is_new, age_ms, store_change } = node.agent.welcome(&terms, now, &mut self.out);
-        self.machine.renew_contact(age_ms);
+        self.real.renew_contact(age_ms);
         if let Some(StoreChange { before, store }) = store_change {
             // Thousands of nodes may live in one process: worth a line is what has to end.
             if node.agent.life().has_left_over() {

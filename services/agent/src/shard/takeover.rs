@@ -12,7 +12,7 @@ use godel_proto::v1;
 use prost::Message as _;
 use tokio::sync::mpsc;
 
-use super::{Shard, machine::Machine};
+use super::{Shard, real_node::RealNode};
 use crate::{
     Config, NodeDef, UseDocker,
     cgroup::Groups,
@@ -33,7 +33,7 @@ impl Shard {
     pub(super) async fn take_over(&mut self, events: mpsc::Sender<Event>) -> Result<Processes, Error> {
         let Some(node) = self.nodes.first() else { return Err(Error::OneNode(0)) };
         let name = node.name.to_string();
-        let home = self.machine.open(&node.def).await?;
+        let home = self.real.open(&node.def).await?;
         self.node_use.measure(&home, &node.def, events.clone());
         let found = left::find(Arc::clone(&home)).await.map_err(Error::Runs)?;
         let (kept, mut rest) = left::newest(found, &name);
@@ -62,7 +62,7 @@ impl Shard {
         left::end(rest).await;
         left::end_containers(&home, |one| containers.contains(&one.name)).await;
         home.set_store(self.nodes[0].agent.session().store());
-        self.machine.sweep_logs(&home);
+        self.real.sweep_logs(&home);
         Ok(processes)
     }
 
@@ -86,7 +86,7 @@ impl Shard {
     }
 }
 
-impl Machine {
+impl RealNode {
     /// Opens the runs of the node, and begins to look at what it can do.
     async fn open(&mut self, def: &NodeDef) -> Result<Arc<Home>, Error> {
         let (config, uid) = (Arc::clone(&self.config), def.uid.clone());

@@ -168,7 +168,7 @@ impl NodeUse {
         }
         let mut best_effort = RunWeight::default();
         for ((key, incarnation), used) in &measured.runs {
-            if life.live_run(*key, *incarnation).is_some_and(|run| run.pool() == Pool::BestEffort) {
+            if life.live_run(*key, *incarnation).is_some_and(|run| run.orders().pool == Pool::BestEffort) {
                 best_effort.cpu_milli += used.cpu_milli;
                 best_effort.memory += used.memory;
             }
@@ -213,7 +213,7 @@ impl NodeUse {
         };
         let measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
         let running = measured.runs.iter().filter_map(|(&(key, incarnation), used)| {
-            let devices = agent.life().live_run(key, incarnation)?.devices();
+            let devices = agent.life().live_run(key, incarnation)?.orders().allocation.devices;
             let device_milli = devices.iter().filter_map(of_device).map(|gpu| 10 * gpu.percent).sum();
             let (cpu_milli, memory) = (used.cpu_milli, used.memory);
             let RunKey { unit, ordinal } = key;

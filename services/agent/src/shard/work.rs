@@ -87,7 +87,7 @@ impl Shard {
                 self.unwritten.forget.push(JournalEntry::Acknowledged(self.nodes[node].name.clone(), status));
             }
             AgentAction::KeepStore(store) => {
-                self.machine.set_store(store);
+                self.real.set_store(store);
                 self.unwritten.forget.push(JournalEntry::Store(self.nodes[node].name.clone(), store));
                 self.containers.iter_mut().for_each(ContainerDesk::forget_revision);
             }
@@ -99,10 +99,12 @@ impl Shard {
         let now = self.clock.now();
         let life = self.nodes[run.node].agent.life();
         let Some(local) = life.live_run(run.key, run.incarnation) else { return };
-        let Some(runtime) = self.runtimes.iter_mut().find(|runtime| runtime.takes(local.work())) else {
+        let Some(runtime) = self.runtimes.iter_mut().find(|runtime| runtime.takes(&local.orders().work))
+        else {
             return;
         };
-        if let Some(event) = runtime.start(run, local.work(), local.restarts(), local.restarts_in_row(), now)
+        if let Some(event) =
+            runtime.start(run, &local.orders().work, local.restarts(), local.restarts_in_row(), now)
         {
             self.hear(event);
         }

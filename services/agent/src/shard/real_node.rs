@@ -10,7 +10,7 @@ use super::{condition::Watched, processes::ProcessLooks};
 use crate::{Config, claim::DirClaim, logs::LogSenders, runtime::process::Home};
 
 /// See the module.
-pub(super) struct Machine {
+pub(super) struct RealNode {
     pub(super) config: Arc<Config>,
     /// How a keeper is started; see [`crate::Deps::keeper`].
     pub(super) keeper: Vec<OsString>,
@@ -28,7 +28,7 @@ pub(super) struct Machine {
     pub(super) condition: Watched,
 }
 
-impl Machine {
+impl RealNode {
     pub(super) fn new(config: Arc<Config>, keeper: Vec<OsString>, claim: Option<Arc<DirClaim>>) -> Self {
         Self {
             config,
