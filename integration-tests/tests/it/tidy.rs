@@ -26,7 +26,7 @@ const HADOOP: &str = "godel-hadoop";
 const CRASH: &str = "godel-crash";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
-const CORE: [(&str, &[&str]); 17] = [
+const CORE: [(&str, &[&str]); 18] = [
     (BASE, &[]),
     (DOMAIN, &[]),
     ("godel-testkit", &[DOMAIN]),
@@ -40,6 +40,7 @@ const CORE: [(&str, &[&str]); 17] = [
     ("godel-core-scheduler", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-core-binder", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-audit", &[DOMAIN]),
+    ("godel-core-agent", &[DOMAIN, MEMBERSHIP]),
     ("godel-core-yarn", &[DOMAIN, MEMBERSHIP]),
     ("godel-core-rescheduler", &[DOMAIN]),
     (
@@ -55,6 +56,7 @@ const CORE: [(&str, &[&str]); 17] = [
             "godel-core-dispatcher",
             "godel-core-scheduler",
             "godel-core-binder",
+            "godel-core-agent",
             "godel-audit",
             "godel-testkit",
         ],
@@ -76,7 +78,7 @@ const OTHERS: [(&str, &[&str]); 14] = [
         &[DOMAIN, RULES, FRAMEWORK, PLACEMENT, "godel-core-scheduler", PROTO, WIRE, CRASH, KIT],
     ),
     ("godel-binder", &[DOMAIN, "godel-core-binder", PROTO, WIRE, CRASH, KIT]),
-    ("godel-agent", &[DOMAIN, MEMBERSHIP, PROTO, WIRE, HADOOP, KIT]),
+    ("godel-agent", &[DOMAIN, MEMBERSHIP, "godel-core-agent", PROTO, WIRE, HADOOP, KIT]),
     ("godel-yarn", &[DOMAIN, MEMBERSHIP, "godel-core-yarn", PROTO, WIRE, CRASH, HADOOP, KIT]),
     (
         "godel-rescheduler",
@@ -89,7 +91,7 @@ const OTHERS: [(&str, &[&str]); 14] = [
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 32] = [
+const MAPPED: [&str; 33] = [
     "core/base",
     "core/domain",
     "core/queueing",
@@ -102,6 +104,7 @@ const MAPPED: [&str; 32] = [
     "core/scheduler",
     "core/binder",
     "core/audit",
+    "core/agent",
     "core/yarn",
     "core/rescheduler",
     "core/rescheduler-leader",
@@ -299,23 +302,23 @@ fn a_log_line_has_no_field_that_every_line_has() {
     assert!(n_lines > 50, "{n_lines} found");
 }
 
-/// A source of `core/` that is no test.
+/// A source of `core/` or `services/` that is no test.
 struct Source {
-    /// Of the crate, as below `core/`.
+    /// Of the crate, as below `core/` or `services/`.
     folder: String,
-    /// As below `core/`.
+    /// The same of the file.
     path: String,
     /// Without the tests at its end.
     text: String,
 }
 
-fn core_sources() -> Vec<Source> {
-    let core = root().join("core");
+fn sources_below(parent: &str) -> Vec<Source> {
+    let parent = root().join(parent);
     let mut files = Vec::new();
-    rust_files(&core, &mut files);
+    rust_files(&parent, &mut files);
     let source = |path: PathBuf| {
         let below: Vec<&str> =
-            path.strip_prefix(&core).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
+            path.strip_prefix(&parent).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
         let is_test = below[1] != "src" || below.iter().any(|part| matches!(*part, "tests" | "tests.rs"));
         let (folder, below) = (below[0].to_owned(), below.join("/"));
         let text = fs::read_to_string(&path).unwrap();
@@ -353,7 +356,7 @@ const NAMES_SHARED: [&str; 4] = ["Args", "Config", "Error", "Settings"];
 #[test]
 fn a_type_name_means_one_thing_in_core() {
     let mut paths: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for Source { path, text, .. } in core_sources() {
+    for Source { path, text, .. } in sources_below("core") {
         for name in text.lines().filter_map(defined).filter(|name| !NAMES_SHARED.contains(name)) {
             paths.entry(name.to_owned()).or_default().push(path.clone());
         }
@@ -361,6 +364,64 @@ fn a_type_name_means_one_thing_in_core() {
     assert!(paths.len() > 500, "{} types found", paths.len());
     paths.retain(|_, paths| paths.len() > 1);
     assert!(paths.is_empty(), "types with equal names: {paths:#?}");
+}
+
+/// Names that several types of one service have yet. The list only gets shorter.
+const NAMED_TWICE: [&str; 40] = [
+    "agent: Container",
+    "agent: Facts",
+    "agent: Found",
+    "agent: Group",
+    "agent: Known",
+    "agent: Limits",
+    "agent: Memory",
+    "agent: Rates",
+    "agent: Started",
+    "agent: State",
+    "agent: Stop",
+    "agent: Writer",
+    "dispatcher: PageToken",
+    "kit: Answer",
+    "kit: Answers",
+    "kit: Connection",
+    "kit: Counted",
+    "kit: End",
+    "kit: Entry",
+    "kit: Held",
+    "kit: Inner",
+    "kit: Known",
+    "kit: Room",
+    "kit: Served",
+    "kit: Share",
+    "kit: Task",
+    "kit: Unread",
+    "state: Answer",
+    "state: Answers",
+    "state: Job",
+    "state: Known",
+    "state: Messages",
+    "state: Nodes",
+    "state: Place",
+    "state: Report",
+    "state: Round",
+    "state: Taken",
+    "yarn: Call",
+    "yarn: FakeManager",
+    "yarn: Inner",
+];
+
+#[test]
+fn a_type_name_means_one_thing_in_a_service() {
+    let mut paths: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Source { folder, path, text } in sources_below("services") {
+        for name in text.lines().filter_map(defined).filter(|name| !NAMES_SHARED.contains(name)) {
+            paths.entry(format!("{folder}: {name}")).or_default().push(path.clone());
+        }
+    }
+    assert!(paths.len() > 500, "{} types found", paths.len());
+    paths.retain(|_, paths| paths.len() > 1);
+    let names: Vec<&String> = paths.keys().collect();
+    assert_eq!(names, NAMED_TWICE, "types of one service with equal names: {paths:#?}");
 }
 
 /// What follows the generic parameters that a text begins with.
@@ -394,7 +455,7 @@ const N_FILES_MAX: usize = 3;
 #[test]
 fn methods_of_a_type_in_core_stand_in_few_files() {
     let mut paths: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for Source { folder, path, text } in core_sources() {
+    for Source { folder, path, text } in sources_below("core") {
         for name in with_methods(&text) {
             paths.entry((folder.clone(), name.to_owned())).or_default().push(path.clone());
         }
@@ -420,10 +481,10 @@ fn implemented(line: &str) -> Option<&str> {
     Some(identifier(of.trim_start_matches('&')))
 }
 
-#[test]
-fn a_type_in_core_has_few_methods() {
+/// How many methods each type has, by the folder of its crate and its name.
+fn method_counts(parent: &str) -> BTreeMap<String, usize> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for Source { folder, text, .. } in core_sources() {
+    for Source { folder, text, .. } in sources_below(parent) {
         let mut within = None;
         for line in text.lines() {
             if line.starts_with("impl") {
@@ -438,9 +499,43 @@ fn a_type_in_core_has_few_methods() {
         }
     }
     assert!(counts.len() > 200, "{} types found", counts.len());
-    counts.retain(|_, count| *count > N_METHODS_MAX);
-    let names: Vec<&String> = counts.keys().collect();
-    assert_eq!(names, MANY_METHODS, "types with more than {N_METHODS_MAX} methods: {counts:#?}");
+    counts
+}
+
+#[test]
+fn a_type_in_core_or_a_service_has_few_methods() {
+    for (parent, many) in [("core", &MANY_METHODS[..]), ("services", &[])] {
+        let mut counts = method_counts(parent);
+        counts.retain(|_, count| *count > N_METHODS_MAX);
+        let names: Vec<&String> = counts.keys().collect();
+        assert_eq!(names, many, "types with more than {N_METHODS_MAX} methods: {counts:#?}");
+    }
+}
+
+/// What functions in a text take, each as it stands in its brackets.
+fn parameters(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("fn ").filter_map(|(at, _)| {
+        let name = identifier(&text[at + 3..]);
+        let rest = after_generics(&text[at + 3 + name.len()..]);
+        rest.starts_with('(').then(|| in_brackets(rest))
+    })
+}
+
+/// Crates of `core/` that are no product.
+const NO_PRODUCT: [&str; 2] = ["model", "testkit"];
+
+#[test]
+fn no_function_of_core_or_a_service_takes_a_tuple() {
+    let is_tuple = |of: &str| {
+        let of = of.trim_start_matches('&');
+        of.starts_with('(') && !of.starts_with("()") && !of.starts_with("(dyn ")
+    };
+    let takes_one =
+        |source: &Source| parameters(&source.text).any(|taken| taken.split(": ").skip(1).any(is_tuple));
+    let sources = ["core", "services"].into_iter().flat_map(sources_below);
+    let product = sources.filter(|source| !NO_PRODUCT.contains(&source.folder.as_str()));
+    let paths: Vec<String> = product.filter(takes_one).map(|source| source.path).collect();
+    assert!(paths.is_empty(), "functions that take a tuple: {paths:#?}");
 }
 
 /// Whether a line begins a function.

@@ -14,16 +14,14 @@ use std::{
     sync::Arc,
 };
 
+use godel_core_agent::{JournalEntry, JournalKept, RunKey, RunStatus};
 use godel_domain::{
     run_end::{RunEnd, RunEndReason},
     running_units::Phase,
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{
-    keeper::files::may_pass,
-    life::{Key, Status},
-};
+use crate::keeper::files::may_pass;
 
 /// The file's name in the state directory.
 pub const FILE: &str = "terminal.journal";
@@ -37,31 +35,13 @@ const ROOM_BYTES_MIN: u64 = 256 << 10;
 /// Batches that wait for the writer; senders wait beyond.
 const N_WAITING_MAX: usize = 256;
 
-/// One line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// It has ended on this node and state may not know.
-    Ended(Arc<str>, Status),
-    /// State knows.
-    Acknowledged(Arc<str>, Status),
-    /// What is kept of this node is of this store.
-    Store(Arc<str>, u64),
-}
-
 /// Terminal statuses by name of the node.
-pub type ByNode = BTreeMap<Arc<str>, Vec<Status>>;
+pub type ByNode = BTreeMap<Arc<str>, Vec<RunStatus>>;
 
 /// Stores by name of the node.
 pub type Stores = BTreeMap<Arc<str>, u64>;
 
-/// What a journal keeps.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Kept {
-    ended: BTreeMap<(Arc<str>, Key), Status>,
-    stores: Stores,
-}
-
-type Batch = (Vec<Entry>, Option<oneshot::Sender<()>>);
+type Batch = (Vec<JournalEntry>, Option<oneshot::Sender<()>>);
 
 /// Why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -111,14 +91,14 @@ impl Journal {
     ///
     /// # Errors
     /// The disk failed.
-    pub async fn write(&self, entries: Vec<Entry>) -> Result<(), Error> {
+    pub async fn write(&self, entries: Vec<JournalEntry>) -> Result<(), Error> {
         let (done_tx, done_rx) = oneshot::channel();
         self.tx.send((entries, Some(done_tx))).await.map_err(|_| Error::Broken)?;
         done_rx.await.map_err(|_| Error::Broken)
     }
 
     /// Writes entries some time: to lose them costs a repeated report only.
-    pub async fn write_soon(&self, entries: Vec<Entry>) -> Result<(), Error> {
+    pub async fn write_soon(&self, entries: Vec<JournalEntry>) -> Result<(), Error> {
         self.tx.send((entries, None)).await.map_err(|_| Error::Broken)
     }
 }
@@ -126,7 +106,7 @@ impl Journal {
 struct Writer {
     dir: PathBuf,
     file: Lines,
-    kept: Kept,
+    kept: JournalKept,
 }
 
 /// The file: its lines, and the room behind them.
@@ -198,7 +178,7 @@ impl Writer {
             let mut next = Some(first);
             while let Some((entries, answer)) = next {
                 for entry in &entries {
-                    apply(&mut self.kept, entry);
+                    self.kept.apply(entry);
                     push_line(&mut text, entry);
                 }
                 answers.extend(answer);
@@ -238,13 +218,13 @@ impl Writer {
 }
 
 /// Writes what is kept into a new file that then takes the place of the old one.
-fn rewrite(dir: &Path, kept: &Kept) -> io::Result<Lines> {
+fn rewrite(dir: &Path, kept: &JournalKept) -> io::Result<Lines> {
     let mut text = String::new();
     for ((node, _), status) in &kept.ended {
-        push_line(&mut text, &Entry::Ended(Arc::clone(node), *status));
+        push_line(&mut text, &JournalEntry::Ended(Arc::clone(node), *status));
     }
     for (node, store) in &kept.stores {
-        push_line(&mut text, &Entry::Store(Arc::clone(node), *store));
+        push_line(&mut text, &JournalEntry::Store(Arc::clone(node), *store));
     }
     let (path, fresh) = (dir.join(FILE), dir.join(format!("{FILE}.new")));
     // What an earlier process left is not written through: it may be a link.
@@ -262,31 +242,14 @@ fn rewrite(dir: &Path, kept: &Kept) -> io::Result<Lines> {
     Ok(lines)
 }
 
-fn apply(kept: &mut Kept, entry: &Entry) {
-    match entry {
-        Entry::Ended(node, status) => {
-            kept.ended.insert((Arc::clone(node), status.key), *status);
-        }
-        Entry::Acknowledged(node, status) => {
-            let key = (Arc::clone(node), status.key);
-            if kept.ended.get(&key).is_some_and(|known| known.incarnation <= status.incarnation) {
-                kept.ended.remove(&key);
-            }
-        }
-        Entry::Store(node, store) => {
-            kept.stores.insert(Arc::clone(node), *store);
-        }
-    }
-}
-
-fn push_line(text: &mut String, entry: &Entry) {
+fn push_line(text: &mut String, entry: &JournalEntry) {
     let (mark, node, status) = match entry {
-        Entry::Ended(node, status) => ('E', node, status),
-        Entry::Acknowledged(node, status) => ('A', node, status),
-        Entry::Store(node, store) => return push_checked(text, &format!("S {node} {store}")),
+        JournalEntry::Ended(node, status) => ('E', node, status),
+        JournalEntry::Acknowledged(node, status) => ('A', node, status),
+        JournalEntry::Store(node, store) => return push_checked(text, &format!("S {node} {store}")),
     };
     // Why it was not started was said, or need not be: it comes back elsewhere in any case.
-    let Status { key: Key { unit, ordinal }, incarnation, phase, exit_code, restarts, refused: _, end } =
+    let RunStatus { key: RunKey { unit, ordinal }, incarnation, phase, exit_code, restarts, refused: _, end } =
         status;
     let RunEnd { reason, started_ms, ended_ms } = end;
     let reason = reason.map_or("-", RunEndReason::name);
@@ -308,17 +271,17 @@ fn push_checked(text: &mut String, line: &str) {
 }
 
 /// What a file keeps: every line that is whole, up to the first that is not; and the bytes of these lines.
-fn read(bytes: &[u8]) -> (Kept, u64) {
-    let (mut kept, mut n) = (Kept::default(), 0);
+fn read(bytes: &[u8]) -> (JournalKept, u64) {
+    let (mut kept, mut n) = (JournalKept::default(), 0);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let Some(entry) = parse(line) else { break };
-        apply(&mut kept, &entry);
+        kept.apply(&entry);
         n += line.len();
     }
     (kept, u64::try_from(n).unwrap_or(0))
 }
 
-fn parse(line: &[u8]) -> Option<Entry> {
+fn parse(line: &[u8]) -> Option<JournalEntry> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let (content, crc) = line.rsplit_once(' ')?;
     if u32::from_str_radix(crc, 16).ok()? != crc32c::crc32c(content.as_bytes()) {
@@ -327,9 +290,9 @@ fn parse(line: &[u8]) -> Option<Entry> {
     let mut words = content.split(' ');
     let (mark, node) = (words.next()?, Arc::from(words.next()?));
     if mark == "S" {
-        return Some(Entry::Store(node, words.next()?.parse().ok()?));
+        return Some(JournalEntry::Store(node, words.next()?.parse().ok()?));
     }
-    let key = Key { unit: words.next()?.parse().ok()?, ordinal: words.next()?.parse().ok()? };
+    let key = RunKey { unit: words.next()?.parse().ok()?, ordinal: words.next()?.parse().ok()? };
     let incarnation = words.next()?.parse().ok()?;
     let phase = match words.next()? {
         "S" => Phase::Succeeded,
@@ -344,10 +307,10 @@ fn parse(line: &[u8]) -> Option<Entry> {
     let started_ms = words.next().map_or(Some(0), |word| word.parse().ok())?;
     let ended_ms = words.next().map_or(Some(0), |word| word.parse().ok())?;
     let end = RunEnd { reason, started_ms, ended_ms };
-    let status = Status { key, incarnation, phase, exit_code, restarts, refused: None, end };
+    let status = RunStatus { key, incarnation, phase, exit_code, restarts, refused: None, end };
     match mark {
-        "E" => Some(Entry::Ended(node, status)),
-        "A" => Some(Entry::Acknowledged(node, status)),
+        "E" => Some(JournalEntry::Ended(node, status)),
+        "A" => Some(JournalEntry::Acknowledged(node, status)),
         _ => None,
     }
 }
@@ -356,11 +319,11 @@ fn parse(line: &[u8]) -> Option<Entry> {
 mod tests {
     use super::*;
 
-    fn status(unit: u64, exit_code: i32) -> Status {
+    fn status(unit: u64, exit_code: i32) -> RunStatus {
         let phase = if exit_code == 0 { Phase::Succeeded } else { Phase::Failed };
         let end = RunEnd { reason: Some(RunEndReason::OutOfMemory), started_ms: 5, ended_ms: 9 };
-        Status {
-            key: Key { unit, ordinal: 3 },
+        RunStatus {
+            key: RunKey { unit, ordinal: 3 },
             incarnation: 1,
             phase,
             exit_code,
@@ -375,8 +338,8 @@ mod tests {
         for (line, restarts) in [("E n-1 7 3 1 F 4", 0), ("E n-1 7 3 1 F 4 2", 2)] {
             let mut text = String::new();
             push_checked(&mut text, line);
-            let plain = Status { restarts, end: RunEnd::default(), ..status(7, 4) };
-            assert_eq!(parse(text.as_bytes()), Some(Entry::Ended(node(), plain)), "{line}");
+            let plain = RunStatus { restarts, end: RunEnd::default(), ..status(7, 4) };
+            assert_eq!(parse(text.as_bytes()), Some(JournalEntry::Ended(node(), plain)), "{line}");
         }
     }
 
@@ -389,10 +352,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (journal, kept, stores) = Journal::open(dir.path()).unwrap();
         assert!(kept.is_empty() && stores.is_empty());
-        let entries = vec![Entry::Ended(node(), status(1, 0)), Entry::Ended(node(), status(2, -7))];
+        let entries =
+            vec![JournalEntry::Ended(node(), status(1, 0)), JournalEntry::Ended(node(), status(2, -7))];
         journal.write(entries).await.unwrap();
-        let acknowledged = Entry::Acknowledged(node(), status(1, 0));
-        journal.write_soon(vec![Entry::Store(node(), 7), acknowledged]).await.unwrap();
+        let acknowledged = JournalEntry::Acknowledged(node(), status(1, 0));
+        journal.write_soon(vec![JournalEntry::Store(node(), 7), acknowledged]).await.unwrap();
         journal.write(Vec::new()).await.unwrap();
         // Twice: opening writes the file anew.
         for _ in 0..2 {
@@ -405,9 +369,9 @@ mod tests {
     #[test]
     fn a_torn_or_corrupt_tail_is_dropped() {
         let mut text = String::new();
-        push_line(&mut text, &Entry::Ended(node(), status(1, 0)));
+        push_line(&mut text, &JournalEntry::Ended(node(), status(1, 0)));
         let whole = text.len();
-        push_line(&mut text, &Entry::Ended(node(), status(2, 0)));
+        push_line(&mut text, &JournalEntry::Ended(node(), status(2, 0)));
         for len in whole..text.len() {
             assert_eq!(read(&text.as_bytes()[..len]).0.ended.len(), 1, "{len}");
         }
@@ -434,7 +398,7 @@ mod tests {
         let first = len();
         assert!(first >= ROOM_BYTES, "{first}");
         let mut text = String::new();
-        (0..1_000).for_each(|unit| push_line(&mut text, &Entry::Ended(node(), status(unit, 0))));
+        (0..1_000).for_each(|unit| push_line(&mut text, &JournalEntry::Ended(node(), status(unit, 0))));
         assert!(u64::try_from(text.len()).unwrap() < ROOM_BYTES_MIN);
         writer.append(&text, true).unwrap();
         assert_eq!(len(), first, "nothing more is taken for the ends of a whole node");
@@ -448,14 +412,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         let mut text = String::new();
-        push_line(&mut text, &Entry::Ended(node(), status(1, 0)));
+        push_line(&mut text, &JournalEntry::Ended(node(), status(1, 0)));
         let whole = u64::try_from(text.len()).unwrap();
-        push_line(&mut text, &Entry::Ended(node(), status(2, 0)));
+        push_line(&mut text, &JournalEntry::Ended(node(), status(2, 0)));
         let torn = &text[..text.len() - 3];
         fs::write(&path, torn).unwrap();
         let mut lines = Lines::reopen(&path, whole).unwrap();
         text.clear();
-        push_line(&mut text, &Entry::Ended(node(), status(7, 0)));
+        push_line(&mut text, &JournalEntry::Ended(node(), status(7, 0)));
         lines.append(&text).unwrap();
         let (kept, bytes) = read(&fs::read(&path).unwrap());
         let units: Vec<u64> = kept.ended.keys().map(|(_, key)| key.unit).collect();

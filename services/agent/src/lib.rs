@@ -2,8 +2,8 @@
 //!
 //! One process hosts one real node ([`runtime`]: commands and containers, each with a [`keeper`] of its own) or any number of simulated ones.
 //! Each node has its own identity and its own gRPC session; the sessions are spread over a few connections, and
-//! one task per connection drives all nodes of it: no task and no timer per node. The life of running units is
-//! a pure state machine ([`life`]). Terminal statuses stay in an append-only journal ([`journal`]) until state
+//! one task per connection drives all nodes of it: no task and no timer per node. What the agent of a node decides, it decides in
+//! `core/agent`, without waiting ([`godel_core_agent`]). Terminal statuses stay in an append-only journal ([`journal`]) until state
 //! has acknowledged them as durable. Commands go on without the agent, and the next one finds them by the directories of their
 //! runs; everything else is rebuilt from the assignments after a restart.
 //!
@@ -20,7 +20,6 @@
 //! - `inventory`: the nodes that the process hosts.
 //! - `journal`: statuses of ended running units, on disk until state has acknowledged them.
 //! - `keeper`: the process that keeps one running command, with or without an agent.
-//! - `life`: the life of the running units of one node.
 //! - `logs`: what running units write: files of bounded size, written and read.
 //! - `measure`: what a real machine and its running units use.
 //! - `outbound`: the send queue of a node's stream.
@@ -45,7 +44,6 @@ pub mod identity;
 pub mod inventory;
 pub mod journal;
 pub mod keeper;
-pub mod life;
 pub mod logs;
 mod measure;
 mod outbound;

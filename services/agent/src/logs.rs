@@ -28,20 +28,20 @@ pub(crate) use send::{LogAsked, LogSenders};
 pub(crate) use sweep::{LogLimits, sweep};
 pub(crate) use write::Writer;
 
-use crate::life::Key;
+use godel_core_agent::RunKey;
 
 /// Digits of a file's name.
 const N_DIGITS: usize = 20;
 
 /// The name of the directory of one incarnation of a replica.
-pub fn dir_name(key: Key, incarnation: u32) -> String {
+pub fn dir_name(key: RunKey, incarnation: u32) -> String {
     format!("{}-{}-{incarnation}", key.unit, key.ordinal)
 }
 
 /// The incarnation whose directory has this name; `None`: no agent gave it.
-pub(crate) fn run_of(name: &str) -> Option<(Key, u32)> {
+pub(crate) fn run_of(name: &str) -> Option<(RunKey, u32)> {
     let mut parts = name.split('-');
-    let key = Key { unit: parts.next()?.parse().ok()?, ordinal: parts.next()?.parse().ok()? };
+    let key = RunKey { unit: parts.next()?.parse().ok()?, ordinal: parts.next()?.parse().ok()? };
     let incarnation = parts.next()?.parse().ok()?;
     parts.next().is_none().then_some((key, incarnation))
 }

@@ -9,6 +9,7 @@ mod scope;
 use std::collections::BTreeMap;
 
 use godel_base::time::Millis;
+use godel_core_agent::RunKey;
 use godel_domain::node_load::LoadAmounts;
 use rustc_hash::FxHashMap;
 
@@ -17,7 +18,6 @@ use crate::{
     cgroup::{GroupRecord, GroupUsage, GroupUse, reopen},
     detect::tree::Tree,
     inventory::NodeDef,
-    life::Key,
     runtime::process::RunsUse,
 };
 use scope::Scope;
@@ -49,9 +49,9 @@ pub(crate) struct Measured {
     /// Bits per second that it receives and sends.
     pub(crate) network: (i64, i64),
     /// Its running units that have control groups, by incarnation.
-    pub(crate) runs: BTreeMap<(Key, u32), Use>,
+    pub(crate) runs: BTreeMap<(RunKey, u32), Use>,
     /// Their bandwidths, where they are measured.
-    pub(crate) rates: BTreeMap<(Key, u32), Rates>,
+    pub(crate) rates: BTreeMap<(RunKey, u32), Rates>,
     /// What is done about the network and about memory bandwidth.
     pub(crate) care: Option<(Care, Care)>,
     /// By index.
@@ -101,7 +101,7 @@ struct Counters {
     /// Bytes received and sent, by interface.
     network: BTreeMap<String, (u64, u64)>,
     /// Microseconds.
-    runs: FxHashMap<(Key, u32), u64>,
+    runs: FxHashMap<(RunKey, u32), u64>,
 }
 
 /// Looks at a machine again and again.
@@ -191,7 +191,7 @@ impl Meter {
             outside.memory += if total.is_memory_outside { memory } else { 0 };
             (run, Use { cpu_milli, memory })
         });
-        let runs: BTreeMap<(Key, u32), Use> = runs.collect();
+        let runs: BTreeMap<(RunKey, u32), Use> = runs.collect();
         let cpu = match &self.scope.cpu {
             Some(_) => to_i64(counters.scope_us.saturating_sub(last.scope_us) / pause_ms) + outside.cpu_milli,
             None => milli_of_ticks(counters.busy.saturating_sub(last.busy)),
@@ -215,7 +215,7 @@ impl Meter {
             (*at, LoadAmounts { cpu, memory: memory.min(memory_max), network })
         });
         let network = counters.traffic(&last, |_| true);
-        let mut rates_of: BTreeMap<(Key, u32), Rates> = BTreeMap::new();
+        let mut rates_of: BTreeMap<(RunKey, u32), Rates> = BTreeMap::new();
         for (name, rates) in rates {
             let Some(run) = run_of(name) else { continue };
             let sum = rates_of.entry(run).or_default();
@@ -237,11 +237,11 @@ impl Meter {
     }
 
     /// What running units have used, by the groups of their starts: those in place have a group each.
-    fn totals(&self, groups: &[GroupUse]) -> BTreeMap<(Key, u32), RunTotal> {
+    fn totals(&self, groups: &[GroupUse]) -> BTreeMap<(RunKey, u32), RunTotal> {
         let is_outside = |group: &GroupRecord, scope: &Option<GroupRecord>| {
             scope.as_ref().is_some_and(|scope| !group.is_within(scope))
         };
-        let mut totals: BTreeMap<(Key, u32), RunTotal> = BTreeMap::new();
+        let mut totals: BTreeMap<(RunKey, u32), RunTotal> = BTreeMap::new();
         for GroupUse { name, group, usage } in groups {
             let Some(run) = run_of(name) else { continue };
             let total = totals.entry(run).or_default();
@@ -318,26 +318,12 @@ fn field(text: &str, name: &str) -> Option<i64> {
 }
 
 /// The incarnation whose group has this name, as `UNIT-ORDINAL-INCARNATION.N`.
-pub(crate) fn run_of(name: &str) -> Option<(Key, u32)> {
+pub(crate) fn run_of(name: &str) -> Option<(RunKey, u32)> {
     crate::logs::run_of(name.rsplit_once('.')?.0)
 }
 
 fn to_i64(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-/// Best-effort running units that end so that `short` bytes become free: those first that are furthest above what they asked for.
-/// Each has what it uses and what it asked for.
-pub(crate) fn to_squeeze(short: i64, runs: &[((Key, u32), Use, i64)]) -> Vec<(Key, u32)> {
-    let mut by_excess: Vec<_> = runs.iter().filter(|(_, used, _)| used.memory > 0).collect();
-    by_excess.sort_by_key(|(run, used, asked)| (asked - used.memory, *run));
-    let mut freed = 0;
-    let enough = by_excess.into_iter().take_while(|(_, used, _)| {
-        let needs_more = freed < short;
-        freed += used.memory;
-        needs_more
-    });
-    enough.map(|(run, ..)| *run).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::{
     inventory, journal,
     journal::Journal,
     session::Client,
-    shard::{Ended, Shard, containers::ContainerDesk},
+    shard::{KeptOfNode, Shard, ShardEnd, ShardSetup, containers::ContainerDesk},
     yarn,
 };
 
@@ -261,18 +261,24 @@ pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> R
     }
     let mut tasks = Vec::new();
     for (idx, nodes) in (0u64..).zip(shares) {
-        let client = Client::new(channel(&config.client.state, &config.client)?);
-        let rng = rand::rngs::StdRng::seed_from_u64(seed.wrapping_add(idx));
-        let mut shard = Shard::new(Arc::clone(&config), client, deps.mode, instance, deps.clock.clone(), rng);
-        shard.report_to(deps.stats.clone(), config.registrations_in_flight.div_ceil(n_shards));
-        shard.says_goodbye(deps.says_goodbye);
-        shard.keep_with(deps.keeper.clone());
-        shard.claim(claim.clone());
-        containers.take().into_iter().for_each(|desk| shard.start_containers(desk));
+        let mut shard = Shard::new(ShardSetup {
+            config: Arc::clone(&config),
+            client: Client::new(channel(&config.client.state, &config.client)?),
+            mode: deps.mode,
+            instance,
+            clock: deps.clock.clone(),
+            rng: rand::rngs::StdRng::seed_from_u64(seed.wrapping_add(idx)),
+            stats: deps.stats.clone(),
+            n_connecting_max: config.registrations_in_flight.div_ceil(n_shards),
+            says_goodbye: deps.says_goodbye,
+            keeper: deps.keeper.clone(),
+            claim: claim.clone(),
+            containers: containers.take(),
+        });
         for def in nodes {
             let ended = kept.remove(def.name.as_str()).unwrap_or_default();
             let store = stores.get(def.name.as_str()).copied().unwrap_or_default();
-            shard.add(def, ended, store);
+            shard.add(def, KeptOfNode { ended, store });
         }
         let journal = journal.clone();
         tasks.push(godel_kit::task::spawn_service("agent.shard", &stop, shard.run(journal, stop.clone())));
@@ -280,8 +286,8 @@ pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> R
     let (mut outcome, mut refused, mut is_stopped) = (Ok(()), None, false);
     for task in tasks {
         match task.await {
-            Ok(Ok(Ended::Stopped | Ended::Left)) => is_stopped = true,
-            Ok(Ok(Ended::Refused(node, message))) => refused = refused.or(Some((node, message))),
+            Ok(Ok(ShardEnd::Stopped | ShardEnd::Left)) => is_stopped = true,
+            Ok(Ok(ShardEnd::Refused(node, message))) => refused = refused.or(Some((node, message))),
             ended => {
                 stop.cancel();
                 let ended = ended.map_err(|_| Error::Panicked).and_then(|ended| ended);

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
 use godel_base::{quantity::MILLI_WHOLE, resources};
+use godel_core_agent::{RunOrders, RunStatus, RunWeight, RunWork};
 use godel_domain::{
     allocation::{Allocation, CoreSet, DeviceSet, GivenZones, ZoneSet},
     demand::Pool,
@@ -32,7 +33,6 @@ use crate::{
     cgroup::GroupLimits,
     detect::CUDA,
     inventory::NodeDef,
-    life::{self, Orders, Weight, Work},
     outbound::{self, Messages, Outbound},
     runtime::process::Program,
     volumes::Volume,
@@ -209,7 +209,7 @@ pub(crate) fn orders(
     ordinal: u32,
     node: &NodeDef,
     runs_programs: bool,
-) -> Orders {
+) -> RunOrders<Program> {
     let requests = assignment.demand.as_ref().and_then(|demand| demand.requests.as_ref());
     let zones = GivenZones { zones: ZoneSet(assignment.zone_mask), cores: CoreSet(assignment.core_mask) };
     let allocation = Allocation { devices: DeviceSet(assignment.device_mask), zones };
@@ -238,16 +238,16 @@ pub(crate) fn orders(
         })
     });
     let work = if let Some(within_ms) = awaited {
-        Work::Awaited { within_ms, program }
+        RunWork::Awaited { within_ms, program }
     } else if let Some(program) = program {
-        Work::Program(program)
+        RunWork::Program(program)
     } else {
         let run = assignment.run.as_ref();
         let duration_ms = run.and_then(|run| run.simulated_duration_ms);
-        Work::Simulated { duration_ms, exit_code: run.map_or(0, |run| run.simulated_exit_code) }
+        RunWork::Simulated { duration_ms, exit_code: run.map_or(0, |run| run.simulated_exit_code) }
     };
-    Orders {
-        weight: Weight {
+    RunOrders {
+        weight: RunWeight {
             cpu_milli: amount(resources::CPU),
             memory: amount(resources::MEMORY),
             network: amount(resources::NETWORK),
@@ -397,7 +397,7 @@ fn limits(assignment: &v1::Assignment, zones: GivenZones, node: &NodeDef) -> Gro
 }
 
 /// A status on the wire.
-pub(crate) fn run_status(status: &life::Status) -> v1::RunStatus {
+pub(crate) fn run_status(status: &RunStatus) -> v1::RunStatus {
     v1::RunStatus {
         unit_id: status.key.unit,
         ordinal: status.key.ordinal,
@@ -478,7 +478,7 @@ mod tests {
             ..v1::Assignment::default()
         };
         let orders = orders(&assignment, 7, &node, true);
-        let Work::Program(program) = orders.work else { panic!("{:?}", orders.work) };
+        let RunWork::Program(program) = orders.work else { panic!("{:?}", orders.work) };
         let shown: Vec<String> = program.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let expected = [
             "CUDA_DEVICE_ORDER=PCI_BUS_ID",
@@ -500,7 +500,7 @@ mod tests {
         // The agent that comes later finds the same in what is kept of it.
         let kept = v1::Assignment::decode(&program.assignment[..]).unwrap();
         assert_eq!((kept.ordinal, kept.more_ordinals.len(), &kept.ranks[..]), (7, 0, &[2][..]));
-        let Work::Program(again) = super::orders(&kept, 7, &node, true).work else { unreachable!() };
+        let RunWork::Program(again) = super::orders(&kept, 7, &node, true).work else { unreachable!() };
         // Encoded anew the environment may have another order.
         let without_assignment = |program: &Program| Program { assignment: Vec::new(), ..program.clone() };
         assert_eq!(without_assignment(&again), without_assignment(&program));
@@ -511,7 +511,9 @@ mod tests {
             ..v1::RunSpec::default()
         };
         let assignment = v1::Assignment { run: Some(own), ranks: Vec::new(), ..assignment };
-        let Work::Program(program) = super::orders(&assignment, 9, &node, true).work else { unreachable!() };
+        let RunWork::Program(program) = super::orders(&assignment, 9, &node, true).work else {
+            unreachable!()
+        };
         assert_eq!((program.env[CUDA].as_str(), program.env["GODEL_RANK"].as_str()), ("all", "9"));
     }
 
@@ -523,8 +525,8 @@ mod tests {
             let run = Some(v1::RunSpec { image: "web:1".to_owned(), ..v1::RunSpec::default() });
             let assignment = v1::Assignment { run, device_mask, ..v1::Assignment::default() };
             match super::orders(&assignment, 0, &node, runs_programs).work {
-                Work::Program(program) => Some(program),
-                Work::Simulated { .. } | Work::Awaited { .. } => None,
+                RunWork::Program(program) => Some(program),
+                RunWork::Simulated { .. } | RunWork::Awaited { .. } => None,
             }
         };
         let given = program(0b110, true).unwrap();

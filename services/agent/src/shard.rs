@@ -1,21 +1,15 @@
 //! One connection and all nodes that share it, driven by one task.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    ffi::OsString,
-    sync::{Arc, Mutex},
-    time::{Duration, SystemTime},
-};
+use std::{collections::VecDeque, ffi::OsString, sync::Arc, time::Duration};
 
 use futures_util::{
     FutureExt as _, StreamExt as _,
     stream::{FuturesUnordered, SelectAll},
 };
 use godel_base::time::Millis;
+use godel_core_agent::{AgentOutbox, JournalEntry, MayWait, RestartBackoff, RunKey, StopOrder};
 use godel_kit::{CancellationToken, clock::SharedClock, quiet::Quiet};
-use godel_membership::load_window::NodeLoadWindow;
-use godel_proto::v1::{self, session_response::Message};
-use godel_wire::to_proto;
+use godel_proto::v1::{self, session_request, session_response::Message};
 use rand::{RngExt as _, rngs::StdRng};
 use tokio::sync::{mpsc, watch};
 use tonic::Status as RpcStatus;
@@ -23,16 +17,11 @@ use tonic::Status as RpcStatus;
 use crate::{
     Config, NodeDef,
     claim::DirClaim,
-    journal::{Entry, Journal},
-    life::{Backoff, Key, N_STATUSES_MAX, NodeLife, Status},
-    logs::LogSenders,
-    measure::Measured,
-    outbound::Outbound,
-    runtime::{Event, Runtime, process::Home, simulated::Simulated},
+    journal::Journal,
+    runtime::{Event, Runtime, simulated::Simulated},
     service::{Error, Mode, Stats},
     session::{self, Arrival, Client, Inbound, Progress, Step},
     timers::Timers,
-    use_model::UseModel,
     yarn::server::Ask,
 };
 
@@ -41,17 +30,20 @@ mod contact;
 pub(crate) mod containers;
 mod ending;
 mod logs;
+mod node;
 mod processes;
+mod real_node;
 mod sessions;
-mod stops;
 mod takeover;
 mod usage;
 mod work;
 
-use condition::Watched;
 use containers::ContainerDesk;
-use processes::{Looked, Looks};
-use usage::{GpuUses, PartsOfUse, load_of, usage_of};
+use node::HostedNode;
+pub(crate) use node::KeptOfNode;
+use processes::LookDone;
+use real_node::RealNode;
+use usage::NodeUse;
 
 /// Arrivals handled before reports go out: one report for many.
 const N_ARRIVALS_MAX: usize = 512;
@@ -61,60 +53,13 @@ const FULL_RETRY_MS: u64 = 50;
 const N_EVENTS_MAX: usize = 1024;
 /// State hears a goodbye in this time, or finds out when the lease is over.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Jitter of heartbeats, taken off the interval, where state does not say how much.
-const JITTER_PERCENT: u64 = 10;
-/// More is never taken off: state has to hear of the node in time, and not much more often.
-const JITTER_PERCENT_MAX: u64 = 50;
-
-struct NodeEntry {
-    def: NodeDef,
-    name: Arc<str>,
-    life: NodeLife,
-    /// Set from the first message of a session to its loss.
-    outbound: Option<Outbound<v1::SessionRequest>>,
-    /// Of the present session; timers and messages of an earlier one mean nothing.
-    generation: u64,
-    welcomed: bool,
-    /// Some session was, at some time.
-    was_welcomed: bool,
-    heartbeat_ms: u64,
-    /// See `SessionWelcome`.
-    jitter_percent: u64,
-    n_statuses_max: usize,
-    lease_ms: u64,
-    /// The sending of the present session's open.
-    opened: Millis,
-    /// The sending of the newest message that state has answered.
-    contact: Millis,
-    /// When contact is looked at next; none while nothing has to stop without it.
-    look_at: Option<Millis>,
-    /// Assignments and stops of the present session that wait for an answer of state.
-    held: Vec<Message>,
-    /// It is in `Shard::to_report`.
-    noted: bool,
-    /// The store that this node's last welcomed session was of; 0: none, or not known.
-    store: u64,
-    /// The present session is of another one, and not welcomed yet: what is here may mean nothing there, so nothing is
-    /// said of it.
-    is_other_store: bool,
-    /// Assignments that it has yet to refuse, for a test.
-    n_to_refuse: u32,
-    /// What is used of it of late.
-    load: NodeLoadWindow,
-    /// The same of the zones that running units are given.
-    zone_loads: Vec<(usize, NodeLoadWindow)>,
-    /// When it said last that another agent has its name.
-    warned: Option<Millis>,
-    /// When the volumes had changed that it said last in this session.
-    volumes_said: Option<SystemTime>,
-}
 
 enum Timer {
     Connect(usize),
     Heartbeat { node: usize, generation: u64 },
     Report(usize),
-    Restart { node: usize, key: Key, incarnation: u32, restarts: u32 },
-    Stop { node: usize, key: Key, incarnation: u32, grace_ms: u32 },
+    Restart { node: usize, key: RunKey, incarnation: u32, restarts: u32 },
+    Stop(usize, StopOrder),
 }
 
 /// What wakes a shard.
@@ -122,65 +67,45 @@ enum Woken {
     Arrival(Arrival),
     Progress(Progress),
     Event(Event),
-    Looked(Looked),
+    Looked(LookDone),
     Ask(Ask),
     Condition,
     Timer,
 }
 
-/// See the module.
-pub(crate) struct Shard {
-    use_model: UseModel,
-    load_window_ms: u64,
-    /// The modelled day begins here.
-    started: Millis,
-    config: Arc<Config>,
-    client: Client,
-    mode: Mode,
+/// What a shard is made of.
+pub(crate) struct ShardSetup {
+    pub(crate) config: Arc<Config>,
+    pub(crate) client: Client,
+    pub(crate) mode: Mode,
     /// Of this start of the agent: a random number.
-    instance: u64,
-    clock: SharedClock,
-    rng: StdRng,
-    stats: Option<watch::Sender<Stats>>,
+    pub(crate) instance: u64,
+    pub(crate) clock: SharedClock,
+    pub(crate) rng: StdRng,
+    /// Where it says how it is doing.
+    pub(crate) stats: watch::Sender<Stats>,
+    /// Sessions that are opened at a time.
+    pub(crate) n_connecting_max: usize,
+    /// See [`crate::Deps::says_goodbye`].
+    pub(crate) says_goodbye: bool,
+    /// How a keeper is started; see [`crate::Deps::keeper`].
+    pub(crate) keeper: Vec<OsString>,
+    /// The state directory is this agent's alone.
+    pub(crate) claim: Option<Arc<DirClaim>>,
+    /// For masters of YARN; `None`: no containers are started here.
+    pub(crate) containers: Option<ContainerDesk>,
+}
+
+/// Sessions that are being opened, and those that are open.
+struct Connections {
+    client: Client,
     n_connecting_max: usize,
-    slots: Vec<NodeEntry>,
-    timers: Timers<Timer>,
-    /// Nodes whose contact has to be looked at, before anything else.
-    looks: Timers<usize>,
-    backoff: Backoff,
+    /// Nodes that want a session.
     waiting: VecDeque<usize>,
     connecting: FuturesUnordered<Step>,
     inbound: SelectAll<Inbound>,
-    /// Nodes with something to say.
-    to_report: Vec<usize>,
-    keep: Vec<Entry>,
-    forget: Vec<Entry>,
-    /// The first one that takes a kind of work does it.
-    runtimes: Vec<Box<dyn Runtime>>,
-    /// How a keeper is started; see [`crate::Deps::keeper`].
-    keeper: Vec<OsString>,
-    /// The runs of a real node.
-    home: Option<Arc<Home>>,
-    /// What a real node uses.
-    measured: Arc<Mutex<Measured>>,
-    /// What is used of its GPUs.
-    gpus: Arc<Mutex<GpuUses>>,
-    /// Logs that are being sent.
-    senders: LogSenders,
-    /// What state asks of the processes of a real node.
-    process_looks: Looks,
-    /// Units of which a real node keeps logs and has nothing else; state is asked which of them are gone.
-    log_units: Arc<Mutex<BTreeSet<u64>>>,
-    /// The state directory is this agent's alone.
-    claim: Option<Arc<DirClaim>>,
-    /// What a real node can do, as it was found last.
-    condition: Watched,
-    /// The agent is being stopped, and what runs is ending, until then at most.
-    ends_by: Option<Millis>,
     /// Sessions that could not be opened: only the first is worth a line.
     n_failures: u64,
-    /// See [`crate::Deps::says_goodbye`].
-    says_goodbye: bool,
     /// Nodes that are given up, and the first of them with state's words.
     n_refused: usize,
     refused: Option<(String, String)>,
@@ -188,12 +113,48 @@ pub(crate) struct Shard {
     n_left: usize,
     /// When it was last logged that another agent has the name of a node.
     names_said: Quiet,
-    /// For masters of YARN; `None`: no containers are started here.
+}
+
+/// What is to be written down before reports go out.
+#[derive(Default)]
+struct Unwritten {
+    keep: Vec<JournalEntry>,
+    forget: Vec<JournalEntry>,
+}
+
+/// See the module.
+pub(crate) struct Shard {
+    config: Arc<Config>,
+    mode: Mode,
+    /// Of this start of the agent.
+    instance: u64,
+    clock: SharedClock,
+    rng: StdRng,
+    stats: watch::Sender<Stats>,
+    says_goodbye: bool,
+    connections: Connections,
+    nodes: Vec<HostedNode>,
+    /// What the agent of a node wants done just now.
+    out: AgentOutbox,
+    timers: Timers<Timer>,
+    /// Nodes whose contact has to be looked at, before anything else.
+    looks: Timers<usize>,
+    backoff: RestartBackoff,
+    /// Nodes with something to say.
+    to_report: Vec<usize>,
+    unwritten: Unwritten,
+    /// The first one that takes a kind of work does it.
+    runtimes: Vec<Box<dyn Runtime>>,
+    /// Of a real node.
+    real: RealNode,
+    node_use: NodeUse,
+    /// The agent is being stopped, and what runs is ending, until then at most.
+    ends_by: Option<Millis>,
     containers: Option<ContainerDesk>,
 }
 
 /// How a shard ends.
-pub(crate) enum Ended {
+pub(crate) enum ShardEnd {
     /// It was told to.
     Stopped,
     /// The last of its nodes has left for good.
@@ -203,158 +164,87 @@ pub(crate) enum Ended {
 }
 
 impl Shard {
-    pub(crate) fn new(
-        config: Arc<Config>,
-        client: Client,
-        mode: Mode,
-        instance: u64,
-        clock: SharedClock,
-        mut rng: StdRng,
-    ) -> Self {
+    pub(crate) fn new(setup: ShardSetup) -> Self {
+        let ShardSetup { config, client, mode, instance, clock, mut rng, .. } = setup;
         Self {
-            use_model: config.use_model(rng.random()),
-            backoff: Backoff::default().scaled(|ms| config.scaled_ms(ms)),
+            node_use: NodeUse::new(&config, &clock, rng.random()),
+            backoff: RestartBackoff::default().scaled(|ms| config.scaled_ms(ms)),
             runtimes: vec![Box::new(Simulated::new(Arc::clone(&config)))],
-            load_window_ms: u64::try_from(config.load_window.as_millis()).unwrap_or(u64::MAX),
-            started: clock.now(),
+            real: RealNode::new(Arc::clone(&config), setup.keeper, setup.claim),
             config,
-            client,
             mode,
             instance,
             clock,
             rng,
-            stats: None,
-            n_connecting_max: 1,
-            slots: Vec::new(),
+            stats: setup.stats,
+            says_goodbye: setup.says_goodbye,
+            connections: Connections {
+                client,
+                n_connecting_max: setup.n_connecting_max,
+                waiting: VecDeque::new(),
+                connecting: FuturesUnordered::new(),
+                inbound: SelectAll::new(),
+                n_failures: 0,
+                n_refused: 0,
+                refused: None,
+                n_left: 0,
+                names_said: Quiet::default(),
+            },
+            nodes: Vec::new(),
+            out: AgentOutbox::new(),
             timers: Timers::default(),
             looks: Timers::default(),
-            waiting: VecDeque::new(),
-            connecting: FuturesUnordered::new(),
-            inbound: SelectAll::new(),
             to_report: Vec::new(),
-            keep: Vec::new(),
-            forget: Vec::new(),
-            keeper: Vec::new(),
-            home: None,
-            measured: Arc::default(),
-            gpus: Arc::default(),
-            senders: LogSenders::default(),
-            process_looks: Looks::default(),
-            log_units: Arc::default(),
-            claim: None,
-            condition: Watched::default(),
+            unwritten: Unwritten::default(),
             ends_by: None,
-            n_failures: 0,
-            says_goodbye: false,
-            n_refused: 0,
-            refused: None,
-            n_left: 0,
-            names_said: Quiet::default(),
-            containers: None,
+            containers: setup.containers,
         }
     }
 
-    pub(crate) fn says_goodbye(&mut self, says_goodbye: bool) {
-        self.says_goodbye = says_goodbye;
-    }
-
-    /// Says by what the state directory is this agent's.
-    pub(crate) fn claim(&mut self, claim: Option<Arc<DirClaim>>) {
-        self.claim = claim;
-    }
-
-    /// Says how to start a keeper.
-    pub(crate) fn keep_with(&mut self, keeper: Vec<OsString>) {
-        self.keeper = keeper;
-    }
-
-    pub(crate) fn report_to(&mut self, stats: watch::Sender<Stats>, n_connecting_max: usize) {
-        self.stats = Some(stats);
-        self.n_connecting_max = n_connecting_max;
-    }
-
-    /// Speaks for one node more, of which a journal kept `ended`, in `store`.
-    pub(crate) fn add(&mut self, def: NodeDef, ended: Vec<Status>, store: u64) {
-        let mut life = NodeLife::new(self.backoff);
-        for status in ended {
-            life.restore(status);
-        }
-        let name = Arc::from(def.name.as_str());
-        let assigned: Vec<usize> =
-            def.zones.iter().enumerate().filter(|(_, zone)| zone.is_assigned()).map(|(at, _)| at).collect();
-        let assigned = assigned.into_iter();
-        self.waiting.push_back(self.slots.len());
-        self.slots.push(NodeEntry {
-            def,
-            name,
-            life,
-            outbound: None,
-            generation: 0,
-            welcomed: false,
-            was_welcomed: false,
-            heartbeat_ms: 0,
-            jitter_percent: JITTER_PERCENT,
-            n_statuses_max: N_STATUSES_MAX,
-            lease_ms: 0,
-            opened: Millis(0),
-            contact: Millis(0),
-            look_at: None,
-            held: Vec::new(),
-            noted: false,
-            store,
-            is_other_store: false,
-            n_to_refuse: self.config.refuse_first,
-            load: NodeLoadWindow::default(),
-            zone_loads: assigned.map(|zone| (zone, NodeLoadWindow::default())).collect(),
-            warned: None,
-            volumes_said: None,
-        });
+    /// Speaks for one node more, of which a journal kept this.
+    pub(crate) fn add(&mut self, def: NodeDef, kept: KeptOfNode) {
+        self.connections.waiting.push_back(self.nodes.len());
+        self.nodes.push(HostedNode::new(def, kept, self.backoff, self.config.refuse_first, self.clock.now()));
     }
 
     pub(crate) async fn run(
         mut self,
         journal: Option<Journal>,
         stop: CancellationToken,
-    ) -> Result<Ended, Error> {
+    ) -> Result<ShardEnd, Error> {
         let (events_tx, mut events) = mpsc::channel(N_EVENTS_MAX);
         if self.mode == Mode::Processes {
             let processes = self.take_over(events_tx).await?;
             self.runtimes.insert(0, Box::new(processes));
         }
         loop {
-            if !self.slots.is_empty() && self.n_refused + self.n_left == self.slots.len() {
-                return Ok(match self.refused.take() {
-                    Some((node, message)) if self.n_left == 0 => Ended::Refused(node, message),
-                    _ => Ended::Left,
-                });
+            if let Some(end) = self.connections.end(self.nodes.len()) {
+                return Ok(end);
             }
             if self.has_ended() {
                 self.say_goodbye().await;
-                return self.how_it_ends();
+                return self.real.how_it_ends();
             }
             self.start_connecting();
-            let now = self.clock.now();
-            let ends = self.runtimes.iter().filter_map(|runtime| runtime.next_at());
-            let next_at = self.timers.next_at().into_iter().chain(self.looks.next_at()).chain(ends).min();
-            let pause = next_at.map(|at| Duration::from_millis(at.since(now)));
-            let pause = pause.into_iter().chain(self.until_end()).min();
-            let timer = tokio::time::sleep(pause.unwrap_or(Duration::from_secs(3600)));
+            let timer = tokio::time::sleep(self.pause());
             let woken = tokio::select! {
                 biased;
                 () = stop.cancelled(), if self.ends_by.is_none() => {
                     self.begin_to_end();
                     Woken::Timer
                 }
-                Some(arrival) = self.inbound.next(), if !self.inbound.is_empty() => Woken::Arrival(arrival),
-                Some(progress) = self.connecting.next(), if !self.connecting.is_empty() => {
+                Some(arrival) = self.connections.inbound.next(), if !self.connections.inbound.is_empty() => {
+                    Woken::Arrival(arrival)
+                }
+                Some(progress) = self.connections.connecting.next(), if !self.connections.connecting.is_empty() => {
                     Woken::Progress(progress)
                 }
                 Some(event) = events.recv() => Woken::Event(event),
-                Some(looked) = self.process_looks.next(), if !self.process_looks.is_idle() => {
+                Some(looked) = self.real.looks.next(), if !self.real.looks.is_idle() => {
                     Woken::Looked(looked)
                 }
                 Some(ask) = containers::next_ask(&mut self.containers) => Woken::Ask(ask),
-                () = self.condition.changed() => Woken::Condition,
+                () = self.real.condition.changed() => Woken::Condition,
                 () = timer => Woken::Timer,
             };
             self.check_contact();
@@ -362,17 +252,26 @@ impl Shard {
                 Woken::Arrival(arrival) => self.on_arrivals(arrival),
                 Woken::Progress(progress) => self.on_progress(progress),
                 Woken::Event(event) => self.on_event(event),
-                Woken::Looked(looked) => self.on_looked(looked),
+                Woken::Looked(looked) => self.real.on_looked(looked, &self.nodes),
                 Woken::Ask(ask) => self.on_ask(ask),
                 Woken::Condition => self.on_condition(),
                 Woken::Timer => {}
             }
             self.on_timers();
-            self.end_followed_logs();
-            self.write_down(journal.as_ref()).await?;
+            self.real.end_followed_logs(&self.nodes);
+            self.unwritten.write(journal.as_ref()).await?;
             self.runtimes.iter_mut().for_each(|runtime| runtime.settle());
             self.send_reports();
         }
+    }
+
+    /// Until something is due.
+    fn pause(&self) -> Duration {
+        let now = self.clock.now();
+        let ends = self.runtimes.iter().filter_map(|runtime| runtime.next_at());
+        let next_at = self.timers.next_at().into_iter().chain(self.looks.next_at()).chain(ends).min();
+        let pause = next_at.map(|at| Duration::from_millis(at.since(now)));
+        pause.into_iter().chain(self.until_end()).min().unwrap_or(Duration::from_secs(3600))
     }
 
     /// Says goodbye for every node, and waits until state has heard it.
@@ -380,13 +279,12 @@ impl Shard {
         if !self.says_goodbye {
             return;
         }
-        for slot in &mut self.slots {
+        for node in &mut self.nodes {
+            node.send(session_request::Message::Leave(v1::SessionLeave {}));
             // The stream ends behind what waits in it.
-            if let Some(outbound) = slot.outbound.take() {
-                outbound.send(session::message(v1::session_request::Message::Leave(v1::SessionLeave {})));
-            }
+            node.outbound = None;
         }
-        let over = async { while self.inbound.next().await.is_some() {} };
+        let over = async { while self.connections.inbound.next().await.is_some() {} };
         if tokio::time::timeout(LEAVE_TIMEOUT, over).await.is_err() {
             tracing::info!(
                 "state has not answered the sign-off in time: nodes stay ready until their leases expire"
@@ -400,13 +298,17 @@ impl Shard {
         while let Some(arrival) = next {
             self.on_arrival(arrival);
             n += 1;
-            next = if n < N_ARRIVALS_MAX { self.inbound.next().now_or_never().flatten() } else { None };
+            next = if n < N_ARRIVALS_MAX {
+                self.connections.inbound.next().now_or_never().flatten()
+            } else {
+                None
+            };
         }
     }
 
     fn on_arrival(&mut self, arrival: Arrival) {
         let Arrival { node, generation, message } = arrival;
-        if self.slots[node].generation != generation {
+        if self.nodes[node].agent.session().generation() != generation {
             return;
         }
         match message {
@@ -418,8 +320,12 @@ impl Shard {
     }
 
     fn on_message(&mut self, node: usize, message: Message) {
-        if !self.holds(node, &message) {
+        let now = self.clock.now();
+        let agent = &mut self.nodes[node].agent;
+        if !agent.must_wait(may_wait(&message), now) {
             self.obey(node, message);
+        } else if agent.hold(message) {
+            self.send_heartbeat(node, now);
         }
     }
 
@@ -433,57 +339,48 @@ impl Shard {
             }
             Message::Stop(stops) => self.on_stops(node, &stops),
             Message::AckSequence(sequence) => {
-                let mut actions = Vec::new();
-                self.slots[node].life.acknowledged(sequence, &mut actions);
-                self.act(node, actions);
+                self.nodes[node].agent.life_mut().acknowledged(sequence, &mut self.out);
+                self.act(node);
             }
             Message::HeartbeatEcho(echo) => self.on_echo(node, echo),
-            Message::Conflict(conflict) => self.on_conflict(node, &conflict),
-            Message::Log(request) => self.send_log(node, request),
-            Message::ForgetLogs(forget) => self.forget_logs(forget),
-            Message::YarnKeys(keys) => self.on_yarn_keys(keys),
+            Message::Conflict(conflict) => {
+                if self.connections.names_said.may_speak() {
+                    self.nodes[node].warn_of_rival(&conflict);
+                }
+            }
+            Message::Log(request) => self.real.send_log(&self.nodes[node], request),
+            Message::ForgetLogs(forget) => self.real.forget_logs(forget),
+            Message::YarnKeys(keys) => {
+                if let Some(desk) = &mut self.containers {
+                    desk.on_keys(keys);
+                }
+            }
             Message::Processes(v1::ProcessesRequest { request_id }) => {
-                self.look_at_processes(node, request_id);
+                self.real.look_at_processes(node, request_id);
             }
             Message::HeartbeatIntervalMs(interval) => {
-                self.slots[node].heartbeat_ms = u64::from(interval.max(1));
+                self.nodes[node].agent.set_heartbeat_ms(u64::from(interval.max(1)));
             }
         }
         self.note(node);
-    }
-
-    /// State has refused another agent that claims a node of this one.
-    fn on_conflict(&self, node: usize, conflict: &v1::NodeConflict) {
-        if !self.names_said.may_speak() {
-            return;
-        }
-        let v1::NodeConflict { address, uid, attempts, .. } = conflict;
-        let what = match conflict.kind() {
-            v1::NodeConflictKind::SameInstallation => {
-                "an agent with a copy of this one's identity wants this node: stop it, or give it another name"
-            }
-            v1::NodeConflictKind::OtherInstallation | v1::NodeConflictKind::Unspecified => {
-                "another machine wants the name of this node: stop its agent, or give it another name"
-            }
-        };
-        tracing::warn!(node = %self.slots[node].name, address, uid, attempts, "{what}; state refuses it");
     }
 
     fn on_timers(&mut self) {
         let now = self.clock.now();
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
-                Timer::Connect(node) => self.waiting.push_back(node),
+                Timer::Connect(node) => self.connections.waiting.push_back(node),
                 Timer::Heartbeat { node, generation } => self.heartbeat(node, generation, now),
                 Timer::Report(node) => self.note(node),
                 Timer::Restart { node, key, incarnation, restarts } => {
-                    let mut actions = Vec::new();
-                    self.slots[node].life.restart(key, incarnation, restarts, &mut actions);
-                    self.act(node, actions);
+                    self.nodes[node].agent.life_mut().restart(key, incarnation, restarts, &mut self.out);
+                    self.act(node);
                     self.note(node);
                 }
-                Timer::Stop { node, key, incarnation, grace_ms } => {
-                    self.stop_noticed(node, key, incarnation, grace_ms);
+                Timer::Stop(node, StopOrder { key, incarnation, grace_ms, notice_ms: _ }) => {
+                    self.nodes[node].agent.life_mut().stop_noticed(key, incarnation, grace_ms, &mut self.out);
+                    self.act(node);
+                    self.note(node);
                 }
             }
         }
@@ -495,61 +392,56 @@ impl Shard {
     }
 
     fn heartbeat(&mut self, node: usize, generation: u64, now: Millis) {
-        let slot = &self.slots[node];
-        if slot.outbound.is_none() || slot.generation != generation {
+        if !self.nodes[node].agent.session().is_open_as(generation) {
             return;
         }
         self.send_heartbeat(node, now);
-        let slot = &self.slots[node];
-        let early = self.rng.random_range(0..=slot.heartbeat_ms * slot.jitter_percent / 100);
-        let at = now.plus((slot.heartbeat_ms - early).max(1));
+        let agent = &self.nodes[node].agent;
+        let early_ms = self.rng.random_range(0..=agent.early_ms_max());
+        let at = now.plus((agent.heartbeat_ms() - early_ms).max(1));
         self.timers.set(at, Timer::Heartbeat { node, generation });
     }
 
-    fn send_heartbeat(&mut self, node: usize, now: Millis) {
-        let (age, window_ms) = (Millis(now.since(self.started)), self.load_window_ms);
-        if self.slots[node].outbound.is_none() {
+    fn send_heartbeat(&mut self, at: usize, now: Millis) {
+        let node = &mut self.nodes[at];
+        if node.outbound.is_none() {
             return;
         }
-        let used = self.used(node, age);
-        let zone_use = if used.is_some() { self.zone_use(node, age) } else { Vec::new() };
-        let slot = &mut self.slots[node];
-        let load = used.map(|(guaranteed, best_effort)| {
-            to_proto::node_load(&slot.load.add(&load_of(guaranteed.plus(best_effort)), age, window_ms))
-        });
-        let zone_loads = zone_use.iter().filter_map(|(zone, used)| {
-            let (_, window) = slot.zone_loads.iter_mut().find(|(known, _)| known == zone)?;
-            let load = Some(to_proto::node_load(&window.add(used, age, window_ms)));
-            Some(v1::ZoneLoad { zone: u32::try_from(*zone).ok()?, load })
-        });
-        let zone_loads = zone_loads.collect();
-        let usage = used.map(|(guaranteed, best_effort)| usage_of(guaranteed.plus(best_effort)));
-        let guaranteed_usage = used.map(|(guaranteed, _)| usage_of(guaranteed));
-        let PartsOfUse { running, zones, devices, network, bandwidth } = self.parts_of_use(node);
-        let echo = self.echo(node, now);
+        let heartbeat = self.node_use.heartbeat(at, node, now);
         // A full queue carries messages that show life as well.
-        let heartbeat = v1::Heartbeat {
-            usage,
-            echo,
-            guaranteed_usage,
-            load,
-            running,
-            zones,
-            devices,
-            zone_loads,
-            network,
-            bandwidth,
-        };
-        if let Some(outbound) = &self.slots[node].outbound {
-            outbound.send(session::message(v1::session_request::Message::Heartbeat(heartbeat)));
-        }
-        self.ask_for_kept_logs(node);
-        self.ask_for_yarn_keys(node);
-        self.report_volumes(node);
+        node.send(session_request::Message::Heartbeat(heartbeat));
+        self.real.ask_for_kept_logs(node);
+        self.containers.iter().for_each(|desk| desk.ask_for_keys(node));
+        self.real.report_volumes(node);
     }
 
+    fn note(&mut self, node: usize) {
+        if self.nodes[node].agent.note() {
+            self.to_report.push(node);
+        }
+    }
+
+    fn send_reports(&mut self) {
+        for at in std::mem::take(&mut self.to_report) {
+            let HostedNode { agent, outbound, .. } = &mut self.nodes[at];
+            agent.begin_reports();
+            let Some(outbound) = outbound.as_ref().filter(|_| agent.session().may_report()) else { continue };
+            while outbound.has_room() {
+                let Some(report) = agent.next_report() else { break };
+                let statuses = report.statuses.iter().map(session::run_status).collect();
+                let report = v1::RunStatusReport { sequence: report.sequence, statuses };
+                outbound.send(session::message(session_request::Message::Status(report)));
+            }
+            if agent.life().reports().is_waiting() && !outbound.has_room() {
+                self.timers.set(self.clock.now().plus(FULL_RETRY_MS), Timer::Report(at));
+            }
+        }
+    }
+}
+
+impl Unwritten {
     /// Ends are on the disk before anybody hears of them.
-    async fn write_down(&mut self, journal: Option<&Journal>) -> Result<(), Error> {
+    async fn write(&mut self, journal: Option<&Journal>) -> Result<(), Error> {
         let Some(journal) = journal else {
             self.keep.clear();
             self.forget.clear();
@@ -563,35 +455,19 @@ impl Shard {
         }
         Ok(())
     }
+}
 
-    fn note(&mut self, node: usize) {
-        let slot = &mut self.slots[node];
-        if !slot.noted && slot.life.is_dirty() && slot.outbound.is_some() && !slot.is_other_store {
-            slot.noted = true;
-            self.to_report.push(node);
-        }
-    }
-
-    fn send_reports(&mut self) {
-        for node in std::mem::take(&mut self.to_report) {
-            let slot = &mut self.slots[node];
-            slot.noted = false;
-            let Some(outbound) = slot.outbound.as_ref().filter(|_| !slot.is_other_store) else { continue };
-            while outbound.has_room() {
-                let Some((sequence, statuses)) = slot.life.next_report(slot.n_statuses_max) else { break };
-                let statuses = statuses.iter().map(session::run_status).collect();
-                let report = v1::RunStatusReport { sequence, statuses };
-                outbound.send(session::message(v1::session_request::Message::Status(report)));
-            }
-            if slot.life.is_dirty() && !outbound.has_room() {
-                self.timers.set(self.clock.now().plus(FULL_RETRY_MS), Timer::Report(node));
+fn may_wait(message: &Message) -> MayWait {
+    match message {
+        Message::Assign(assign) => {
+            let mut assignments = assign.assignments.iter();
+            if assignments.any(|assignment| assignment.stop_after_disconnect_ms > 0) {
+                MayWait::MustStop
+            } else {
+                MayWait::Follows
             }
         }
-    }
-
-    fn count(&self, change: impl FnOnce(&mut Stats)) {
-        if let Some(stats) = &self.stats {
-            stats.send_modify(change);
-        }
+        Message::Stop(_) => MayWait::Follows,
+        _ => MayWait::Never,
     }
 }

@@ -4,8 +4,7 @@
 //! bursts if that is configured; best-effort ones use the same at all times. Pure integers: equal seeds use equal amounts.
 
 use godel_base::time::Millis;
-
-use crate::life::Weight;
+use godel_core_agent::{PoolWeights, RunWeight};
 
 /// See the module. Times are those of the process, whatever its speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +37,18 @@ const NOISE_MS: u64 = 1_000;
 
 impl UseModel {
     /// What guaranteed and best-effort running units of node number `node` use that ask for so much.
-    pub fn used(
-        &self,
-        node: usize,
-        guaranteed: Weight,
-        best_effort: Weight,
-        now: Millis,
-    ) -> (Weight, Weight) {
-        let share = |weight: Weight, percent: i64| Weight {
+    pub fn used(&self, node: usize, asked: PoolWeights, now: Millis) -> PoolWeights {
+        let share = |weight: RunWeight, percent: i64| RunWeight {
             cpu_milli: weight.cpu_milli / 100 * percent,
             memory: weight.memory / 100 * percent,
             network: weight.network / 100 * percent,
         };
         let level = self.level(node, now);
-        (share(guaranteed, level), share(best_effort, i64::from(self.best_effort_percent.min(100))))
+        let of_best_effort = i64::from(self.best_effort_percent.min(100));
+        PoolWeights {
+            guaranteed: share(asked.guaranteed, level),
+            best_effort: share(asked.best_effort, of_best_effort),
+        }
     }
 
     /// Per cent that guaranteed running units use now, 0 to 100.
@@ -111,10 +108,11 @@ mod tests {
     #[test]
     fn a_constant_use_is_a_share_of_what_is_asked_for() {
         let model = UseModel { swing_percent: 0, ..DAY };
-        let asked = Weight { cpu_milli: 4_000, memory: 1_000, network: 200 };
-        let (guaranteed, best_effort) = model.used(3, asked, asked, Millis(123_456));
-        assert_eq!(guaranteed, Weight { cpu_milli: 2_000, memory: 500, network: 100 });
-        assert_eq!(best_effort, Weight { cpu_milli: 3_600, memory: 900, network: 180 });
+        let asked = RunWeight { cpu_milli: 4_000, memory: 1_000, network: 200 };
+        let asked = PoolWeights { guaranteed: asked, best_effort: asked };
+        let PoolWeights { guaranteed, best_effort } = model.used(3, asked, Millis(123_456));
+        assert_eq!(guaranteed, RunWeight { cpu_milli: 2_000, memory: 500, network: 100 });
+        assert_eq!(best_effort, RunWeight { cpu_milli: 3_600, memory: 900, network: 180 });
     }
 
     #[test]

@@ -17,9 +17,8 @@ use std::{
     time::SystemTime,
 };
 
+use godel_core_agent::RunKey;
 use serde::{Deserialize, Serialize};
-
-use crate::life::Key;
 
 /// Below the state directory.
 pub(crate) const VOLUMES: &str = "volumes";
@@ -68,20 +67,20 @@ pub(crate) struct KeptVolumes {
 }
 
 impl Volumes {
-    fn dir(&self, key: Key) -> PathBuf {
+    fn dir(&self, key: RunKey) -> PathBuf {
         let uid: String =
             self.uid.chars().filter(|char| char.is_ascii_alphanumeric() || *char == '-').collect();
         self.root.join(format!("{}-{}-{uid}", key.unit, key.ordinal))
     }
 
     /// The directory of each volume, with the volume.
-    pub(crate) fn dirs(&self, key: Key) -> impl Iterator<Item = (PathBuf, &Volume)> {
+    pub(crate) fn dirs(&self, key: RunKey) -> impl Iterator<Item = (PathBuf, &Volume)> {
         let dir = self.dir(key);
         self.asked.iter().map(move |volume| (dir.join(&volume.name), volume))
     }
 
     /// What the program finds in its environment: the path of each volume.
-    pub(crate) fn environment(&self, key: Key) -> impl Iterator<Item = (String, String)> {
+    pub(crate) fn environment(&self, key: RunKey) -> impl Iterator<Item = (String, String)> {
         self.dirs(key).map(|(dir, volume)| {
             let name = volume.name.to_ascii_uppercase().replace('-', "_");
             let path = volume.path.clone().unwrap_or_else(|| dir.to_string_lossy().into_owned());
@@ -93,7 +92,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Why it cannot be made, as a sentence without its full stop.
-    pub(crate) fn prepare(&self, key: Key, is_container: bool) -> Result<(), String> {
+    pub(crate) fn prepare(&self, key: RunKey, is_container: bool) -> Result<(), String> {
         if self.asked.is_empty() {
             return Ok(());
         }
@@ -141,7 +140,7 @@ impl Volumes {
     ///
     /// # Errors
     /// As of the operating system.
-    pub(crate) fn give(&self, key: Key, uid: u32, gid: u32) -> io::Result<()> {
+    pub(crate) fn give(&self, key: RunKey, uid: u32, gid: u32) -> io::Result<()> {
         self.dirs(key).try_for_each(|(dir, _)| std::os::unix::fs::chown(dir, Some(uid), Some(gid)))
     }
 }
@@ -203,7 +202,7 @@ pub(crate) fn sweep(root: &Path, gone: &BTreeSet<u64>, live: &BTreeSet<u64>, sto
 mod tests {
     use super::*;
 
-    const KEY: Key = Key { unit: 7, ordinal: 2 };
+    const KEY: RunKey = RunKey { unit: 7, ordinal: 2 };
 
     fn volumes(root: &Path, asked: &[(&str, u64)]) -> Volumes {
         let volume =
@@ -243,7 +242,7 @@ mod tests {
     fn volumes_go_with_their_unit_and_its_store_only() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join(VOLUMES);
-        let key = |unit| Key { unit, ordinal: 0 };
+        let key = |unit| RunKey { unit, ordinal: 0 };
         for unit in [1, 2, 3] {
             volumes(dir.path(), &[("data", 1)]).prepare(key(unit), true).unwrap();
         }

@@ -8,14 +8,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use godel_core_agent::RunKey;
 use godel_domain::run_end::{RunEnd, RunEndReason};
 use godel_membership::agent_admission::AssignmentRefusal;
 use rustix::{fs::OFlags, io::Errno};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    bandwidth::BandwidthAsk, cgroup::GroupRecord, docker::body::Container, life::Key, procfs::Process,
-    volumes::Volumes, yarn::launch::Launch,
+    bandwidth::BandwidthAsk, cgroup::GroupRecord, docker::body::Container, procfs::Process, volumes::Volumes,
+    yarn::launch::Launch,
 };
 
 pub(crate) const RUN: &str = "run.json";
@@ -80,8 +81,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn key(&self) -> Key {
-        Key { unit: self.unit, ordinal: self.ordinal }
+    pub(crate) fn key(&self) -> RunKey {
+        RunKey { unit: self.unit, ordinal: self.ordinal }
     }
 }
 

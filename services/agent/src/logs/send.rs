@@ -3,13 +3,13 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use godel_core_agent::RunKey;
 use godel_kit::{CancellationToken, client::channel, config::ClientConfig};
 use godel_proto::v1::{self, log_service_client::LogServiceClient};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{Part, last_lines, read};
-use crate::life::Key;
 
 /// Logs that an agent sends at a time.
 const N_SENDERS_MAX: usize = 16;
@@ -39,7 +39,7 @@ pub(crate) struct LogAsked {
 pub(crate) struct LogSenders {
     free: Arc<Semaphore>,
     /// Incarnations whose logs are followed, and what ends that.
-    followed: Vec<(Key, u32, CancellationToken)>,
+    followed: Vec<(RunKey, u32, CancellationToken)>,
 }
 
 impl Default for LogSenders {
@@ -62,7 +62,7 @@ impl LogSenders {
         if !asked.is_live || !asked.request.follow {
             over.cancel();
         } else if permit.is_some() {
-            let key = Key { unit: asked.request.unit_id, ordinal: asked.request.ordinal };
+            let key = RunKey { unit: asked.request.unit_id, ordinal: asked.request.ordinal };
             self.followed.push((key, asked.request.incarnation, over.clone()));
         }
         let client = LogServiceClient::new(channel);
@@ -70,7 +70,7 @@ impl LogSenders {
     }
 
     /// Ends the following of what `is_live` does not know.
-    pub(crate) fn end(&mut self, is_live: impl Fn(Key, u32) -> bool) {
+    pub(crate) fn end(&mut self, is_live: impl Fn(RunKey, u32) -> bool) {
         self.followed.retain(|(key, incarnation, over)| {
             if over.is_cancelled() {
                 return false;
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn what_is_over_is_followed_no_longer() {
         let mut senders = LogSenders::default();
-        let key = |unit| Key { unit, ordinal: 0 };
+        let key = |unit| RunKey { unit, ordinal: 0 };
         let tokens: Vec<_> = (0..3).map(|_| CancellationToken::new()).collect();
         for (unit, token) in (0..).zip(&tokens) {
             senders.followed.push((key(unit), 0, token.clone()));

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use godel_core_agent::RunKey;
+
 use super::run_of;
-use crate::life::Key;
 
 /// Incarnations of a replica whose logs stay as long as its unit: the current one and the one before.
 const N_INCARNATIONS: usize = 2;
@@ -27,7 +28,7 @@ pub(crate) struct LogLimits {
 pub(crate) struct LogAge {
     pub(crate) name: String,
     /// `None`: no agent gave it this name.
-    pub(crate) run: Option<(Key, u32)>,
+    pub(crate) run: Option<(RunKey, u32)>,
     pub(crate) bytes: u64,
     /// Since it was written to.
     pub(crate) age: Duration,
@@ -61,7 +62,7 @@ pub(crate) fn sweep(
 
 /// Names of the logs that go.
 pub(crate) fn to_remove(over: &[LogAge], limits: LogLimits, gone: &BTreeSet<u64>) -> BTreeSet<String> {
-    let mut incarnations: BTreeMap<Key, Vec<u32>> = BTreeMap::new();
+    let mut incarnations: BTreeMap<RunKey, Vec<u32>> = BTreeMap::new();
     for (key, incarnation) in over.iter().filter_map(|log| log.run) {
         incarnations.entry(key).or_default().push(incarnation);
     }
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_directories_of_logs() {
-        let key = Key { unit: 12, ordinal: 3 };
+        let key = RunKey { unit: 12, ordinal: 3 };
         assert_eq!(run_of(&crate::logs::dir_name(key, 4)), Some((key, 4)));
         for name in ["", "1", "1-2", "1-2-3-4", "a-2-3", "1-2-x", "-1-2-3"] {
             assert_eq!(run_of(name), None, "{name}");

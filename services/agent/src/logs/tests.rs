@@ -119,5 +119,5 @@ fn a_log_that_is_not_there_is_an_error() {
     let missing = dir.path().join("missing");
     assert_eq!(read(&missing, 0, 1).unwrap_err().kind(), io::ErrorKind::NotFound);
     assert!(last_lines(&missing, 1, 1).is_err());
-    assert_eq!(dir_name(Key { unit: 17, ordinal: 2 }, 3), "17-2-3");
+    assert_eq!(dir_name(RunKey { unit: 17, ordinal: 2 }, 3), "17-2-3");
 }

@@ -50,7 +50,7 @@ fn use_is_what_was_added_between_two_looks() {
         vec![Zone { kind: "numa".to_owned(), parent: None, capacity, cpus: vec![1], threads_per_core: 1 }];
     node.memory_nodes = BTreeMap::from([(0, 0)]);
     let mut meter = Meter::new(Tree::new(root), &node);
-    let key = |unit| Key { unit, ordinal: 0 };
+    let key = |unit| RunKey { unit, ordinal: 0 };
     let first = [usage("1-0-0.0", 5_000_000, 10)];
     let runs = |groups: &[GroupUse]| RunsUse { groups: groups.to_vec(), ..RunsUse::default() };
     assert_eq!(meter.look(&runs(&first), Millis(1_000)), None, "nothing to compare it with");
@@ -90,24 +90,6 @@ fn a_machine_that_says_nothing_uses_nothing() {
     let nothing = RunsUse::default();
     assert_eq!(meter.look(&nothing, Millis(0)), None);
     assert_eq!(meter.look(&nothing, Millis(1_000)), Some(Measured::default()));
-}
-
-#[test]
-fn who_is_furthest_above_its_request_ends_first() {
-    let run = |unit, memory, asked| ((Key { unit, ordinal: 0 }, 0), Use { cpu_milli: 0, memory }, asked);
-    let runs = [run(1, 50, 100), run(2, 80, 10), run(3, 90, 50), run(4, 0, 0), run(5, 80, 10)];
-    for (short, expected) in [
-        (0, vec![]),
-        (-5, vec![]),
-        (1, vec![2]),
-        (80, vec![2]),
-        (81, vec![2, 5]),
-        (200, vec![2, 5, 3]),
-        (9_999, vec![2, 5, 3, 1]),
-    ] {
-        let squeezed: Vec<u64> = to_squeeze(short, &runs).iter().map(|(key, _)| key.unit).collect();
-        assert_eq!(squeezed, expected, "{short}");
-    }
 }
 
 /// A node in a container of version 1 with a quota of 1.5 CPUs and 1 GiB, on a machine that others keep busy.
@@ -162,7 +144,7 @@ fn a_node_with_a_quota_uses_what_its_group_uses_and_its_units_elsewhere() {
     // 1.6 s of the group, in which 1.2 s of the first unit are, and 0.4 s of the container beside it, in 2 s.
     let expected = LoadAmounts { cpu: 800 + 200, memory: (700 + 50) << 20, network: 0 };
     assert_eq!(measured.node, expected);
-    let of_unit = |unit, cpu_milli, memory| ((Key { unit, ordinal: 0 }, 0), Use { cpu_milli, memory });
+    let of_unit = |unit, cpu_milli, memory| ((RunKey { unit, ordinal: 0 }, 0), Use { cpu_milli, memory });
     let of_units = BTreeMap::from([of_unit(1, 600, 200 << 20), of_unit(2, 200, 50 << 20)]);
     assert_eq!(measured.runs, of_units);
     // The CPUs of the zone were busy for 4 s in all.

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
 use godel_base::time::Millis;
+use godel_core_agent::{HowEnded, RunKey, RunWork};
 use godel_domain::run_end::{RunEnd, RunEndReason};
 use godel_membership::agent_admission::AssignmentRefusal;
 use rustc_hash::FxHashMap;
@@ -16,12 +17,11 @@ pub(crate) use self::{
     home::{Home, Images},
     usages::RunsUse,
 };
-use super::{Event, NOT_STARTED, Run, Runtime};
+use super::{Event, HostedRun, NOT_STARTED, Runtime};
 use crate::{
     bandwidth::BandwidthAsk,
     cgroup::GroupLimits,
     keeper::{self, files},
-    life::{Ended, Key, Work},
     volumes::Volume,
     yarn::launch::Launch,
 };
@@ -75,7 +75,7 @@ type Stop = Option<(Duration, RunEndReason)>;
 pub(crate) struct Processes {
     events: mpsc::Sender<Event>,
     home: Arc<Home>,
-    live: FxHashMap<Run, Kept>,
+    live: FxHashMap<HostedRun, Kept>,
     /// Directories of runs whose end was seen, but is not written down elsewhere yet.
     ended: Vec<PathBuf>,
 }
@@ -92,14 +92,14 @@ impl Processes {
     }
 
     /// Notes a run and returns how it is told to stop.
-    fn keep(&mut self, run: Run, dir: PathBuf) -> watch::Receiver<Stop> {
+    fn keep(&mut self, run: HostedRun, dir: PathBuf) -> watch::Receiver<Stop> {
         let (stop, told) = watch::channel(None);
         self.live.insert(run, Kept { stop, dir });
         told
     }
 
     /// Waits for what an earlier agent has left running, or says how it has ended since.
-    pub(crate) fn adopt(&mut self, run: Run, left: left::Left) {
+    pub(crate) fn adopt(&mut self, run: HostedRun, left: left::Left) {
         let left::Left { dir, state, started_ms, .. } = left;
         let told = self.keep(run, dir.clone());
         let events = self.events.clone();
@@ -120,13 +120,20 @@ impl Processes {
 }
 
 impl Runtime for Processes {
-    fn takes(&self, work: &Work) -> bool {
-        matches!(work, Work::Program(_))
+    fn takes(&self, work: &RunWork<Program>) -> bool {
+        matches!(work, RunWork::Program(_))
     }
 
     /// Both its start and its end come later.
-    fn start(&mut self, run: Run, work: &Work, restarts: u32, in_row: u32, _now: Millis) -> Option<Event> {
-        let Work::Program(program) = work else { return None };
+    fn start(
+        &mut self,
+        run: HostedRun,
+        work: &RunWork<Program>,
+        restarts: u32,
+        in_row: u32,
+        _now: Millis,
+    ) -> Option<Event> {
+        let RunWork::Program(program) = work else { return None };
         let dir = match self.home.make_dir(run.key, run.incarnation) {
             Ok(dir) => dir,
             Err(error) => return Some(not_started(run, &error, &self.home)),
@@ -154,13 +161,13 @@ impl Runtime for Processes {
     }
 
     /// SIGTERM, and SIGKILL after the grace.
-    fn stop(&mut self, run: Run, grace: Duration, reason: RunEndReason) -> bool {
+    fn stop(&mut self, run: HostedRun, grace: Duration, reason: RunEndReason) -> bool {
         let Some(kept) = self.live.get(&run) else { return false };
         kept.stop.send_replace(Some((grace, reason)));
         true
     }
 
-    fn forget(&mut self, run: Run) {
+    fn forget(&mut self, run: HostedRun) {
         self.ended.extend(self.live.remove(&run).map(|kept| kept.dir));
     }
 
@@ -172,13 +179,13 @@ impl Runtime for Processes {
 }
 
 /// Nothing of it has run, so that nothing of it has failed: it is given back.
-fn not_started(run: Run, error: &io::Error, home: &Home) -> Event {
-    let Key { unit, ordinal } = run.key;
+fn not_started(run: HostedRun, error: &io::Error, home: &Home) -> Event {
+    let RunKey { unit, ordinal } = run.key;
     tracing::warn!(unit_id = unit, ordinal, %error, "a running unit cannot be given a keeper");
     let end = RunEnd { reason: Some(RunEndReason::CannotStart), started_ms: 0, ended_ms: keeper::wall_ms() };
     let is_disk = files::may_pass(error) || !home.trouble().is_empty();
     let refused = Some(if is_disk { AssignmentRefusal::Disk } else { AssignmentRefusal::Keeper });
-    Event::Ended { run, ended: Ended { exit_code: NOT_STARTED, end, refused }, since: None }
+    Event::Ended { run, ended: HowEnded { exit_code: NOT_STARTED, end, refused }, since: None }
 }
 
 #[cfg(test)]

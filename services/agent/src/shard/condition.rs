@@ -5,13 +5,13 @@ use std::sync::Arc;
 use godel_proto::v1::{self, session_request::Message};
 use tokio::sync::watch;
 
-use super::Shard;
+use super::{Shard, real_node::RealNode};
 use crate::{
+    NodeDef,
     claim::DirLoss,
     condition::{self, Condition, Looked},
     runtime::process::{Images, left},
     service::Mode,
-    session,
 };
 
 /// Bytes of what is said of a trouble.
@@ -44,7 +44,7 @@ impl Watched {
     }
 }
 
-impl Shard {
+impl RealNode {
     /// Begins to look at what a real node can do. `has_engine`: its engine has answered.
     pub(super) fn watch_condition(&mut self, looked: Looked, images: Option<Images>, has_engine: bool) {
         let known = Condition { images: has_engine.then(String::new), ..Condition::default() };
@@ -55,10 +55,10 @@ impl Shard {
     }
 
     /// What a node is, and what it can do just now.
-    pub(super) fn report(&self, node: usize) -> v1::NodeReport {
+    pub(super) fn report(&self, def: &NodeDef, mode: Mode) -> v1::NodeReport {
         let Condition { trouble, images, .. } = &self.condition.known;
         let runs_images = images.as_ref().is_some_and(String::is_empty);
-        let runtime = match self.mode {
+        let runtime = match mode {
             Mode::Simulated => v1::NodeRuntime::Simulated,
             Mode::Processes if runs_images => v1::NodeRuntime::Containers,
             Mode::Processes => v1::NodeRuntime::Processes,
@@ -67,13 +67,13 @@ impl Shard {
             runtime: runtime.into(),
             trouble: cut(trouble),
             images_trouble: cut(images.as_deref().unwrap_or_default()),
-            ..self.slots[node].def.report()
+            ..def.report()
         }
     }
 
-    /// What the node can do has changed.
-    pub(super) fn on_condition(&mut self) {
-        let Some(changes) = &mut self.condition.changes else { return };
+    /// What the node can do has changed. Returns whether its state directory is lost now.
+    fn take_condition(&mut self) -> bool {
+        let Some(changes) = &mut self.condition.changes else { return false };
         let before = std::mem::replace(&mut self.condition.known, changes.borrow_and_update().clone());
         let now = &self.condition.known;
         match (before.trouble.as_str(), now.trouble.as_str()) {
@@ -96,11 +96,17 @@ impl Shard {
                 async move { left::end_unknown_containers(&home).await },
             );
         }
-        let is_lost = before.loss.is_none() && now.loss.is_some();
-        let report = self.report(0);
-        if let Some(outbound) = self.slots.first().and_then(|slot| slot.outbound.as_ref()) {
+        before.loss.is_none() && self.condition.known.loss.is_some()
+    }
+}
+
+impl Shard {
+    /// What the only node can do has changed: state is told.
+    pub(super) fn on_condition(&mut self) {
+        let is_lost = self.real.take_condition();
+        if let Some(node) = self.nodes.first() {
             // A queue that is full is that of a session that is about to be lost: the next one begins with the same words.
-            outbound.send(session::message(Message::Report(report)));
+            node.send(Message::Report(self.real.report(&node.def, self.mode)));
         }
         if is_lost && self.ends_by.is_none() {
             self.begin_to_end();

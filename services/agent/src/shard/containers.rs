@@ -1,16 +1,15 @@
 //! YARN containers of a real node: what masters ask, and the keys by which they are known.
 
+use godel_core_agent::{HowEnded, LocalRun, NotAwaiting, RunKey, RunStatus};
 use godel_domain::{run_end::RunEndReason, yarn_keys::YarnKeys};
 use godel_hadoop::{Exception, exception};
 use godel_proto::v1::{self, session_request::Message};
 use godel_wire::from_proto;
 use tokio::sync::{mpsc, watch};
 
-use super::Shard;
+use super::{HostedNode, Shard};
 use crate::{
-    life::{Ended, Key, NotAwaiting, Status},
-    runtime::{Event, NOT_STARTED, Run, process::Program},
-    session,
+    runtime::{Event, HostedRun, NOT_STARTED, process::Program},
     yarn::{
         ids::ContainerId,
         server::{Ask, Start, Started},
@@ -52,8 +51,32 @@ impl ContainerDesk {
     }
 
     /// A running unit has ended.
-    pub(super) fn on_end(&mut self, status: &Status) {
+    pub(super) fn on_end(&mut self, status: &RunStatus) {
         self.containers.on_end(status);
+    }
+
+    /// Asks state whether there are other keys than those that are known.
+    pub(super) fn ask_for_keys(&self, node: &HostedNode) {
+        if node.has_room() {
+            node.send(Message::YarnKeys(v1::YarnKeysRequest { revision: self.revision }));
+        }
+    }
+
+    pub(super) fn on_keys(&mut self, sent: v1::NodeYarnKeys) {
+        for pb in sent.keys {
+            match from_proto::yarn_keys(pb) {
+                Ok(keys) if keys.name == "nm" => drop(self.master_keys.send_replace(keys)),
+                Ok(keys) if keys.name == "container" => drop(self.container_keys.send_replace(keys)),
+                Ok(keys) => tracing::debug!(name = keys.name, "keys of YARN that this agent does not use"),
+                Err(error) => tracing::warn!(%error, "keys of YARN cannot be read: update this agent"),
+            }
+        }
+        self.revision = sent.revision;
+    }
+
+    /// The store behind state may be another one: its keys have other revisions.
+    pub(super) fn forget_revision(&mut self) {
+        self.revision = 0;
     }
 }
 
@@ -66,11 +89,6 @@ pub(super) async fn next_ask(desk: &mut Option<ContainerDesk>) -> Option<Ask> {
 }
 
 impl Shard {
-    /// Starts containers for masters from now on.
-    pub(crate) fn start_containers(&mut self, desk: ContainerDesk) {
-        self.containers = Some(desk);
-    }
-
     pub(super) fn on_ask(&mut self, ask: Ask) {
         let Some(desk) = &mut self.containers else { return };
         // Whoever has given up does not hear the answer.
@@ -82,7 +100,7 @@ impl Shard {
             Ask::Stop { id, never_started, grace, answer } => {
                 let stopped = desk.containers.stop(id);
                 if let Ok(Some((key, incarnation))) = stopped {
-                    let run = Run { node: NODE, key, incarnation };
+                    let run = HostedRun { node: NODE, key, incarnation };
                     self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace, RunEndReason::Told));
                 }
                 let awaited = never_started.filter(|_| stopped.is_err());
@@ -97,14 +115,15 @@ impl Shard {
     }
 
     /// Gives back the place of a running unit whose command is not waited for any longer. Returns whether it waited for one.
-    fn give_back(&mut self, key: Key, incarnation: u32) -> bool {
-        if !self.slots[NODE].life.is_awaiting(key, incarnation) {
+    fn give_back(&mut self, key: RunKey, incarnation: u32) -> bool {
+        let run = self.nodes[NODE].agent.life().live_run(key, incarnation);
+        if !run.is_some_and(LocalRun::is_awaiting) {
             return false;
         }
-        let run = Run { node: NODE, key, incarnation };
+        let run = HostedRun { node: NODE, key, incarnation };
         // Its time to wait is over, as if it were up.
         self.runtimes.iter_mut().for_each(|runtime| runtime.command_came(run));
-        let ended = Ended { exit_code: NOT_STARTED, ..Ended::default() };
+        let ended = HowEnded { exit_code: NOT_STARTED, ..HowEnded::default() };
         self.on_event(Event::Ended { run, ended, since: None });
         true
     }
@@ -120,15 +139,14 @@ impl Shard {
         if self.ends_by.is_some() {
             return refused("the agent of this node is stopping".to_owned());
         }
-        let mut actions = Vec::new();
         let complete = |program: Program| Program { launch: Some(Box::new(launch)), user, ..program };
-        match self.slots[NODE].life.give_command(key, incarnation, complete, &mut actions) {
+        match self.nodes[NODE].agent.life_mut().give_command(key, incarnation, complete, &mut self.out) {
             Ok(()) => {
                 desk.containers.add(id, (key, incarnation));
-                let run = Run { node: NODE, key, incarnation };
+                let run = HostedRun { node: NODE, key, incarnation };
                 self.runtimes.iter_mut().for_each(|runtime| runtime.command_came(run));
                 tracing::info!(unit_id = key.unit, ordinal = key.ordinal, container = %id, "a container is started");
-                self.act(NODE, actions);
+                self.act(NODE);
                 self.note(NODE);
                 Started::Yes
             }
@@ -136,34 +154,6 @@ impl Shard {
             Err(NotAwaiting::NoMore) => refused(format!(
                 "the running unit of {id} does not wait for a command: it has one, is leaving, or is over"
             )),
-        }
-    }
-
-    /// Asks state whether there are other keys than those that are known.
-    pub(super) fn ask_for_yarn_keys(&self, node: usize) {
-        let outbound = self.slots[node].outbound.as_ref().filter(|outbound| outbound.has_room());
-        let (Some(desk), Some(outbound)) = (&self.containers, outbound) else { return };
-        let request = v1::YarnKeysRequest { revision: desk.revision };
-        outbound.send(session::message(Message::YarnKeys(request)));
-    }
-
-    pub(super) fn on_yarn_keys(&mut self, sent: v1::NodeYarnKeys) {
-        let Some(desk) = &mut self.containers else { return };
-        for pb in sent.keys {
-            match from_proto::yarn_keys(pb) {
-                Ok(keys) if keys.name == "nm" => drop(desk.master_keys.send_replace(keys)),
-                Ok(keys) if keys.name == "container" => drop(desk.container_keys.send_replace(keys)),
-                Ok(keys) => tracing::debug!(name = keys.name, "keys of YARN that this agent does not use"),
-                Err(error) => tracing::warn!(%error, "keys of YARN cannot be read: update this agent"),
-            }
-        }
-        desk.revision = sent.revision;
-    }
-
-    /// The store behind state may be another one: its keys have other revisions.
-    pub(super) fn forget_yarn_revision(&mut self) {
-        if let Some(desk) = &mut self.containers {
-            desk.revision = 0;
         }
     }
 }

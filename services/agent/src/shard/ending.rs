@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Ended, Shard};
-use crate::{
-    claim::DirLoss,
-    config::UnitsAtStop,
-    service::{Error, Mode},
-};
+use super::{Shard, ShardEnd, real_node::RealNode};
+use crate::{claim::DirLoss, config::UnitsAtStop, service::Error};
 
 /// What has to end gets its grace, and this long in addition.
 const PATIENCE_MS: u64 = 15_000;
@@ -17,47 +13,24 @@ impl Shard {
     pub(super) fn begin_to_end(&mut self) {
         let now = self.clock.now();
         self.ends_by = Some(now);
-        if !self.ends_its_units() {
+        if !self.real.ends_its_units() {
             return;
         }
-        for node in 0..self.slots.len() {
-            let mut actions = Vec::new();
-            let life = &mut self.slots[node].life;
-            let grace_ms = u64::from(life.longest_grace_ms());
-            life.stop_with_agent(&mut actions);
-            let by = now.plus(grace_ms + PATIENCE_MS);
+        for node in 0..self.nodes.len() {
+            let grace_ms = self.nodes[node].agent.life_mut().stop_with_agent(&mut self.out);
+            let by = now.plus(u64::from(grace_ms) + PATIENCE_MS);
             self.ends_by = self.ends_by.max(Some(by));
-            self.act(node, actions);
+            self.act(node);
             self.note(node);
-        }
-    }
-
-    /// Whether what runs ends with the agent: as configured, and where no later agent would find it. What another agent has taken is that
-    /// one's.
-    fn ends_its_units(&self) -> bool {
-        let is_kept = match self.condition.loss() {
-            Some(loss) => loss == DirLoss::Taken,
-            None => self.config.units_at_stop == UnitsAtStop::Keep && self.config.state_dir.is_some(),
-        };
-        self.mode == Mode::Processes && !is_kept
-    }
-
-    /// What to say at the end of the shard.
-    pub(super) fn how_it_ends(&self) -> Result<Ended, Error> {
-        match self.condition.loss() {
-            Some(loss) => {
-                Err(Error::DirLost { dir: self.config.state_dir.clone().unwrap_or_default(), loss })
-            }
-            None => Ok(Ended::Stopped),
         }
     }
 
     /// Whether the agent may end now: it is told to, and nothing is left that has to end first, or not in time.
     pub(super) fn has_ended(&self) -> bool {
         let Some(by) = self.ends_by else { return false };
-        let n_live: usize = self.slots.iter().map(|slot| slot.life.n_live()).sum();
+        let n_live: usize = self.nodes.iter().map(|node| node.agent.life().live().n()).sum();
         let is_late = by <= self.clock.now();
-        let has_to_end = self.ends_its_units();
+        let has_to_end = self.real.ends_its_units();
         if has_to_end && is_late && n_live > 0 {
             tracing::warn!(n_live, "running units do not end: the agent ends without them");
         }
@@ -68,5 +41,27 @@ impl Shard {
     pub(super) fn until_end(&self) -> Option<Duration> {
         let by = self.ends_by?;
         Some(Duration::from_millis(by.since(self.clock.now())))
+    }
+}
+
+impl RealNode {
+    /// Whether what runs ends with the agent: as configured, and where no later agent would find it. What another agent has taken is that
+    /// one's.
+    pub(super) fn ends_its_units(&self) -> bool {
+        let is_kept = match self.condition.loss() {
+            Some(loss) => loss == DirLoss::Taken,
+            None => self.config.units_at_stop == UnitsAtStop::Keep && self.config.state_dir.is_some(),
+        };
+        self.home.is_some() && !is_kept
+    }
+
+    /// What to say at the end of the shard.
+    pub(super) fn how_it_ends(&self) -> Result<ShardEnd, Error> {
+        match self.condition.loss() {
+            Some(loss) => {
+                Err(Error::DirLost { dir: self.config.state_dir.clone().unwrap_or_default(), loss })
+            }
+            None => Ok(ShardEnd::Stopped),
+        }
     }
 }

@@ -3,16 +3,13 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use godel_core_agent::RunKey;
 use godel_proto::v1::{self, session_request::Message};
 
-use super::Shard;
-use crate::{
-    life::Key,
-    runtime::process::{
-        Home,
-        seen::{self, Orphan, Seen, Whose},
-    },
-    session,
+use super::{HostedNode, real_node::RealNode};
+use crate::runtime::process::{
+    Home,
+    seen::{self, Orphan, Seen, Whose},
 };
 
 /// Questions that wait for a look; an earlier one is forgotten, and not answered in time.
@@ -25,23 +22,23 @@ type Asked = (usize, u64);
 
 /// A look that is under way, or none.
 #[derive(Default)]
-pub(super) struct Looks {
+pub(super) struct ProcessLooks {
     asked: Vec<Asked>,
-    under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Looked> + Send>>>,
+    under_way: FuturesUnordered<Pin<Box<dyn Future<Output = LookDone> + Send>>>,
 }
 
 /// What a look has found, for those who asked before it began.
-pub(super) struct Looked {
+pub(super) struct LookDone {
     asked: Vec<Asked>,
     seen: Seen,
 }
 
-impl Looks {
+impl ProcessLooks {
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    pub(super) async fn next(&mut self) -> Option<Looked> {
+    pub(super) async fn next(&mut self) -> Option<LookDone> {
         self.under_way.next().await
     }
 
@@ -59,39 +56,37 @@ impl Looks {
         let asked = std::mem::take(&mut self.asked);
         self.under_way.push(Box::pin(async move {
             let seen = seen::look(home).await;
-            Looked { asked, seen }
+            LookDone { asked, seen }
         }));
     }
 }
 
-impl Shard {
+impl RealNode {
     /// State asks which processes really run. A simulated node has none and is not asked.
     pub(super) fn look_at_processes(&mut self, node: usize, request_id: u64) {
         if self.home.is_some() {
-            self.process_looks.ask((node, request_id));
+            self.looks.ask((node, request_id));
             self.begin_look();
         }
     }
 
     fn begin_look(&mut self) {
         let Some(home) = &self.home else { return };
-        self.process_looks.begin(Arc::clone(home));
+        self.looks.begin(Arc::clone(home));
     }
 
-    pub(super) fn on_looked(&mut self, looked: Looked) {
-        let Looked { asked, seen } = looked;
+    pub(super) fn on_looked(&mut self, looked: LookDone, nodes: &[HostedNode]) {
+        let LookDone { asked, seen } = looked;
         for (node, request_id) in asked {
-            if let Some(outbound) = &self.slots[node].outbound {
-                // One that is not sent is not answered in time, and state says so.
-                outbound.send(session::message(Message::Processes(report(request_id, &seen))));
-            }
+            // One that is not sent is not answered in time, and state says so.
+            nodes[node].send(Message::Processes(report(request_id, &seen)));
         }
         self.begin_look();
     }
 }
 
 fn report(request_id: u64, seen: &Seen) -> v1::ProcessesReport {
-    let running = seen.running.iter().map(|(&(Key { unit, ordinal }, incarnation), &processes)| {
+    let running = seen.running.iter().map(|(&(RunKey { unit, ordinal }, incarnation), &processes)| {
         v1::RunProcesses { unit_id: unit, ordinal, incarnation, processes }
     });
     let mut failure = seen.failure.clone().unwrap_or_default();
@@ -107,7 +102,7 @@ fn report(request_id: u64, seen: &Seen) -> v1::ProcessesReport {
 fn orphan(orphan: &Orphan) -> v1::OrphanProcess {
     let Orphan { process, name, whose, incarnation } = orphan;
     let (unit_id, unit_uid, ordinal) = match whose {
-        Whose::Unit(Key { unit, ordinal }) => (*unit, String::new(), *ordinal),
+        Whose::Unit(RunKey { unit, ordinal }) => (*unit, String::new(), *ordinal),
         Whose::Uid(uid, ordinal) => (0, uid.clone(), *ordinal),
     };
     v1::OrphanProcess {

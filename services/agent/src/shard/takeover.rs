@@ -7,18 +7,18 @@ use std::{
     time::Duration,
 };
 
+use godel_core_agent::LeftRunning;
 use godel_proto::v1;
 use prost::Message as _;
 use tokio::sync::mpsc;
 
-use super::Shard;
+use super::{Shard, real_node::RealNode};
 use crate::{
-    Config, UseDocker,
+    Config, NodeDef, UseDocker,
     cgroup::Groups,
     docker::Engine,
-    life::LeftRunning,
     runtime::{
-        Event, Run,
+        Event, HostedRun,
         process::{Home, Images, Processes, left},
     },
     service::Error,
@@ -31,26 +31,12 @@ const SWEEP: Duration = Duration::from_secs(600);
 impl Shard {
     /// Opens the runs of the node, and takes over those that go on.
     pub(super) async fn take_over(&mut self, events: mpsc::Sender<Event>) -> Result<Processes, Error> {
-        let Some(name) = self.slots.first().map(|slot| slot.name.to_string()) else {
-            return Err(Error::OneNode(0));
-        };
-        let keeper = self.keeper.clone();
-        let home =
-            Home::open(&self.config, &name, keeper, |name| self.open_groups(name)).map_err(Error::Runs)?;
-        let uid = self.slots.first().map(|slot| slot.def.uid.clone()).unwrap_or_default();
-        let images = find_engine(Arc::clone(&self.config), uid.clone()).await?;
-        let home = match self.slots.first() {
-            Some(slot) => home.with_bandwidths(&self.config, &slot.def),
-            None => home,
-        };
-        let home = Arc::new(home.with_images(images.clone()).owned_by(&uid, self.claim.clone()));
-        self.home = Some(Arc::clone(&home));
-        let later = images_of(&self.config, uid)?;
-        let engine = later.as_ref().map(|images| images.socket.clone());
-        self.watch_condition(home.looked(engine), later, images.is_some());
+        let Some(node) = self.nodes.first() else { return Err(Error::OneNode(0)) };
+        let name = node.name.to_string();
+        let home = self.real.open(&node.def).await?;
+        self.node_use.measure(&home, &node.def, events.clone());
         let found = left::find(Arc::clone(&home)).await.map_err(Error::Runs)?;
         let (kept, mut rest) = left::newest(found, &name);
-        self.measure(&home, events.clone());
         let mut processes = Processes::new(events, Arc::clone(&home));
         let (mut n_live, mut n_ended, mut containers) = (0, 0, BTreeSet::new());
         for one in kept {
@@ -64,7 +50,7 @@ impl Shard {
             } else {
                 n_ended += 1;
             }
-            let run = Run { node: 0, key: one.key(), incarnation: one.run.incarnation };
+            let run = HostedRun { node: 0, key: one.key(), incarnation: one.run.incarnation };
             if let (Some(desk), Some(launch)) = (&mut self.containers, &one.run.launch) {
                 desk.adopt(launch.container, (run.key, run.incarnation));
             }
@@ -75,8 +61,8 @@ impl Shard {
         }
         left::end(rest).await;
         left::end_containers(&home, |one| containers.contains(&one.name)).await;
-        home.set_store(self.slots[0].store);
-        self.sweep_logs(&home);
+        home.set_store(self.nodes[0].agent.session().store());
+        self.real.sweep_logs(&home);
         Ok(processes)
     }
 
@@ -91,17 +77,29 @@ impl Shard {
             );
             return false;
         };
-        let now = self.clock.now();
-        let slot = &mut self.slots[0];
-        let orders = session::orders(&assignment, key.ordinal, &slot.def, true);
-        let stop_after_ms = orders.stop_after_ms;
+        let (now, node) = (self.clock.now(), &mut self.nodes[0]);
+        let orders = session::orders(&assignment, key.ordinal, &node.def, true);
         let of_run = LeftRunning { restarts: run.restarts, in_row: run.in_row, started_ms: left.started_ms };
-        let is_adopted = slot.life.adopt(key, run.incarnation, orders, of_run, now);
-        // Its keeper counts from the last contact of the earlier agent, and ends it sooner.
-        if is_adopted && stop_after_ms > 0 {
-            self.look_after(0, stop_after_ms);
-        }
+        let is_adopted = node.agent.adopt(key, run.incarnation, orders, of_run, now, &mut self.out);
+        self.act(0);
         is_adopted
+    }
+}
+
+impl RealNode {
+    /// Opens the runs of the node, and begins to look at what it can do.
+    async fn open(&mut self, def: &NodeDef) -> Result<Arc<Home>, Error> {
+        let (config, uid) = (Arc::clone(&self.config), def.uid.clone());
+        let home = Home::open(&config, &def.name, self.keeper.clone(), |name| self.open_groups(name));
+        let home = home.map_err(Error::Runs)?;
+        let images = find_engine(Arc::clone(&config), uid.clone()).await?;
+        let home = home.with_bandwidths(&config, def).with_images(images.clone());
+        let home = Arc::new(home.owned_by(&uid, self.claim.clone()));
+        self.home = Some(Arc::clone(&home));
+        let later = images_of(&config, uid)?;
+        let engine = later.as_ref().map(|images| images.socket.clone());
+        self.watch_condition(home.looked(engine), later, images.is_some());
+        Ok(home)
     }
 
     /// Removes what is over of the logs, now and once in a while.

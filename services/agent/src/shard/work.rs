@@ -1,14 +1,13 @@
-//! What state assigns, and what becomes of it: started, stopped and started again as the life of its node asks for.
+//! What state assigns, and what becomes of it: started, stopped and started again as the agent of its node wants.
 
 use std::time::Duration;
 
+use godel_core_agent::{AgentAction, AssignedRun, HowEnded, JournalEntry, RunKey, StopOrder};
 use godel_proto::v1;
 
-use super::{Shard, Timer};
+use super::{ContainerDesk, HostedNode, Shard, Timer};
 use crate::{
-    journal::Entry,
-    life::{Action, Ended, Key},
-    runtime::{Event, Run},
+    runtime::{Event, HostedRun},
     service::Mode,
     session,
 };
@@ -22,97 +21,116 @@ impl Shard {
             // State says it again to the next agent.
             return;
         }
-        if assignment.stop_after_disconnect_ms > 0 {
-            self.look_after(node, assignment.stop_after_disconnect_ms);
-        }
-        let mut actions = Vec::new();
         let runs_programs = self.mode == Mode::Processes;
+        let HostedNode { def, name, agent, .. } = &mut self.nodes[node];
+        let has = def.has();
         for ordinal in session::ordinals(assignment) {
-            let slot = &mut self.slots[node];
-            let orders = session::orders(assignment, ordinal, &slot.def, runs_programs);
-            let key = Key { unit: assignment.unit_id, ordinal };
-            if again {
-                slot.life.assign(key, assignment.incarnation, orders, &mut actions);
-                continue;
-            }
-            let told = slot.n_to_refuse > 0;
-            slot.n_to_refuse = slot.n_to_refuse.saturating_sub(1);
-            let has = slot.def.has();
-            if let Err(why) = slot.life.offer(key, assignment.incarnation, orders, &has, told, &mut actions) {
+            let orders = session::orders(assignment, ordinal, def, runs_programs);
+            let key = RunKey { unit: assignment.unit_id, ordinal };
+            let run = AssignedRun { key, incarnation: assignment.incarnation, orders, again };
+            if let Err(why) = agent.assign(run, &has, &mut self.out) {
                 let (unit, why) = (assignment.unit_name.as_str(), why.name());
-                tracing::info!(node = %slot.name, unit, ordinal, why, "assignment refused");
+                tracing::info!(node = %name, unit, ordinal, why, "assignment refused");
             }
         }
-        self.act(node, actions);
+        self.act(node);
     }
 
-    /// Does what a life asks for.
-    pub(super) fn act(&mut self, node: usize, actions: Vec<Action>) {
-        let mut more = Vec::new();
-        for action in actions {
-            match action {
-                Action::Start(key, incarnation) => self.start(Run { node, key, incarnation }),
-                Action::Wait { key, incarnation, restarts, after_ms } => {
-                    let at = self.clock.now().plus(after_ms);
-                    self.timers.set(at, Timer::Restart { node, key, incarnation, restarts });
-                }
-                Action::Stop { key, incarnation, grace_ms, reason } => {
-                    let (run, grace) =
-                        (Run { node, key, incarnation }, Duration::from_millis(grace_ms.into()));
-                    if !self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace, reason)) {
-                        let now = self.clock.now();
-                        let ended = Ended { exit_code: STOPPED, ..Ended::default() };
-                        self.slots[node].life.ended(key, incarnation, ended, now, &mut more);
-                    }
-                }
-                Action::Keep(status) => {
-                    self.containers.iter_mut().for_each(|desk| desk.on_end(&status));
-                    self.keep.push(Entry::Ended(self.slots[node].name.clone(), status));
-                }
-                Action::Forget(status) => {
-                    self.forget.push(Entry::Acknowledged(self.slots[node].name.clone(), status));
-                }
+    pub(super) fn on_stops(&mut self, node: usize, stops: &v1::StopRequests) {
+        let agent = &mut self.nodes[node].agent;
+        for stop in &stops.stops {
+            let v1::StopRequest { unit_id, ordinal, incarnation, grace_ms, notice_ms } = *stop;
+            let key = RunKey { unit: unit_id, ordinal };
+            if stops.left_over {
+                agent.life_mut().abandon(key, incarnation, grace_ms, &mut self.out);
+            } else {
+                agent.stop(StopOrder { key, incarnation, grace_ms, notice_ms }, &mut self.out);
             }
         }
-        if !more.is_empty() {
-            self.act(node, more);
+        self.act(node);
+    }
+
+    /// Does what the agent of a node wants, and what follows from that.
+    pub(super) fn act(&mut self, node: usize) {
+        let mut at = 0;
+        while let Some(action) = self.out.get(at).copied() {
+            at += 1;
+            self.do_action(node, action);
+        }
+        self.out.clear();
+    }
+
+    fn do_action(&mut self, node: usize, action: AgentAction) {
+        let now = self.clock.now();
+        match action {
+            AgentAction::Start(key, incarnation) => self.start(HostedRun { node, key, incarnation }),
+            AgentAction::Wait { key, incarnation, restarts, after_ms } => {
+                self.timers.set(now.plus(after_ms), Timer::Restart { node, key, incarnation, restarts });
+            }
+            AgentAction::Stop { key, incarnation, grace_ms, reason } => {
+                let (run, grace) =
+                    (HostedRun { node, key, incarnation }, Duration::from_millis(grace_ms.into()));
+                if !self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace, reason)) {
+                    let ended = HowEnded { exit_code: STOPPED, ..HowEnded::default() };
+                    let life = self.nodes[node].agent.life_mut();
+                    life.ended(key, incarnation, ended, None, now, &mut self.out);
+                }
+            }
+            AgentAction::StopLater(stop) => {
+                self.timers.set(now.plus(u64::from(stop.notice_ms)), Timer::Stop(node, stop));
+            }
+            AgentAction::Keep(status) => {
+                self.containers.iter_mut().for_each(|desk| desk.on_end(&status));
+                self.unwritten.keep.push(JournalEntry::Ended(self.nodes[node].name.clone(), status));
+            }
+            AgentAction::Forget(status) => {
+                self.unwritten.forget.push(JournalEntry::Acknowledged(self.nodes[node].name.clone(), status));
+            }
+            AgentAction::KeepStore(store) => {
+                self.real.set_store(store);
+                self.unwritten.forget.push(JournalEntry::Store(self.nodes[node].name.clone(), store));
+                self.containers.iter_mut().for_each(ContainerDesk::forget_revision);
+            }
+            AgentAction::LookAt(at) => self.looks.set(at, node),
         }
     }
 
-    fn start(&mut self, run: Run) {
-        let (now, life) = (self.clock.now(), &mut self.slots[run.node].life);
-        let (restarts, in_row) = life.restarts(run.key);
-        let Some(work) = life.work(run.key, run.incarnation) else { return };
-        let Some(runtime) = self.runtimes.iter_mut().find(|runtime| runtime.takes(work)) else { return };
-        match runtime.start(run, work, restarts, in_row, now) {
-            Some(Event::Started(_, at_ms)) => life.started(run.key, run.incarnation, at_ms, now),
-            Some(ended @ Event::Ended { .. }) => self.on_event(ended),
-            Some(Event::Measured) | None => {}
+    fn start(&mut self, run: HostedRun) {
+        let now = self.clock.now();
+        let life = self.nodes[run.node].agent.life();
+        let Some(local) = life.live_run(run.key, run.incarnation) else { return };
+        let Some(runtime) = self.runtimes.iter_mut().find(|runtime| runtime.takes(&local.orders().work))
+        else {
+            return;
+        };
+        if let Some(event) =
+            runtime.start(run, &local.orders().work, local.restarts(), local.restarts_in_row(), now)
+        {
+            self.hear(event);
         }
     }
 
     pub(super) fn on_event(&mut self, event: Event) {
+        let Some(node) = event.node() else { return self.squeeze() };
+        self.hear(event);
+        self.act(node);
+        self.note(node);
+    }
+
+    /// Tells the agent of a node what became of a run.
+    fn hear(&mut self, event: Event) {
         let now = self.clock.now();
-        let mut actions = Vec::new();
-        let node = match event {
-            Event::Started(Run { node, key, incarnation }, at_ms) => {
-                self.slots[node].life.started(key, incarnation, at_ms, now);
-                node
+        match event {
+            Event::Started(HostedRun { node, key, incarnation }, at_ms) => {
+                self.nodes[node].agent.life_mut().started(key, incarnation, at_ms, now);
             }
             Event::Ended { run, ended, since } => {
                 self.runtimes.iter_mut().for_each(|runtime| runtime.forget(run));
-                let Run { node, key, incarnation } = run;
-                let life = &mut self.slots[node].life;
-                // Of what had its name in another store it is none.
-                if since.is_some() && life.running_since(key, incarnation) != since {
-                    return;
-                }
-                life.ended(key, incarnation, ended, now, &mut actions);
-                node
+                let HostedRun { node, key, incarnation } = run;
+                let life = self.nodes[node].agent.life_mut();
+                life.ended(key, incarnation, ended, since, now, &mut self.out);
             }
-            Event::Measured => return self.squeeze(),
-        };
-        self.act(node, actions);
-        self.note(node);
+            Event::Measured => {}
+        }
     }
 }

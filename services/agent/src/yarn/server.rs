@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use godel_core_agent::RunKey;
 use godel_domain::yarn_keys::YarnKeys;
 use godel_hadoop::{
     Authentication, Caller, Exception, Protocol, Server,
@@ -27,7 +28,7 @@ use super::{
     launch::{Facts, Launch},
     table::Life,
 };
-use crate::{NodeDef, YarnConfig, life::Key, shard::containers::ContainerDesk};
+use crate::{NodeDef, YarnConfig, shard::containers::ContainerDesk};
 
 /// The attribute of a node that says at which port masters call.
 const PORT_ATTRIBUTE: &str = "godel.dev/yarn-port";
@@ -67,7 +68,7 @@ pub(crate) enum Ask {
 /// A container that is to be started.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
-    pub(crate) key: Key,
+    pub(crate) key: RunKey,
     pub(crate) incarnation: u32,
     pub(crate) launch: Launch,
     /// User that it runs as; `None`: that of the agent.
@@ -244,7 +245,7 @@ impl Desk {
         let Some(unit) = &said.running_unit else {
             return Err(refused(format!("the token of {id} does not say which running unit of godel it is")));
         };
-        let key = Key { unit: unit.unit_id(), ordinal: unit.ordinal() };
+        let key = RunKey { unit: unit.unit_id(), ordinal: unit.ordinal() };
         let context = request.container_launch_context.clone().unwrap_or_default();
         let submitter = said.app_submitter();
         let launch = Launch::of(id, submitter, &context, &self.facts)?;
@@ -284,7 +285,7 @@ impl Desk {
         let pb = said.container_id.unwrap_or_default();
         own(attempt, &pb)?;
         let unit = said.running_unit.unwrap_or_default();
-        let key = Key { unit: unit.unit_id(), ordinal: unit.ordinal() };
+        let key = RunKey { unit: unit.unit_id(), ordinal: unit.ordinal() };
         Ok((pb, (key, unit.incarnation())))
     }
 

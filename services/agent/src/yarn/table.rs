@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use godel_core_agent::{RunKey, RunStatus};
 use godel_domain::{run_end::RunEndReason, running_units::Phase};
 use godel_hadoop::{
     Exception, exception,
@@ -10,7 +11,6 @@ use godel_hadoop::{
 use rustc_hash::FxHashMap;
 
 use super::ids::ContainerId;
-use crate::life::{Key, Status};
 
 /// Ended containers whose status can be asked for; the oldest are forgotten.
 const N_ENDED_MAX: usize = 1_000;
@@ -23,7 +23,7 @@ const KILLED_BY_MASTER: i32 = -105;
 const KILLED_BY_RESOURCE_MANAGER: i32 = -106;
 
 /// A running unit in one incarnation.
-pub(crate) type Life = (Key, u32);
+pub(crate) type Life = (RunKey, u32);
 
 /// Containers that were started here.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl Containers {
     }
 
     /// A running unit has ended.
-    pub(crate) fn on_end(&mut self, status: &Status) {
+    pub(crate) fn on_end(&mut self, status: &RunStatus) {
         let Some(id) = self.ids.remove(&(status.key, status.incarnation)) else { return };
         let Some(known) = self.known.get_mut(&id) else { return };
         let stopped_by_master = matches!(known.state, State::Live { stopped_by_master: true });
@@ -118,7 +118,7 @@ fn unknown(id: ContainerId) -> Exception {
 }
 
 /// How YARN says why a container is over.
-fn exit_status(status: &Status, stopped_by_master: bool) -> i32 {
+fn exit_status(status: &RunStatus, stopped_by_master: bool) -> i32 {
     use RunEndReason as Reason;
     match status.end.reason {
         Some(Reason::Told) if stopped_by_master => KILLED_BY_MASTER,
@@ -140,7 +140,7 @@ fn exit_status(status: &Status, stopped_by_master: bool) -> i32 {
     }
 }
 
-fn diagnostics(status: &Status, exit_status: i32) -> String {
+fn diagnostics(status: &RunStatus, exit_status: i32) -> String {
     let reason = status.end.reason.map_or("not known", RunEndReason::name);
     if exit_status == 0 {
         return String::new();
@@ -157,16 +157,16 @@ mod tests {
 
     use super::*;
 
-    const KEY: Key = Key { unit: 7, ordinal: 1 };
+    const KEY: RunKey = RunKey { unit: 7, ordinal: 1 };
 
     fn id(number: i64) -> ContainerId {
         ContainerId { number, ..ContainerId::default() }
     }
 
-    fn ended(incarnation: u32, reason: Option<RunEndReason>, exit_code: i32) -> Status {
+    fn ended(incarnation: u32, reason: Option<RunEndReason>, exit_code: i32) -> RunStatus {
         let end = RunEnd { reason, ..RunEnd::default() };
         let (phase, restarts, refused) = (Phase::Failed, 0, None);
-        Status { key: KEY, incarnation, phase, exit_code, restarts, refused, end }
+        RunStatus { key: KEY, incarnation, phase, exit_code, restarts, refused, end }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use godel_core_agent::RunKey;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -22,7 +23,7 @@ use rustix::{
 };
 
 use super::{
-    Program, Run,
+    HostedRun, Program,
     strays::{KEEPS, NodeMark},
     usages::KnownRun,
 };
@@ -37,7 +38,6 @@ use crate::{
         self,
         files::{self, RUN},
     },
-    life::Key,
     logs::{self, LogLimits},
     procfs::Process,
     volumes::{self, KeptVolumes, VOLUMES, Volumes},
@@ -202,7 +202,7 @@ impl Home {
     }
 
     /// Makes the directory of one start of an incarnation.
-    pub(super) fn make_dir(&self, key: Key, incarnation: u32) -> io::Result<PathBuf> {
+    pub(super) fn make_dir(&self, key: RunKey, incarnation: u32) -> io::Result<PathBuf> {
         if let Some(loss) = self.claim.as_ref().and_then(|claim| claim.check().err()) {
             return Err(io::Error::other(format!("the state directory {}", loss.words())));
         }
@@ -221,12 +221,12 @@ impl Home {
     pub(super) fn begin(
         &self,
         dir: &Path,
-        run: Run,
+        run: HostedRun,
         program: &Program,
         restarts: u32,
         in_row: u32,
     ) -> io::Result<Begun> {
-        let Run { key, incarnation, .. } = run;
+        let HostedRun { key, incarnation, .. } = run;
         let container = self.container(dir, program)?;
         // The engine makes the group of a container.
         let group = if container.is_some() { None } else { self.group(program, run) };
@@ -352,8 +352,8 @@ impl Home {
     }
 
     /// Makes the group of a run with its limits. Without one it runs unlimited, which is logged.
-    fn group(&self, program: &Program, run: Run) -> Option<GroupRecord> {
-        let Key { unit, ordinal } = run.key;
+    fn group(&self, program: &Program, run: HostedRun) -> Option<GroupRecord> {
+        let RunKey { unit, ordinal } = run.key;
         let name = logs::dir_name(run.key, run.incarnation);
         match self.groups.as_ref()?.make(&name, &program.limits) {
             Ok((group, failed)) => {
@@ -394,7 +394,7 @@ impl Home {
     }
 
     /// The directory of the log of one incarnation.
-    pub(crate) fn log_dir(&self, key: Key, incarnation: u32) -> PathBuf {
+    pub(crate) fn log_dir(&self, key: RunKey, incarnation: u32) -> PathBuf {
         self.dir.join(LOGS).join(logs::dir_name(key, incarnation))
     }
 
@@ -431,7 +431,7 @@ fn of_container(mut run: files::Run, dir: &Path) -> files::Run {
 }
 
 /// The environment of a run, with the paths of its volumes.
-fn with_volumes(run: &files::Run, key: Key) -> BTreeMap<String, String> {
+fn with_volumes(run: &files::Run, key: RunKey) -> BTreeMap<String, String> {
     let mut env = run.env.clone();
     env.extend(run.volumes.environment(key));
     env
@@ -461,7 +461,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { state_dir: Some(dir.path().to_owned()), ..Config::default() };
         let home = Home::open(&config, "n", Vec::new(), |_| None).unwrap();
-        let key = |unit| Key { unit, ordinal: 0 };
+        let key = |unit| RunKey { unit, ordinal: 0 };
         for unit in [1, 2] {
             fs::create_dir(home.log_dir(key(unit), 0)).unwrap();
             fs::write(home.log_dir(key(unit), 0).join("0"), "text").unwrap();

@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use godel_core_agent::RunKey;
 
 use super::{
     Home,
@@ -22,7 +23,6 @@ use crate::{
         self, Found,
         files::{self, END, KEEPER, RUN},
     },
-    life::Key,
 };
 
 /// Between looks at a keeper that has just been started, or is just ending.
@@ -50,8 +50,8 @@ pub(super) enum State {
 }
 
 impl Left {
-    pub(crate) fn key(&self) -> Key {
-        Key { unit: self.run.unit, ordinal: self.run.ordinal }
+    pub(crate) fn key(&self) -> RunKey {
+        RunKey { unit: self.run.unit, ordinal: self.run.ordinal }
     }
 
     pub(crate) fn goes_on(&self) -> bool {

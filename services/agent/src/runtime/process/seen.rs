@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use godel_core_agent::RunKey;
+
 use super::{
     Home,
     strays::{self, NodeMark},
@@ -19,7 +21,6 @@ use super::{
 use crate::{
     docker::{self, Labelled},
     keeper::files::{self, KEEPER, RUN},
-    life::Key,
     measure::run_of,
     procfs::{self, Process, Stat},
 };
@@ -39,7 +40,7 @@ const N_PARENTS_MAX: usize = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Whose {
     /// A replica of the unit with this id.
-    Unit(Key),
+    Unit(RunKey),
     /// A replica of the unit with this uid.
     Uid(String, u32),
 }
@@ -58,7 +59,7 @@ pub(crate) struct Orphan {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Processes of each incarnation that has some.
-    pub(crate) running: BTreeMap<(Key, u32), u32>,
+    pub(crate) running: BTreeMap<(RunKey, u32), u32>,
     pub(crate) orphans: Vec<Orphan>,
     /// Why something may be missing.
     pub(crate) failure: Option<String>,
@@ -67,7 +68,7 @@ pub(crate) struct Seen {
 /// The directory of a run.
 #[derive(Clone, Debug)]
 struct Known {
-    key: Key,
+    key: RunKey,
     incarnation: u32,
     mark: String,
     /// Of this boot of the machine.
@@ -90,7 +91,7 @@ struct Marked {
 struct Machine {
     known: Vec<Known>,
     /// Processes in the group of each incarnation.
-    groups: Vec<((Key, u32), Vec<u32>)>,
+    groups: Vec<((RunKey, u32), Vec<u32>)>,
     all: BTreeMap<u32, Stat>,
     containers: Vec<Labelled>,
 }
@@ -140,7 +141,7 @@ fn known(runs: &Path) -> Vec<Known> {
         let keeper: Option<files::Keeper> = files::read(&dir.path().join(KEEPER)).ok();
         let keeper = keeper.filter(|keeper| keeper.boot_id == boot_id).map(|keeper| keeper.process());
         Some(Known {
-            key: Key { unit: run.unit, ordinal: run.ordinal },
+            key: RunKey { unit: run.unit, ordinal: run.ordinal },
             incarnation: run.incarnation,
             mark: run.mark,
             keeper,
@@ -203,7 +204,7 @@ fn found(
     let mut seen = Seen::default();
     let kept: BTreeSet<usize> = keepers(machine).into_values().collect();
     // Of one incarnation one keeper is right; a second one, whatever it says, keeps a second process of the replica.
-    let right: BTreeMap<(Key, u32), usize> =
+    let right: BTreeMap<(RunKey, u32), usize> =
         kept.iter().map(|at| ((known[*at].key, known[*at].incarnation), *at)).collect();
     let is_double =
         |at: usize| right.get(&(known[at].key, known[at].incarnation)).is_some_and(|one| *one != at);
@@ -230,7 +231,7 @@ fn found(
         if let Some(at) = by_container.get(one.name.as_str()) {
             count(*at);
         } else if let (Some((unit, ordinal)), Some(incarnation)) = (one.replica, one.incarnation) {
-            let whose = Whose::Unit(Key { unit, ordinal });
+            let whose = Whose::Unit(RunKey { unit, ordinal });
             let mut name = one.name.clone();
             name.truncate(name.floor_char_boundary(N_BYTES_MAX));
             orphans.push(Orphan { process: None, name, whose, incarnation });
@@ -277,8 +278,8 @@ fn found(
 mod tests {
     use super::*;
 
-    fn key(unit: u64) -> Key {
-        Key { unit, ordinal: 0 }
+    fn key(unit: u64) -> RunKey {
+        RunKey { unit, ordinal: 0 }
     }
 
     fn known(unit: u64, keeper: Option<(u32, u64)>, container: Option<&str>) -> Known {

@@ -24,8 +24,8 @@ const LONG: Duration = Duration::from_secs(60);
 const LOG_BYTES: u64 = 1 << 20;
 const LOG_FILES: usize = 4;
 
-fn run(ordinal: u32, incarnation: u32) -> Run {
-    Run { node: 0, key: Key { unit: 1, ordinal }, incarnation }
+fn run(ordinal: u32, incarnation: u32) -> HostedRun {
+    HostedRun { node: 0, key: RunKey { unit: 1, ordinal }, incarnation }
 }
 
 /// The example of this crate, beside the tests.
@@ -81,8 +81,8 @@ impl Node {
         Self::with(dir, home)
     }
 
-    fn start(&mut self, run: Run, program: Program) {
-        let work = Work::Program(Box::new(program));
+    fn start(&mut self, run: HostedRun, program: Program) {
+        let work = RunWork::Program(Box::new(program));
         assert!(self.processes.takes(&work));
         assert_eq!(self.processes.start(run, &work, 0, 0, Millis(0)), None, "what becomes of it comes later");
     }
@@ -91,16 +91,16 @@ impl Node {
         tokio::time::timeout(LONG, self.events.recv()).await.unwrap().unwrap()
     }
 
-    async fn started(&mut self, run: Run) -> i64 {
+    async fn started(&mut self, run: HostedRun) -> i64 {
         match self.next().await {
             Event::Started(started, at_ms) if started == run => at_ms,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn ended(&mut self, run: Run) -> (i32, Option<RunEndReason>) {
+    async fn ended(&mut self, run: HostedRun) -> (i32, Option<RunEndReason>) {
         match self.next().await {
-            Event::Ended { run: ended, ended: Ended { exit_code, end, refused: None }, since: None }
+            Event::Ended { run: ended, ended: HowEnded { exit_code, end, refused: None }, since: None }
                 if ended == run =>
             {
                 assert!(end.ended_ms >= end.started_ms, "{end:?}");
@@ -111,9 +111,9 @@ impl Node {
     }
 
     /// Nothing of it has run, and why.
-    async fn refused(&mut self, run: Run) -> AssignmentRefusal {
+    async fn refused(&mut self, run: HostedRun) -> AssignmentRefusal {
         match self.next().await {
-            Event::Ended { run: ended, ended: Ended { refused: Some(why), .. }, since: None }
+            Event::Ended { run: ended, ended: HowEnded { refused: Some(why), .. }, since: None }
                 if ended == run =>
             {
                 why
@@ -122,7 +122,7 @@ impl Node {
         }
     }
 
-    fn log(&self, run: Run) -> String {
+    fn log(&self, run: HostedRun) -> String {
         let dir = self.dir.path().join("logs").join(logs::dir_name(run.key, run.incarnation));
         String::from_utf8(logs::read(&dir, 0, usize::MAX).unwrap().bytes).unwrap()
     }

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use godel_core_agent::{HowEnded, RunKey};
 use godel_domain::run_end::{RunEnd, RunEndReason};
 use rustix::{fd::OwnedFd, fs::OFlags, process::Signal};
 use tokio::{
@@ -19,16 +20,13 @@ use tokio::{
 };
 
 use super::{
-    super::{Event, NOT_STARTED, Run},
+    super::{Event, HostedRun, NOT_STARTED},
     Stop,
     home::LiveKeeper,
 };
-use crate::{
-    keeper::{
-        self, Found,
-        files::{self, CONTROL, END, KEEPER},
-    },
-    life::{Ended, Key},
+use crate::keeper::{
+    self, Found,
+    files::{self, CONTROL, END, KEEPER},
 };
 
 /// Between looks at what is left of a run whose keeper was killed.
@@ -45,11 +43,11 @@ const FORCE_AGAIN: Duration = Duration::from_secs(10);
 const KILLED: i32 = 137;
 
 /// Since when the command of a run runs, as its keeper says; `None`: it does not, or has ended already without.
-fn started(run: Run, dir: &Path) -> Option<i64> {
+fn started(run: HostedRun, dir: &Path) -> Option<i64> {
     let keeper: files::Keeper = files::read(&dir.join(KEEPER)).ok()?;
     let started = keeper.started?;
     if !started.in_group {
-        let Key { unit, ordinal } = run.key;
+        let RunKey { unit, ordinal } = run.key;
         tracing::warn!(
             unit_id = unit,
             ordinal,
@@ -61,7 +59,7 @@ fn started(run: Run, dir: &Path) -> Option<i64> {
 
 /// What the shard has been told of a run.
 pub(super) struct Said<'a> {
-    pub(super) run: Run,
+    pub(super) run: HostedRun,
     pub(super) events: &'a mpsc::Sender<Event>,
     pub(super) is_started: bool,
 }
@@ -78,8 +76,8 @@ impl Said<'_> {
 }
 
 /// What an end that was written down means.
-pub(super) fn of_file(ended: &files::Ended) -> Ended {
-    Ended { exit_code: ended.exit_code, end: ended.end(), refused: ended.refusal() }
+pub(super) fn of_file(ended: &files::Ended) -> HowEnded {
+    HowEnded { exit_code: ended.exit_code, end: ended.end(), refused: ended.refusal() }
 }
 
 /// What a keeper was told, and when its agent ends the run if it does not.
@@ -118,10 +116,10 @@ impl Telling {
     }
 
     /// An end that nobody saw was the one that was wanted, if it was forced.
-    fn settle(&self, ended: Ended) -> Ended {
+    fn settle(&self, ended: HowEnded) -> HowEnded {
         match (self.is_forced, ended.end.reason) {
             (true, Some(RunEndReason::Lost)) => {
-                Ended { exit_code: KILLED, end: RunEnd { reason: self.reason, ..ended.end }, ..ended }
+                HowEnded { exit_code: KILLED, end: RunEnd { reason: self.reason, ..ended.end }, ..ended }
             }
             _ => ended,
         }
@@ -143,7 +141,7 @@ pub(super) async fn attend(
     keeper: LiveKeeper,
     mut told: watch::Receiver<Stop>,
     mut said: Said<'_>,
-) -> Option<Ended> {
+) -> Option<HowEnded> {
     let mut telling = Telling::default();
     let mut over = pin!(over(keeper.opened.try_clone().ok()?));
     let mut looks = tokio::time::interval(LOOK);
@@ -210,7 +208,7 @@ fn tell(dir: &Path, grace: Duration, reason: RunEndReason) -> io::Result<()> {
 }
 
 /// How a run ended whose keeper does not live any more. If the keeper was killed, what is left is ended here.
-async fn end_of(dir: &Path) -> Ended {
+async fn end_of(dir: &Path) -> HowEnded {
     for _ in 0..N_LOOKS {
         if let Ok(ended) = files::read::<files::Ended>(&dir.join(END)) {
             if !ended.why.is_empty() {
@@ -235,5 +233,5 @@ async fn end_of(dir: &Path) -> Ended {
         }
     }
     let end = RunEnd { reason: Some(RunEndReason::Lost), started_ms: 0, ended_ms: keeper::wall_ms() };
-    Ended { exit_code: NOT_STARTED, end, refused: None }
+    HowEnded { exit_code: NOT_STARTED, end, refused: None }
 }

@@ -116,9 +116,9 @@ async fn what_runs_of_a_directory_that_was_removed_is_ended_by_the_next_agent() 
     node.started(run(0, 0)).await;
     wait_until("all of it runs", || n_marked(&mark) > N_ESCAPED).await;
     std::fs::remove_dir_all(&dir).unwrap();
-    let work = Work::Program(Box::new(shell("true", "")));
+    let work = RunWork::Program(Box::new(shell("true", "")));
     let started = node.processes.start(run(1, 0), &work, 0, 0, Millis(0));
-    let Some(Event::Ended { ended: Ended { refused, .. }, .. }) = started else { panic!("{started:?}") };
+    let Some(Event::Ended { ended: HowEnded { refused, .. }, .. }) = started else { panic!("{started:?}") };
     assert_eq!(refused, Some(AssignmentRefusal::Disk), "nothing starts without it");
     assert!(node.home.trouble().contains("was removed"), "{}", node.home.trouble());
     let Node { dir: parent, processes, events, home } = node;

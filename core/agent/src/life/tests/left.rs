@@ -31,32 +31,38 @@ fn what_an_earlier_agent_left_running() {
             &["keep a2", "#1 a2:Stopped", "adopted false", "adopted true", "adopted false"],
         ),
     ]);
-    let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
+    let mut life = NodeLife::new(RestartBackoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
     let mut out = Vec::new();
-    let again = Orders { restart_policy: Always, max_restarts: 2, stop_grace_ms: 7, ..orders() };
+    let again = RunOrders { restart_policy: Always, max_restarts: 2, stop_grace_ms: 7, ..orders() };
     let left = LeftRunning { restarts: 5, in_row: 1, started_ms: 77 };
     assert!(life.adopt(A, 0, again.clone(), left, Millis(0)));
     assert!(life.adopt(B, 0, again, left, Millis(0)));
     let end = RunEnd { reason: Some(RunEndReason::Lost), started_ms: 77, ended_ms: 99 };
-    life.ended(A, 0, super::super::Ended { exit_code: 137, end, refused: None }, Millis(1), &mut out);
-    assert!(matches!(out[..], [Action::Wait { restarts: 6, .. }]), "it starts again in place: {out:?}");
+    life.ended(A, 0, HowEnded { exit_code: 137, end, refused: None }, None, Millis(1), &mut out);
+    assert!(matches!(out[..], [AgentAction::Wait { restarts: 6, .. }]), "it starts again in place: {out:?}");
     out.clear();
     life.stop_with_agent(&mut out);
-    let stop = Action::Stop { key: B, incarnation: 0, grace_ms: 7, reason: RunEndReason::AgentStopped };
-    assert!(matches!(out[0], Action::Keep(Status { phase: Phase::Stopped, .. })), "it waited: {out:?}");
+    let stop = AgentAction::Stop { key: B, incarnation: 0, grace_ms: 7, reason: RunEndReason::AgentStopped };
+    assert!(
+        matches!(out[0], AgentAction::Keep(RunStatus { phase: Phase::Stopped, .. })),
+        "it waited: {out:?}"
+    );
     assert_eq!(out[1..], [stop]);
-    life.ended(B, 0, super::super::Ended { exit_code: 0, end, refused: None }, Millis(2), &mut out);
-    assert!(matches!(out[2], Action::Keep(Status { end: said, .. }) if said == end), "{out:?}");
-    assert_eq!(life.n_live(), 0);
+    life.ended(B, 0, HowEnded { exit_code: 0, end, refused: None }, None, Millis(2), &mut out);
+    assert!(matches!(out[2], AgentAction::Keep(RunStatus { end: said, .. }) if said == end), "{out:?}");
+    assert_eq!(life.live().n(), 0);
 }
 
 #[test]
 fn what_was_left_before_it_ran_starts_when_it_runs() {
-    let mut life = NodeLife::new(Backoff::default());
+    let mut life = NodeLife::new(RestartBackoff::default());
     assert!(life.adopt(A, 0, orders(), LeftRunning::default(), Millis(0)));
     assert_eq!(life.open()[0].phase, Phase::Starting, "its image is on its way");
     life.started(A, 0, 77, Millis(5));
-    assert_eq!((life.open()[0].phase, life.running_since(A, 0)), (Phase::Running, Some(Millis(5))));
+    assert_eq!(
+        (life.open()[0].phase, life.live_run(A, 0).and_then(LocalRun::running_since)),
+        (Phase::Running, Some(Millis(5)))
+    );
 }
 
 #[test]

@@ -1,34 +1,42 @@
-use godel_domain::allocation::{DeviceSet, ZoneSet};
+use godel_domain::{
+    allocation::{DeviceSet, ZoneSet},
+    unit::RestartPolicy,
+};
 
 use super::*;
+use crate::{
+    RunWeight, StatusReport,
+    ended_runs::N_REMEMBERED_MAX,
+    reports::{N_REPORTS_MAX, N_STATUSES_MAX},
+};
 
 mod disowned;
 mod left;
 
-const A: Key = Key { unit: 1, ordinal: 0 };
-const B: Key = Key { unit: 1, ordinal: 1 };
+const A: RunKey = RunKey { unit: 1, ordinal: 0 };
+const B: RunKey = RunKey { unit: 1, ordinal: 1 };
 
 /// What happens to a node, as text; `check` compares what it does and says.
 #[derive(Clone, Copy, Debug)]
 enum Input {
-    Assign(Key, u32),
+    Assign(RunKey, u32),
     /// An earlier agent has left it running.
-    Adopt(Key, u32),
+    Adopt(RunKey, u32),
     /// With a policy, a limit of restarts in a row, and restarts so far.
-    AssignAgain(Key, RestartPolicy, u32, u32),
+    AssignAgain(RunKey, RestartPolicy, u32, u32),
     /// It stops after so long without contact.
-    AssignTied(Key, u32),
+    AssignTied(RunKey, u32),
     /// The time is.
     At(u64),
     /// Its pause is over.
-    Again(Key, u32),
-    Stop(Key, u32),
-    Started(Key, u32),
-    Ended(Key, u32, i32),
+    Again(RunKey, u32),
+    Stop(RunKey, u32),
+    Started(RunKey, u32),
+    Ended(RunKey, u32, i32),
     Ack(u64),
     Reopen,
     /// It is left over of another store.
-    LeftOver(Key, u32),
+    LeftOver(RunKey, u32),
     /// What is here now is another store's.
     OtherStore,
     /// Without contact for so long.
@@ -41,29 +49,29 @@ use Input::{
 };
 use RestartPolicy::{Always, Never, OnFailure};
 
-fn name(key: Key, incarnation: u32) -> String {
+fn name(key: RunKey, incarnation: u32) -> String {
     format!("{}{incarnation}", if key == A { 'a' } else { 'b' })
 }
 
-fn weight(cpu_milli: i64, memory: i64) -> Weight {
-    Weight { cpu_milli, memory, network: 0 }
+fn weight(cpu_milli: i64, memory: i64) -> RunWeight {
+    RunWeight { cpu_milli, memory, network: 0 }
 }
 
-fn orders() -> Orders {
-    Orders { weight: weight(1, 2), ..Orders::default() }
+fn orders() -> RunOrders<()> {
+    RunOrders { weight: weight(1, 2), ..RunOrders::default() }
 }
 
-fn say(status: &Status) -> String {
+fn say(status: &RunStatus) -> String {
     let restarts = if status.restarts == 0 { String::new() } else { format!("+{}", status.restarts) };
     format!("{}:{:?}{restarts}", name(status.key, status.incarnation), status.phase)
 }
 
-fn how(exit_code: i32) -> super::Ended {
-    super::Ended { exit_code, ..super::Ended::default() }
+fn how(exit_code: i32) -> HowEnded {
+    HowEnded { exit_code, ..HowEnded::default() }
 }
 
 fn run(inputs: &[Input]) -> Vec<String> {
-    let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
+    let mut life = NodeLife::new(RestartBackoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
     let mut said = Vec::new();
     let mut now = Millis(0);
     for input in inputs {
@@ -71,11 +79,11 @@ fn run(inputs: &[Input]) -> Vec<String> {
         match *input {
             Assign(key, incarnation) => life.assign(key, incarnation, orders(), &mut out),
             AssignAgain(key, restart_policy, max_restarts, restarts) => {
-                let orders = Orders { restart_policy, max_restarts, restarts, ..orders() };
+                let orders = RunOrders { restart_policy, max_restarts, restarts, ..orders() };
                 life.assign(key, 0, orders, &mut out);
             }
             AssignTied(key, stop_after_ms) => {
-                life.assign(key, 0, Orders { stop_after_ms, ..orders() }, &mut out);
+                life.assign(key, 0, RunOrders { stop_after_ms, ..orders() }, &mut out);
             }
             Adopt(key, incarnation) => {
                 let left = LeftRunning { restarts: 2, in_row: 1, started_ms: 77 };
@@ -87,7 +95,7 @@ fn run(inputs: &[Input]) -> Vec<String> {
             Stop(key, incarnation) => life.stop(key, incarnation, 9, &mut out),
             Started(key, incarnation) => life.started(key, incarnation, 0, now),
             Ended(key, incarnation, exit_code) => {
-                life.ended(key, incarnation, how(exit_code), now, &mut out);
+                life.ended(key, incarnation, how(exit_code), None, now, &mut out);
             }
             Ack(sequence) => life.acknowledged(sequence, &mut out),
             Reopen => {
@@ -103,17 +111,18 @@ fn run(inputs: &[Input]) -> Vec<String> {
             }
         }
         said.extend(out.iter().map(|action| match action {
-            Action::Start(key, incarnation) => format!("start {}", name(*key, *incarnation)),
-            Action::Wait { key, incarnation, restarts, after_ms } => {
+            AgentAction::Start(key, incarnation) => format!("start {}", name(*key, *incarnation)),
+            AgentAction::Wait { key, incarnation, restarts, after_ms } => {
                 format!("wait {}+{restarts} {after_ms}", name(*key, *incarnation))
             }
-            Action::Stop { key, incarnation, grace_ms, reason: _ } => {
+            AgentAction::Stop { key, incarnation, grace_ms, reason: _ } => {
                 format!("stop {} {grace_ms}", name(*key, *incarnation))
             }
-            Action::Keep(status) => format!("keep {}", name(status.key, status.incarnation)),
-            Action::Forget(status) => format!("forget {}", name(status.key, status.incarnation)),
+            AgentAction::Keep(status) => format!("keep {}", name(status.key, status.incarnation)),
+            AgentAction::Forget(status) => format!("forget {}", name(status.key, status.incarnation)),
+            other => format!("{other:?}"),
         }));
-        while let Some((sequence, statuses)) = life.next_report(N_STATUSES_MAX) {
+        while let Some(StatusReport { sequence, statuses }) = life.reports_mut().next(N_STATUSES_MAX) {
             for status in statuses {
                 said.push(format!("#{sequence} {}", say(&status)));
             }
@@ -214,16 +223,16 @@ fn check(cases: &[(&str, &[Input], &[&str])]) {
 
 #[test]
 fn what_is_left_over_counts_until_it_has_ended() {
-    let mut life = NodeLife::new(Backoff::default());
+    let mut life = NodeLife::<()>::new(RestartBackoff::default());
     let mut out = Vec::new();
     life.assign(A, 0, orders(), &mut out);
     life.assign(B, 0, orders(), &mut out);
     life.abandon(A, 0, 0, &mut out);
     life.change_store();
-    assert_eq!((life.n_live(), life.weights().0), (2, weight(2, 4)));
+    assert_eq!((life.live().n(), life.live().weights().guaranteed), (2, weight(2, 4)));
     assert!(life.has_left_over());
-    life.ended(A, 0, how(0), Millis(1), &mut out);
-    assert_eq!((life.n_live(), life.weights().0), (1, weight(1, 2)));
+    life.ended(A, 0, how(0), None, Millis(1), &mut out);
+    assert_eq!((life.live().n(), life.live().weights().guaranteed), (1, weight(1, 2)));
     assert!(!life.has_left_over());
 }
 
@@ -404,52 +413,56 @@ fn restarts_and_everything_else() {
 
 #[test]
 fn weights_follow_what_lives() {
-    let mut life = NodeLife::default();
+    let mut life = NodeLife::<()>::new(RestartBackoff::default());
     let mut out = Vec::new();
-    let weighs = |cpu_milli, memory| Orders { weight: weight(cpu_milli, memory), ..orders() };
+    let weighs = |cpu_milli, memory| RunOrders { weight: weight(cpu_milli, memory), ..orders() };
     life.assign(A, 0, weighs(5, 7), &mut out);
     life.assign(B, 0, weighs(1, 1), &mut out);
-    life.ended(B, 0, how(0), Millis(0), &mut out);
-    assert_eq!((life.n_live(), life.weights().0), (1, weight(5, 7)));
+    life.ended(B, 0, how(0), None, Millis(0), &mut out);
+    assert_eq!((life.live().n(), life.live().weights().guaranteed), (1, weight(5, 7)));
     life.assign(A, 1, weighs(2, 2), &mut out);
-    assert_eq!((life.n_live(), life.weights().0), (2, weight(7, 9)), "the older one has yet to end");
-    life.ended(A, 0, how(143), Millis(0), &mut out);
-    assert_eq!((life.n_live(), life.weights().0), (1, weight(2, 2)));
+    assert_eq!(
+        (life.live().n(), life.live().weights().guaranteed),
+        (2, weight(7, 9)),
+        "the older one has yet to end"
+    );
+    life.ended(A, 0, how(143), None, Millis(0), &mut out);
+    assert_eq!((life.live().n(), life.live().weights().guaranteed), (1, weight(2, 2)));
 }
 
 #[test]
 fn a_report_that_could_not_be_sent_is_the_next_one() {
-    let mut life = NodeLife::default();
+    let mut life = NodeLife::<()>::new(RestartBackoff::default());
     life.assign(A, 0, orders(), &mut Vec::new());
     life.started(A, 0, 0, Millis(0));
-    let first = life.next_report(N_STATUSES_MAX).unwrap();
-    life.unsent();
-    assert_eq!(life.next_report(N_STATUSES_MAX), Some(first));
+    let first = life.reports_mut().next(N_STATUSES_MAX).unwrap();
+    life.reports_mut().unsent();
+    assert_eq!(life.reports_mut().next(N_STATUSES_MAX), Some(first));
 }
 
 #[test]
 fn reports_on_their_way_and_memories_are_bounded() {
-    let mut life = NodeLife::default();
+    let mut life = NodeLife::<()>::new(RestartBackoff::default());
     let mut out = Vec::new();
     for ordinal in 0..200 {
-        let key = Key { unit: 1, ordinal };
+        let key = RunKey { unit: 1, ordinal };
         life.assign(key, 0, orders(), &mut out);
-        life.ended(key, 0, how(0), Millis(0), &mut out);
-        life.next_report(N_STATUSES_MAX);
+        life.ended(key, 0, how(0), None, Millis(0), &mut out);
+        life.reports_mut().next(N_STATUSES_MAX);
     }
-    assert_eq!(life.in_flight.len(), N_REPORTS_MAX);
+    assert_eq!(life.reports().in_flight.len(), N_REPORTS_MAX);
     life.acknowledged(u64::MAX, &mut out);
-    while life.next_report(N_STATUSES_MAX).is_some() {}
+    while life.reports_mut().next(N_STATUSES_MAX).is_some() {}
     life.acknowledged(u64::MAX, &mut out);
-    assert!(life.runs.is_empty() && !life.is_dirty());
+    assert!(life.runs.is_empty() && !life.reports().is_waiting());
     assert_eq!(life.remembered.len(), N_REMEMBERED_MAX);
 }
 
 #[test]
 fn what_a_journal_kept_is_reported_first() {
-    let mut life = NodeLife::default();
+    let mut life = NodeLife::<()>::new(RestartBackoff::default());
     let end = RunEnd { reason: Some(RunEndReason::Exited), started_ms: 5, ended_ms: 9 };
-    let ended = Status {
+    let ended = RunStatus {
         key: A,
         incarnation: 3,
         phase: Phase::Failed,
@@ -460,46 +473,49 @@ fn what_a_journal_kept_is_reported_first() {
     };
     life.restore(ended);
     assert_eq!(life.open(), [ended]);
-    assert_eq!(life.next_report(N_STATUSES_MAX), Some((1, vec![ended])));
+    assert_eq!(
+        life.reports_mut().next(N_STATUSES_MAX),
+        Some(StatusReport { sequence: 1, statuses: vec![ended] })
+    );
 }
 
 #[test]
 fn room_made_for_a_burst_goes_with_it() {
-    let mut life = NodeLife::default();
+    let mut life = NodeLife::<()>::new(RestartBackoff::default());
     let mut out = Vec::new();
-    let keys: Vec<Key> = (0..1000).map(|ordinal| Key { unit: 7, ordinal }).collect();
+    let keys: Vec<RunKey> = (0..1000).map(|ordinal| RunKey { unit: 7, ordinal }).collect();
     for key in &keys {
         life.assign(*key, 0, orders(), &mut out);
         life.started(*key, 0, 0, Millis(1));
-        life.ended(*key, 0, how(0), Millis(2), &mut out);
+        life.ended(*key, 0, how(0), None, Millis(2), &mut out);
     }
-    assert!(life.runs.capacity() >= 1000 && life.dirty.capacity() >= 2000);
-    let (sequence, statuses) = life.next_report(N_STATUSES_MAX).unwrap();
-    assert_eq!((statuses.len(), life.dirty.capacity()), (2000, 0));
+    assert!(life.runs.capacity() >= 1000 && life.reports().waiting.capacity() >= 2000);
+    let StatusReport { sequence, statuses } = life.reports_mut().next(N_STATUSES_MAX).unwrap();
+    assert_eq!((statuses.len(), life.reports().waiting.capacity()), (2000, 0));
     life.assign(A, 0, orders(), &mut out);
     life.acknowledged(sequence, &mut out);
-    assert_eq!((life.runs.len(), life.work(A, 0).is_some()), (1, true));
+    assert_eq!((life.runs.len(), life.live_run(A, 0).is_some()), (1, true));
     assert!(life.runs.capacity() <= N_ROOM_KEPT);
 }
 
 #[test]
 fn refused_offers_are_reported_until_durable() {
-    let mut life = NodeLife::new(Backoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
+    let mut life = NodeLife::<()>::new(RestartBackoff { first_ms: 1, max_ms: 3, reset_ms: 600 });
     let zones = ZoneSet::NONE;
     let has = Has { cpu_milli: 10, memory: 100, n_devices: 1, zones, n_running_units: 100 };
-    let of = |cpu_milli| Orders { weight: weight(cpu_milli, 1), ..Orders::default() };
+    let of = |cpu_milli| RunOrders { weight: weight(cpu_milli, 1), ..RunOrders::default() };
     let mut out = Vec::new();
     assert_eq!(life.offer(A, 0, of(6), &has, false, &mut out), Ok(()));
     assert_eq!(life.offer(B, 2, of(6), &has, false, &mut out), Err(AssignmentRefusal::Room));
     // It comes late once more: said already.
     assert_eq!(life.offer(B, 2, of(6), &has, false, &mut out), Ok(()));
-    assert_eq!(out[0], Action::Start(A, 0));
+    assert_eq!(out[0], AgentAction::Start(A, 0));
     assert!(
-        matches!(out[1], Action::Keep(Status { refused: Some(AssignmentRefusal::Room), .. }))
+        matches!(out[1], AgentAction::Keep(RunStatus { refused: Some(AssignmentRefusal::Room), .. }))
             && out.len() == 2
     );
-    let (sequence, statuses) = life.next_report(N_STATUSES_MAX).unwrap();
-    let said = |status: &Status| (status.key, status.incarnation, status.phase, status.refused);
+    let StatusReport { sequence, statuses } = life.reports_mut().next(N_STATUSES_MAX).unwrap();
+    let said = |status: &RunStatus| (status.key, status.incarnation, status.phase, status.refused);
     assert_eq!(
         statuses.iter().map(said).collect::<Vec<_>>(),
         [(B, 2, Phase::Stopped, Some(AssignmentRefusal::Room))]
@@ -507,7 +523,7 @@ fn refused_offers_are_reported_until_durable() {
     out.clear();
     life.acknowledged(sequence, &mut out);
     assert_eq!(out.len(), 1, "forgotten: {out:?}");
-    assert_eq!(life.n_live(), 1);
+    assert_eq!(life.live().n(), 1);
     // Who is told to leave gives its room, whatever still runs of it.
     life.started(A, 0, 0, Millis(0));
     life.stop(A, 0, 9, &mut out);
@@ -516,56 +532,58 @@ fn refused_offers_are_reported_until_durable() {
     assert_eq!(life.offer(B, 4, of(10), &has, false, &mut out), Ok(()));
     out.clear();
     assert_eq!(life.offer(B, 5, of(1), &has, true, &mut out), Err(AssignmentRefusal::Told));
-    assert!(matches!(out[..], [Action::Keep(_)]), "it has waited for the older one: {out:?}");
+    assert!(matches!(out[..], [AgentAction::Keep(_)]), "it has waited for the older one: {out:?}");
     // What was bound before it is no matter of what there is.
-    let key = Key { unit: 9, ordinal: 0 };
+    let key = RunKey { unit: 9, ordinal: 0 };
     life.assign(key, 0, of(1_000), &mut out);
-    assert_eq!(life.n_live(), 3, "what has not ended counts");
-    let gpu = Orders {
+    assert_eq!(life.live().n(), 3, "what has not ended counts");
+    let gpu = RunOrders {
         allocation: DeviceSet(0b10).into(),
         devices: std::iter::once((DeviceSet(0b10), 1_000)).collect(),
         ..of(0)
     };
-    let other = Key { unit: 10, ordinal: 0 };
+    let other = RunKey { unit: 10, ordinal: 0 };
     let has = Has { cpu_milli: 10_000, ..has };
     assert_eq!(life.offer(other, 0, gpu, &has, false, &mut out), Err(AssignmentRefusal::Devices));
 }
 
 #[test]
 fn what_never_ran_for_the_sake_of_the_node_uses_up_no_attempt() {
-    let mut life = NodeLife::new(Backoff::default());
+    let mut life = NodeLife::<()>::new(RestartBackoff::default());
     let mut out = Vec::new();
-    let orders = || Orders { restart_policy: RestartPolicy::Always, max_restarts: 3, ..Orders::default() };
+    let orders =
+        || RunOrders { restart_policy: RestartPolicy::Always, max_restarts: 3, ..RunOrders::default() };
     for (ordinal, policy) in
         [(0, RestartPolicy::Never), (1, RestartPolicy::OnFailure), (2, RestartPolicy::Always)]
     {
-        let key = Key { unit: 1, ordinal };
-        life.assign(key, 0, Orders { restart_policy: policy, ..orders() }, &mut out);
+        let key = RunKey { unit: 1, ordinal };
+        life.assign(key, 0, RunOrders { restart_policy: policy, ..orders() }, &mut out);
         out.clear();
         let end = RunEnd { reason: Some(RunEndReason::CannotStart), started_ms: 0, ended_ms: 5 };
-        let ended = super::Ended { exit_code: 127, end, refused: Some(AssignmentRefusal::Disk) };
-        life.ended(key, 0, ended, Millis(1), &mut out);
-        let [Action::Keep(status)] = out[..] else { panic!("{out:?}") };
+        let ended = HowEnded { exit_code: 127, end, refused: Some(AssignmentRefusal::Disk) };
+        life.ended(key, 0, ended, None, Millis(1), &mut out);
+        let [AgentAction::Keep(status)] = out[..] else { panic!("{out:?}") };
         let said = (status.phase, status.exit_code, status.restarts, status.refused);
         assert_eq!(said, (Phase::Stopped, 0, 0, Some(AssignmentRefusal::Disk)), "{policy:?}");
     }
-    assert_eq!(life.n_live(), 0);
-    let (_, said) = life.next_report(9).unwrap();
+    assert_eq!(life.live().n(), 0);
+    let StatusReport { statuses: said, .. } = life.reports_mut().next(9).unwrap();
     assert!(said.iter().all(|status| status.refused == Some(AssignmentRefusal::Disk)), "{said:?}");
     // What was told to stop meanwhile has stopped, and nobody refused it.
-    let key = Key { unit: 2, ordinal: 0 };
+    let key = RunKey { unit: 2, ordinal: 0 };
     life.assign(key, 0, orders(), &mut out);
     life.stop(key, 0, 0, &mut out);
     out.clear();
     life.ended(
         key,
         0,
-        super::Ended { refused: Some(AssignmentRefusal::Disk), ..super::Ended::default() },
+        HowEnded { refused: Some(AssignmentRefusal::Disk), ..HowEnded::default() },
+        None,
         Millis(1),
         &mut out,
     );
     assert!(
-        matches!(out[..], [Action::Keep(Status { phase: Phase::Stopped, refused: None, .. })]),
+        matches!(out[..], [AgentAction::Keep(RunStatus { phase: Phase::Stopped, refused: None, .. })]),
         "{out:?}"
     );
 }

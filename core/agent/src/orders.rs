@@ -3,11 +3,9 @@
 use godel_domain::{allocation::Allocation, demand::Pool, running_units::Phase, unit::RestartPolicy};
 use godel_membership::agent_admission::{DeviceShares, Takes};
 
-use crate::runtime::process::Program;
-
 /// A running unit, whatever its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct RunKey {
     /// The unit.
     pub unit: u64,
     /// Which replica.
@@ -16,7 +14,7 @@ pub struct Key {
 
 /// What a running unit asks of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weight {
+pub struct RunWeight {
     /// Milli-cores.
     pub cpu_milli: i64,
     /// Bytes.
@@ -25,7 +23,7 @@ pub struct Weight {
     pub network: i64,
 }
 
-impl Weight {
+impl RunWeight {
     /// Both together.
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -34,11 +32,9 @@ impl Weight {
             network: self.network.saturating_add(other.network),
         }
     }
-}
 
-impl Weight {
     /// One of so many equal parts.
-    pub(super) fn part(self, n: i64) -> Self {
+    pub(crate) fn part(self, n: i64) -> Self {
         let n = n.max(1);
         Self { cpu_milli: self.cpu_milli / n, memory: self.memory / n, network: self.network / n }
     }
@@ -57,14 +53,14 @@ pub struct LeftRunning {
 
 impl LeftRunning {
     /// Its image may still be on its way.
-    pub(super) fn phase(self) -> Phase {
+    pub(crate) fn phase(self) -> Phase {
         if self.started_ms > 0 { Phase::Running } else { Phase::Starting }
     }
 }
 
-/// What a running unit does.
+/// What a running unit does; `P` is a program, into which nobody looks here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum RunWork<P> {
     /// Nothing but to last.
     Simulated {
         /// How long; `None` until stopped.
@@ -73,21 +69,21 @@ pub enum Work {
         exit_code: i32,
     },
     /// A command of a real node.
-    Program(Box<Program>),
+    Program(Box<P>),
     /// A command that comes later: nothing starts before, and the run fails without one.
     Awaited {
         /// How long the command may take to come, milliseconds.
         within_ms: u64,
         /// What is known of its program; `None`: no command can come, because the node is simulated.
-        program: Option<Box<Program>>,
+        program: Option<Box<P>>,
     },
 }
 
 /// What state says of a running unit that it assigns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Orders {
+pub struct RunOrders<P> {
     /// What it asks of the node.
-    pub weight: Weight,
+    pub weight: RunWeight,
     /// Whose use its use is.
     pub pool: Pool,
     /// What it was given on the node.
@@ -95,7 +91,7 @@ pub struct Orders {
     /// Its devices, with the thousandths that it takes of each.
     pub devices: DeviceShares,
     /// What it does, each time that it is started.
-    pub work: Work,
+    pub work: RunWork<P>,
     /// After which ends it is started again.
     pub restart_policy: RestartPolicy,
     /// At most so many times in a row.
@@ -108,22 +104,22 @@ pub struct Orders {
     pub stop_grace_ms: u32,
 }
 
-impl Orders {
-    pub(super) fn takes(&self) -> Takes {
-        let Weight { cpu_milli, memory, network: _ } = self.weight;
+impl<P> RunOrders<P> {
+    pub(crate) fn takes(&self) -> Takes {
+        let RunWeight { cpu_milli, memory, network: _ } = self.weight;
         let (devices, zones) = (self.devices.clone(), self.allocation.zones);
         Takes { cpu_milli, memory, pool: self.pool, devices, zones }
     }
 }
 
-impl Default for Orders {
+impl<P> Default for RunOrders<P> {
     fn default() -> Self {
         Self {
-            weight: Weight::default(),
+            weight: RunWeight::default(),
             pool: Pool::Guaranteed,
             allocation: Allocation::default(),
             devices: DeviceShares::new(),
-            work: Work::Simulated { duration_ms: None, exit_code: 0 },
+            work: RunWork::Simulated { duration_ms: None, exit_code: 0 },
             restart_policy: RestartPolicy::Never,
             max_restarts: 0,
             restarts: 0,
