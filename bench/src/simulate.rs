@@ -2,18 +2,13 @@
 //!
 //! The deciders are the real ones: one `core::dispatcher`, any number of `core::scheduler`s each with a picture of its
 //! own, one `core::binder`. Decisions, conflicts, rejections, backoff and the decisions made again are theirs. Only
-//! time is modelled ([`model`]): each part has a core of its own and takes so long for a unit and for a running unit,
+//! time is modelled ([`delays`]): each part has a core of its own and takes so long for a unit and for a running unit,
 //! messages and commits take so long. Virtual time is independent of the machine: equal arguments give equal
 //! figures.
 
-mod binder;
-mod dispatcher;
-mod model;
-mod scheduler;
-mod state;
+mod delays;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -30,6 +25,9 @@ use godel_domain::{
     node::{MAX_RUNNING_UNITS, NodeReport, NodeRuntime, NodeSpec},
     unit::UnitRecord,
 };
+use godel_model::simulation::{
+    self, Nanos, SCHEDULERS, SimulationDelays, SimulationOutcome, SimulationSetup, WorkCost,
+};
 use godel_rules::{
     admission::admit,
     partition::{self, StrategyKind, Traits},
@@ -37,10 +35,7 @@ use godel_rules::{
 use godel_wire::from_proto;
 use serde::Serialize;
 
-use self::{
-    model::{Cost, Delays, Nanos},
-    world::{Outcomes, SCHEDULERS, Setup},
-};
+use self::delays::DelayArgs;
 use super::{
     chart,
     load::Load,
@@ -93,7 +88,7 @@ pub struct Simulate {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     #[command(flatten)]
-    delays: Delays,
+    delays: DelayArgs,
 }
 
 /// The partition mode.
@@ -242,15 +237,13 @@ fn simulate(
     let (strategy, traits) = (StrategyKind::EvenCount.strategy(), Traits::default());
     let partition = partition::split(&Partition::default(), mode, &names, &ids, strategy, &traits)
         .ok_or_else(|| Failure::usage("there must be a scheduler"))?;
-    let scheduler_us = wanted.scheduler_us();
-    let outcomes = world::run(&Setup {
+    let outcomes = simulation::run(&SimulationSetup {
         nodes,
         units,
         partition,
         config: Config::default(),
         seed: wanted.seed,
-        delays: &wanted.delays,
-        scheduler_us,
+        delays: &wanted.delays(),
         scheduler_share: wanted.scheduler_share,
     });
     if let Some(broken) = outcomes.audit.iter().find(|report| report.has_failed()) {
@@ -260,8 +253,8 @@ fn simulate(
     Ok(figures(wanted, n_schedulers, submitted, outcomes))
 }
 
-fn figures(wanted: &Simulate, n_schedulers: u32, submitted: u64, outcomes: Outcomes) -> Run {
-    let Outcomes { n_bound, last_bound, answers, busy, audit: _ } = outcomes;
+fn figures(wanted: &Simulate, n_schedulers: u32, submitted: u64, outcomes: SimulationOutcome) -> Run {
+    let SimulationOutcome { n_bound, last_bound, answers, busy, audit: _ } = outcomes;
     // What is under way at the end counts whole, so the quotient may be a little too high.
     let share = |busy: &[Nanos]| {
         let whole = last_bound.saturating_mul(busy.len() as u64);
@@ -283,9 +276,9 @@ fn figures(wanted: &Simulate, n_schedulers: u32, submitted: u64, outcomes: Outco
         refused: answers.refused,
         utilisation: Utilisation {
             schedulers: share(&busy[SCHEDULERS..]),
-            dispatcher: share(&busy[world::DISPATCHER..=world::DISPATCHER]),
-            binder: share(&busy[world::BINDER..=world::BINDER]),
-            state: share(&busy[world::STATE..=world::STATE]),
+            dispatcher: share(&busy[simulation::DISPATCHER..=simulation::DISPATCHER]),
+            binder: share(&busy[simulation::BINDER..=simulation::BINDER]),
+            state: share(&busy[simulation::STATE..=simulation::STATE]),
         },
         gain: None,
         audit: true,
@@ -351,10 +344,9 @@ impl Simulate {
         })
     }
 
-    /// What a scheduler's try and place cost.
-    fn scheduler_us(&self) -> Cost {
-        let by_workload = if self.workload == Workload::Mixed { Cost::MIXED } else { Cost::PLAIN };
-        self.delays.scheduler_us.unwrap_or(by_workload)
+    fn delays(&self) -> SimulationDelays {
+        let by_workload = if self.workload == Workload::Mixed { WorkCost::MIXED } else { WorkCost::PLAIN };
+        self.delays.delays(by_workload)
     }
 }
 
