@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Instant};
 use clap::Args as ClapArgs;
 use godel_client::{
     exit::Failure,
-    output::{self, Format, View},
+    output::{self, Column, Format, View},
 };
 use godel_model::scenarios::{ALL, Done, Scenario, Size};
 use serde::Serialize;
@@ -105,20 +105,16 @@ fn once(scenario: &Scenario, size: Size) -> (Done, f64) {
 }
 
 impl View for Case {
-    const HEADERS: &'static [&'static str] = &["SCENARIO", "OPS", "NS EACH", "MIN", "PER S"];
-    const WIDE: &'static [&'static str] = &["OP", "WHAT", "CHECKSUM"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.scenario.to_owned(),
-            self.ops.to_string(),
-            format!("{:.0}", self.ns_per_op_median),
-            format!("{:.0}", self.ns_per_op_min),
-            format!("{:.0}", self.ops_per_s),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![self.op.to_owned(), self.what.to_owned(), self.checksum.clone()]
-    }
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("SCENARIO", |view| view.scenario.to_owned()),
+        ("OPS", |view| view.ops.to_string()),
+        ("NS EACH", |view| format!("{:.0}", view.ns_per_op_median)),
+        ("MIN", |view| format!("{:.0}", view.ns_per_op_min)),
+        ("PER S", |view| format!("{:.0}", view.ops_per_s)),
+    ];
+    const WIDE: &'static [Column<Self>] = &[
+        ("OP", |view| view.op.to_owned()),
+        ("WHAT", |view| view.what.to_owned()),
+        ("CHECKSUM", |view| view.checksum.clone()),
+    ];
 }

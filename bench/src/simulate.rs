@@ -17,7 +17,7 @@ use godel_agent::inventory;
 use godel_base::ids::{NodeId, UnitId};
 use godel_client::{
     exit::{Code, Failure},
-    output::{self, Format, View},
+    output::{self, Column, Format, View},
 };
 use godel_core_scheduler::Config;
 use godel_domain::{
@@ -39,6 +39,7 @@ use self::delays::DelayArgs;
 use super::{
     chart,
     load::Load,
+    report::joined,
     workload::{self, Workload},
 };
 
@@ -169,43 +170,26 @@ pub(super) fn run(wanted: &Simulate, format: Format) -> Result<(), Failure> {
     }
 }
 
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
 impl View for Run {
-    const HEADERS: &'static [&'static str] = &[
-        "SCHEDULERS",
-        "PLACEMENTS/S",
-        "GAIN",
-        "CONFLICTS",
-        "RETRIES",
-        "SCHEDULER",
-        "DISPATCHER",
-        "BINDER",
-        "STATE",
-        "UNPLACED",
-        "SECONDS",
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("SCHEDULERS", |view| view.schedulers.to_string()),
+        ("PLACEMENTS/S", |view| format!("{:.0}", view.placements_per_s)),
+        ("GAIN", |view| view.gain.map(|gain| format!("{:+.1} %", 100.0 * gain)).unwrap_or_default()),
+        ("CONFLICTS", |view| format!("{:.2} %", 100.0 * view.conflict_share)),
+        ("RETRIES", |view| view.retries.to_string()),
+        ("SCHEDULER", |view| percent(view.utilisation.schedulers)),
+        ("DISPATCHER", |view| percent(view.utilisation.dispatcher)),
+        ("BINDER", |view| percent(view.utilisation.binder)),
+        ("STATE", |view| percent(view.utilisation.state)),
+        ("UNPLACED", |view| view.unplaced.to_string()),
+        ("SECONDS", |view| format!("{:.3}", view.seconds)),
     ];
-    const WIDE: &'static [&'static str] = &["REFUSED"];
-
-    fn row(&self) -> Vec<String> {
-        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-        vec![
-            self.schedulers.to_string(),
-            format!("{:.0}", self.placements_per_s),
-            self.gain.map(|gain| format!("{:+.1} %", 100.0 * gain)).unwrap_or_default(),
-            format!("{:.2} %", 100.0 * self.conflict_share),
-            self.retries.to_string(),
-            percent(self.utilisation.schedulers),
-            percent(self.utilisation.dispatcher),
-            percent(self.utilisation.binder),
-            percent(self.utilisation.state),
-            self.unplaced.to_string(),
-            format!("{:.3}", self.seconds),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        let refused = self.refused.iter().map(|(reason, n)| format!("{reason} {n}"));
-        vec![refused.collect::<Vec<_>>().join(", ")]
-    }
+    const WIDE: &'static [Column<Self>] =
+        &[("REFUSED", |view| joined(view.refused.iter().map(|(reason, n)| format!("{reason} {n}"))))];
 }
 
 fn sweep(wanted: &Simulate) -> Result<Report, Failure> {

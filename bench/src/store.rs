@@ -14,7 +14,7 @@ use clap::Args as ClapArgs;
 use godel_base::ids::Revision;
 use godel_client::{
     exit::{Code, Failure},
-    output::{self, Format, View},
+    output::{self, Column, Format, View},
     replay::Latency,
     usage,
 };
@@ -257,30 +257,21 @@ fn revisions(committed: Committed, n_ops: u64) -> impl Iterator<Item = Revision>
 }
 
 impl View for Case {
-    const HEADERS: &'static [&'static str] =
-        &["CASE", "TXNS/S", "OPS/S", "CPU US/TXN", "CPU US/OP", "P50 MS", "P99 MS", "BYTES/OP"];
-    const WIDE: &'static [&'static str] = &["TXNS", "OPS", "SECONDS", "TXNS/SYNC", "WHAT"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.case.to_owned(),
-            format!("{:.0}", self.txns_per_s),
-            format!("{:.0}", self.ops_per_s),
-            format!("{:.1}", self.cpu_us_per_txn),
-            format!("{:.2}", self.cpu_us_per_op),
-            format!("{:.2}", self.latency_ms.p50),
-            format!("{:.2}", self.latency_ms.p99),
-            format!("{:.0}", self.bytes_per_op),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![
-            self.txns.to_string(),
-            self.ops.to_string(),
-            format!("{:.2}", self.seconds),
-            format!("{:.1}", self.txns_per_sync),
-            self.what.to_owned(),
-        ]
-    }
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("CASE", |view| view.case.to_owned()),
+        ("TXNS/S", |view| format!("{:.0}", view.txns_per_s)),
+        ("OPS/S", |view| format!("{:.0}", view.ops_per_s)),
+        ("CPU US/TXN", |view| format!("{:.1}", view.cpu_us_per_txn)),
+        ("CPU US/OP", |view| format!("{:.2}", view.cpu_us_per_op)),
+        ("P50 MS", |view| format!("{:.2}", view.latency_ms.p50)),
+        ("P99 MS", |view| format!("{:.2}", view.latency_ms.p99)),
+        ("BYTES/OP", |view| format!("{:.0}", view.bytes_per_op)),
+    ];
+    const WIDE: &'static [Column<Self>] = &[
+        ("TXNS", |view| view.txns.to_string()),
+        ("OPS", |view| view.ops.to_string()),
+        ("SECONDS", |view| format!("{:.2}", view.seconds)),
+        ("TXNS/SYNC", |view| format!("{:.1}", view.txns_per_sync)),
+        ("WHAT", |view| view.what.to_owned()),
+    ];
 }

@@ -13,7 +13,7 @@ use std::{
 use clap::Args as ClapArgs;
 use godel_client::{
     exit::{Code, Failure},
-    output::{self, Format, View},
+    output::{self, Column, Format, View},
     usage,
 };
 use godel_kit::{client, config::ClientConfig};
@@ -71,8 +71,10 @@ struct Case {
 
 pub(super) async fn run(wanted: Wire, format: Format) -> Result<(), Failure> {
     let Wire { quick, data_dir, json } = wanted;
-    in_dir(&data_dir, "wire", async |dir| show("wire", format, json.as_deref(), measure(dir, quick)).await)
-        .await
+    in_dir(&data_dir, "wire", async |dir| {
+        show("wire", format, json.as_deref(), measure(dir, quick)).await
+    })
+    .await
 }
 
 async fn measure(dir: &Path, quick: bool) -> Result<Vec<Case>, Failure> {
@@ -249,22 +251,17 @@ impl Bench {
 }
 
 impl View for Case {
-    const HEADERS: &'static [&'static str] =
-        &["CASE", "CLIENTS", "ITEM BYTES", "ITEMS/MESSAGE", "ITEMS/S", "CPU US/ITEM"];
-    const WIDE: &'static [&'static str] = &["ITEMS", "SECONDS", "WHAT"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.case.to_owned(),
-            self.clients.to_string(),
-            self.item_bytes.to_string(),
-            self.items_per_message.to_string(),
-            format!("{:.0}", self.items_per_s),
-            format!("{:.2}", self.cpu_us_per_item),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![self.items.to_string(), format!("{:.2}", self.seconds), self.what.to_owned()]
-    }
+    const COLUMNS: &'static [Column<Self>] = &[
+        ("CASE", |view| view.case.to_owned()),
+        ("CLIENTS", |view| view.clients.to_string()),
+        ("ITEM BYTES", |view| view.item_bytes.to_string()),
+        ("ITEMS/MESSAGE", |view| view.items_per_message.to_string()),
+        ("ITEMS/S", |view| format!("{:.0}", view.items_per_s)),
+        ("CPU US/ITEM", |view| format!("{:.2}", view.cpu_us_per_item)),
+    ];
+    const WIDE: &'static [Column<Self>] = &[
+        ("ITEMS", |view| view.items.to_string()),
+        ("SECONDS", |view| format!("{:.2}", view.seconds)),
+        ("WHAT", |view| view.what.to_owned()),
+    ];
 }
