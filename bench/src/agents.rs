@@ -20,7 +20,7 @@ use super::{
     cluster::{self, Layout},
     once::{Figures, Once},
     processes::Processes,
-    report::{count, wide},
+    report::{count, mib, wide},
 };
 
 /// How agents and state are set: a heartbeat each ten seconds, three of which may be missed.
@@ -96,8 +96,8 @@ async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Agents, Failu
         state_cpu_per_cent: state_s / seconds * 100.0,
         agents_cpu_per_cent: agents_s / seconds * 100.0,
         state_cpu_us_per_heartbeat: per(state_s * 1e6, heartbeats_per_s * seconds),
-        state_rss_mib: wide(after.rss) / MIB,
-        state_rss_without_sessions_mib: wide(without) / MIB,
+        state_rss_mib: mib(after.rss),
+        state_rss_without_sessions_mib: mib(without),
         bytes_per_session: per(wide(after.rss.saturating_sub(without)), count(layout.n_nodes)),
         bytes_written: after.written.saturating_sub(before.written),
         load_average,
@@ -105,8 +105,6 @@ async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Agents, Failu
         audit_s,
     })
 }
-
-const MIB: f64 = 1_048_576.0;
 
 /// What the system says.
 struct Used {

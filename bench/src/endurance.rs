@@ -15,7 +15,7 @@
 mod growth;
 pub(super) mod ledger;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use clap::Args as ClapArgs;
 use godel_client::{
@@ -38,8 +38,8 @@ use self::{
 use super::{
     cluster::{self, Counters, Layout, STALL_TIMEOUT},
     load::{Load, Way},
-    processes::Processes,
-    report::{Run, count, wide},
+    processes::{self, Processes},
+    report::{Run, count},
     setup::{Setup, at_least_one},
     workload::Maker,
 };
@@ -94,7 +94,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     let mut samples = vec![sample(&processes, &client, &ledger).await?];
     follow(wanted, &mut processes, &client, &ledger, &mut samples).await?;
     submitting.await.map_err(|_| Failure::failed("the submission panicked"))??;
-    let rss = peaks(&processes);
+    let rss = processes::memory(&processes.pids(), usage::rss_bytes_max);
     let conflicts = Counters::read(&client).await?.conflicts;
     let audit_s = cluster::audited(&client).await?;
     nothing_is_left(&mut processes, &layout).await?;
@@ -133,13 +133,7 @@ impl Arguments {
         let mut maker = Maker::new(self.setup.seed, true);
         let mut load = Load::default();
         while load.n_replicas() < self.n_running() {
-            let mut unit = maker.unit(v1::WorkloadClass::Batch, self.replicas);
-            unit.ttl_after_finished_ms = Some(TTL_MS);
-            for template in unit.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
-                let run = v1::RunSpec { simulated_duration_ms: Some(self.run_ms), ..v1::RunSpec::default() };
-                template.run = Some(run);
-            }
-            load.push(&unit);
+            load.push(&short_lived(&mut maker, self.replicas, self.run_ms));
         }
         load
     }
@@ -159,6 +153,17 @@ impl Arguments {
         let n_units = u32::try_from(self.n_running()).unwrap_or(u32::MAX) / self.replicas;
         (self.interval().saturating_mul(n_units) / N_SAMPLES).clamp(*PAUSES.start(), *PAUSES.end())
     }
+}
+
+/// A unit that runs for a moment, ends and is deleted.
+pub(super) fn short_lived(maker: &mut Maker, replicas: u32, run_ms: u64) -> v1::UnitSpec {
+    let mut unit = maker.unit(v1::WorkloadClass::Batch, replicas);
+    unit.ttl_after_finished_ms = Some(TTL_MS);
+    for template in unit.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
+        let run = v1::RunSpec { simulated_duration_ms: Some(run_ms), ..v1::RunSpec::default() };
+        template.run = Some(run);
+    }
+    unit
 }
 
 /// Samples until every unit is gone.
@@ -209,12 +214,6 @@ async fn sample(processes: &Processes, client: &Client, ledger: &Ledger) -> Resu
         sample.cpu.insert(name, cpu);
     }
     Ok(sample)
-}
-
-fn peaks(processes: &Processes) -> BTreeMap<String, f64> {
-    let pids = processes.pids();
-    let peaks = pids.into_iter().filter_map(|(name, pid)| Some((name, usage::rss_bytes_max(pid)?)));
-    peaks.map(|(name, bytes)| (name, wide(bytes) / 1_048_576.0)).collect()
 }
 
 /// SIGKILL for everything; a restarted state lists no unit and no row.

@@ -2,6 +2,7 @@
 //! They die with this value.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     path::{Path, PathBuf},
     process::Stdio,
@@ -13,7 +14,12 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 
-use godel_client::exit::{Code, Failure};
+use godel_client::{
+    exit::{Code, Failure},
+    usage,
+};
+
+use super::report::mib;
 
 /// Time for a process to say its first line; the agents say theirs when all of their nodes are connected.
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -112,6 +118,33 @@ impl Processes {
             self.running.iter().filter_map(|process| Some((process.name.clone(), process.child.id()?)));
         children.chain([("load".to_owned(), std::process::id())]).collect()
     }
+}
+
+/// What the system says of each process, where that is known.
+pub(super) fn each<T>(pids: &[(String, u32)], look: impl Fn(u32) -> Option<T>) -> BTreeMap<String, T> {
+    pids.iter().filter_map(|(name, pid)| Some((name.clone(), look(*pid)?))).collect()
+}
+
+/// What each process holds, in MiB.
+pub(super) fn memory(pids: &[(String, u32)], look: impl Fn(u32) -> Option<u64>) -> BTreeMap<String, f64> {
+    each(pids, |pid| look(pid).map(mib))
+}
+
+/// CPU time of each process since its start.
+pub(super) fn cpu(pids: &[(String, u32)]) -> BTreeMap<String, Duration> {
+    each(pids, usage::cpu_time)
+}
+
+/// CPU seconds of each process since an earlier look.
+pub(super) fn used(
+    before: &BTreeMap<String, Duration>,
+    after: &BTreeMap<String, Duration>,
+) -> BTreeMap<String, f64> {
+    let since = |(name, cpu): (&String, &Duration)| {
+        let before = before.get(name).copied().unwrap_or_default();
+        (name.clone(), cpu.saturating_sub(before).as_secs_f64())
+    };
+    after.iter().map(since).collect()
 }
 
 async fn kill(mut processes: Vec<Process>) {

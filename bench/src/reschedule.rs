@@ -22,7 +22,7 @@ use super::{
     load::{Load, Way},
     once::{Figures, Once},
     processes::Processes,
-    report::wide,
+    report::mib,
     workload::Maker,
 };
 
@@ -140,7 +140,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Reschedule, Failu
         nodes: n_nodes,
         running_units,
         plans,
-        rss_mib: wide(rss) / 1_048_576.0,
+        rss_mib: mib(rss),
         load_average,
         audit: true,
         audit_s,

@@ -27,7 +27,7 @@ use self::txns::Txns;
 use godel_crash::CrashPoints;
 
 use super::{
-    cases::{in_dir, per, show},
+    cases::{dir_name, in_dir, per, show},
     report::wide,
 };
 
@@ -87,7 +87,7 @@ struct Answered {
 
 pub(super) async fn run(wanted: Store, format: Format) -> Result<(), Failure> {
     let Store { quick, data_dir, json } = wanted;
-    in_dir(&data_dir, "store", async |dir| {
+    in_dir(&data_dir, &dir_name("store"), async |dir| {
         show("store", format, json.as_deref(), measure(&dir.join("data"), quick)).await
     })
     .await

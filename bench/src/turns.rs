@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt::Write as _,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,7 +18,6 @@ use godel_client::{
     exit::{Code, Failure},
     output::{self, Format},
     replay::Latency,
-    usage,
 };
 use godel_domain::{change::Change, records::Record, running_units::RunChange};
 use godel_kit::CancellationToken;
@@ -33,6 +31,7 @@ use super::{
     cluster::{self, Layout, POLL, READY_TIMEOUT},
     load::{Load, Way},
     once::{Figures, Once},
+    processes,
     setup::at_least_one,
     workload::Maker,
 };
@@ -118,36 +117,19 @@ struct Turns {
 
 impl Figures for Turns {
     fn text(&self) -> String {
+        let Self { nodes, queues, schedulers, partition, offered_per_s, seconds, places, .. } = self;
         let Self { place_ms: Latency { p50, p99, max, .. }, waiting: [before, after], .. } = self;
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{} units of {} queues wait on {} full nodes, {after} at the end; {} schedulers, {}, {} more units/s for {} s",
-            before,
-            self.queues,
-            self.nodes,
-            self.schedulers,
-            self.partition,
-            self.offered_per_s,
-            self.seconds
-        );
-        let _ = writeln!(
-            text,
-            "{} places assigned: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms after a running unit ended there",
-            self.places
-        );
-        let _ = writeln!(
-            text,
-            "{} queues were served; {} places went to the queue whose turn is last",
-            self.queues_served, self.places_out_of_turn
-        );
-        let _ = writeln!(
-            text,
-            "{:.2} units were handed out, and {:.0} CPU-us used, per place; audit ok in {:.1} s",
-            self.wakeups_per_place, self.cpu_us_per_place, self.audit_s
-        );
-        text
+        format!(
+            "{before} units of {queues} queues wait on {nodes} full nodes, {after} at the end; {schedulers} schedulers, {partition}, {offered_per_s} more units/s for {seconds} s\n\
+             {places} places assigned: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms after a running unit ended there\n\
+             {} queues were served; {} places went to the queue whose turn is last\n\
+             {:.2} units were handed out, and {:.0} CPU-us used, per place; audit ok in {:.1} s\n",
+            self.queues_served,
+            self.places_out_of_turn,
+            self.wakeups_per_place,
+            self.cpu_us_per_place,
+            self.audit_s,
+        )
     }
 }
 
@@ -174,7 +156,8 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
     let hog = wanted.hog();
     let n_hog = hog.n_replicas();
     Arc::new(hog).submit(client.clone(), Way::Stream, clock).await?;
-    until(|| seen.lock().n_bound >= n_hog, "the queue that has a quarter of the room is placed").await?;
+    let placed = "the queue that has a quarter of the room is placed";
+    cluster::until(placed, async || Ok(seen.lock().n_bound >= n_hog)).await?;
     Arc::new(wanted.many(&mut maker)).submit(client.clone(), Way::Stream, clock).await?;
     // Most wait for room, and not for a first try.
     let deadline = Instant::now() + READY_TIMEOUT;
@@ -187,7 +170,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
     }
     output::say("the nodes are full, and the others wait");
 
-    let cpu = || processes.pids().iter().filter_map(|(_, pid)| usage::cpu_time(*pid)).sum::<Duration>();
+    let cpu = || processes::cpu(&processes.pids()).values().sum::<Duration>();
     let before = client.dispatcher_status().await?;
     seen.lock().begin();
     let cpu_before = cpu();
@@ -221,20 +204,6 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
         audit: true,
         audit_s,
     })
-}
-
-async fn until(mut is_so: impl FnMut() -> bool, what: &str) -> Result<(), Failure> {
-    let deadline = Instant::now() + READY_TIMEOUT;
-    while !is_so() {
-        if Instant::now() > deadline {
-            return Err(Failure::new(
-                Code::Timeout,
-                format!("timeout after {} s: {what}", READY_TIMEOUT.as_secs()),
-            ));
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    Ok(())
 }
 
 fn queue_name(number: usize) -> String {

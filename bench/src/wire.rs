@@ -30,7 +30,7 @@ use tonic::{
 pub(super) use self::serve::run as serve;
 use self::serve::{CONNECTION_WINDOW, STREAM_WINDOW};
 use super::{
-    cases::{in_dir, per, show},
+    cases::{dir_name, in_dir, per, show},
     processes::Processes,
     report::wide,
 };
@@ -71,7 +71,7 @@ struct Case {
 
 pub(super) async fn run(wanted: Wire, format: Format) -> Result<(), Failure> {
     let Wire { quick, data_dir, json } = wanted;
-    in_dir(&data_dir, "wire", async |dir| {
+    in_dir(&data_dir, &dir_name("wire"), async |dir| {
         show("wire", format, json.as_deref(), measure(dir, quick)).await
     })
     .await

@@ -12,7 +12,6 @@ mod master;
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     time::{Duration, Instant},
 };
 
@@ -36,8 +35,8 @@ use super::{
     cases::per,
     cluster::{self, Layout, POLL, READY_TIMEOUT},
     once::{Figures, Once},
-    processes::Processes,
-    report::{count, joined, median_of, range},
+    processes::{self, Processes},
+    report::{by_process, count, median_of, range},
     setup::at_least_one,
 };
 
@@ -153,13 +152,13 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     output::say(format!("{} masters have registered", masters.len()));
 
     let n = wanted.containers;
-    let (before, began) = (cpu(&processes), Instant::now());
+    let (before, began) = (processes::cpu(&processes.pids()), Instant::now());
     let masters = at_once(masters.into_iter().map(|master| master.fetch(n))).await?;
     let containers_s = began.elapsed().as_secs_f64();
-    let of_containers = used_since(&before, &processes);
+    let of_containers = processes::used(&before, &processes::cpu(&processes.pids()));
     let containers = wanted.masters * n;
     processes.check()?;
-    until("the units hold the containers", || holds(&client, wanted.masters, n)).await?;
+    cluster::until("the units hold the containers", async || holds(&client, wanted.masters, n).await).await?;
     output::say(format!("{containers} containers have come"));
 
     let calls = Calls::count(&client, &processes, masters, wanted.seconds).await?;
@@ -170,7 +169,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     for id in ids {
         finished(&mut as_client, id).await?;
     }
-    until("the containers end", || holds(&client, wanted.masters, 0)).await?;
+    cluster::until("the containers end", async || holds(&client, wanted.masters, 0).await).await?;
     let audit_s = cluster::audited(&client).await?;
     processes.kill_all().await;
     let allocate_calls = calls.took.len();
@@ -201,7 +200,7 @@ struct Calls {
     masters: Vec<Master>,
     took: Vec<Duration>,
     seconds: f64,
-    cpu: BTreeMap<String, Duration>,
+    cpu: BTreeMap<String, f64>,
     commits: u64,
 }
 
@@ -213,12 +212,12 @@ impl Calls {
         seconds: u64,
     ) -> Result<Self, Failure> {
         let revision = still(client).await?;
-        let before = cpu(processes);
+        let before = processes::cpu(&processes.pids());
         let began = Instant::now();
         let end = began + Duration::from_secs(seconds);
         let called = at_once(masters.into_iter().map(|master| master.call_until(end))).await?;
         let seconds = began.elapsed().as_secs_f64();
-        let used = used_since(&before, processes);
+        let used = processes::used(&before, &processes::cpu(&processes.pids()));
         let (commits, of_adapter) = committed_after(client, revision).await?;
         if of_adapter > 0 {
             let text =
@@ -244,24 +243,9 @@ where
     Ok(done)
 }
 
-/// CPU time of every process so far.
-fn cpu(processes: &Processes) -> BTreeMap<String, Duration> {
-    let pids = processes.pids().into_iter();
-    pids.filter_map(|(name, pid)| Some((name, usage::cpu_time(pid)?))).collect()
-}
-
-/// The same since then.
-fn used_since(before: &BTreeMap<String, Duration>, processes: &Processes) -> BTreeMap<String, Duration> {
-    let since = |(name, cpu): (String, Duration)| {
-        let used = cpu.saturating_sub(before.get(&name).copied().unwrap_or_default());
-        (name, used)
-    };
-    cpu(processes).into_iter().map(since).collect()
-}
-
 /// Microseconds for each of so many.
-fn each(cpu: &BTreeMap<String, Duration>, n: usize) -> BTreeMap<String, f64> {
-    cpu.iter().map(|(name, cpu)| (name.clone(), per(cpu.as_secs_f64() * 1e6, count(n)))).collect()
+fn each(cpu_s: &BTreeMap<String, f64>, n: usize) -> BTreeMap<String, f64> {
+    cpu_s.iter().map(|(name, seconds)| (name.clone(), per(seconds * 1e6, count(n)))).collect()
 }
 
 /// Waits until nothing has been committed for a while; the revision since then.
@@ -328,61 +312,39 @@ async fn finished(client: &mut godel_hadoop::client::Client, id: ApplicationIdPr
     }
 }
 
-async fn until<F>(what: &str, is_so: impl Fn() -> F) -> Result<(), Failure>
-where
-    F: Future<Output = Result<bool, Failure>>,
-{
-    let deadline = Instant::now() + READY_TIMEOUT;
-    while !is_so().await? {
-        if Instant::now() > deadline {
-            let text = format!("timeout after {} s: {what}", READY_TIMEOUT.as_secs());
-            return Err(Failure::new(Code::Timeout, text));
-        }
-        sleep(POLL).await;
-    }
-    Ok(())
-}
-
 impl Figures for Report {
     fn text(&self) -> String {
         let Run { allocate_ms: Latency { p50, p90, p99, max }, .. } = self.median;
         let run = &self.median;
-        let by_process = |cpu_us: &BTreeMap<String, f64>| {
-            joined(cpu_us.iter().map(|(name, us)| format!("{name} {us:.1}")))
+        let [low, high] = self.allocate_calls_per_s_range;
+        let runs = match self.runs.len() {
+            1 => String::new(),
+            n => format!("runs         {n}: {low:.0} to {high:.0} calls/s\n"),
         };
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "containers   {} of {} masters in {:.2} s: {:.0}/s",
-            run.containers, run.masters, run.containers_s, run.containers_per_s
-        );
-        let _ = writeln!(
-            text,
-            "allocate()   {} calls in {:.1} s: {:.0}/s, p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, max {max:.1} ms",
-            run.allocate_calls, run.allocate_s, run.allocate_calls_per_s
-        );
-        let _ = writeln!(
-            text,
-            "CPU us       {:.1} a container: {}",
+        format!(
+            "containers   {} of {} masters in {:.2} s: {:.0}/s\n\
+             allocate()   {} calls in {:.1} s: {:.0}/s, p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, max {max:.1} ms\n\
+             CPU us       {:.1} a container: {}\n\
+             CPU us       {:.1} a call: {}\n\
+             store        {} transactions meanwhile, none of the adapter\n\
+             {runs}\
+             load before  {:.2}\n\
+             audit        ok in {:.1} s\n",
+            run.containers,
+            run.masters,
+            run.containers_s,
+            run.containers_per_s,
+            run.allocate_calls,
+            run.allocate_s,
+            run.allocate_calls_per_s,
             run.cpu_us_per_container,
-            by_process(&run.container_cpu_us_by_process)
-        );
-        let _ = writeln!(
-            text,
-            "CPU us       {:.1} a call: {}",
+            by_process(&run.container_cpu_us_by_process, 1),
             run.cpu_us_per_call,
-            by_process(&run.call_cpu_us_by_process)
-        );
-        let _ =
-            writeln!(text, "store        {} transactions meanwhile, none of the adapter", run.store_commits);
-        if self.runs.len() > 1 {
-            let [low, high] = self.allocate_calls_per_s_range;
-            let _ = writeln!(text, "runs         {}: {low:.0} to {high:.0} calls/s", self.runs.len());
-        }
-        let _ =
-            writeln!(text, "load before  {:.2}\naudit        ok in {:.1} s", run.load_average, run.audit_s);
-        text
+            by_process(&run.call_cpu_us_by_process, 1),
+            run.store_commits,
+            run.load_average,
+            run.audit_s,
+        )
     }
 }
 

@@ -1,12 +1,15 @@
 //! What grows with the number of running units that have come and gone.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use godel_client::replay::Latency;
 use godel_state::Config;
 use serde::{Deserialize, Serialize};
 
-use crate::report::{count, joined, wide};
+use crate::{
+    processes,
+    report::{by_process, count, wide},
+};
 
 const MIB: f64 = 1_048_576.0;
 /// A generation is its log, its snapshot and what the engine adds: up to so many times the bytes of its log
@@ -134,37 +137,29 @@ impl Endurance {
 
     /// For people, as lines of a report.
     pub(crate) fn text(&self) -> String {
-        let figures = |figures: &BTreeMap<String, f64>| {
-            joined(figures.iter().map(|(name, figure)| format!("{name} {figure:.1}")))
-        };
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "MiB/million  {}", figures(&self.memory_slope_mib_per_million));
-        let _ = writeln!(text, "first MiB    {}", figures(&self.rss_start_mib));
-        let _ = writeln!(text, "last MiB     {}", figures(&self.rss_end_mib));
         let within = if self.disk_within_contract { "within" } else { "BEYOND" };
-        let _ = writeln!(
-            text,
-            "disk MiB     {:.1}, {within} the contract's {:.1}",
-            self.disk_mib, self.disk_allowed_mib
-        );
-        let _ = writeln!(
-            text,
-            "p99 ms       {:.1} of the first tenth, {:.1} of the last: ratio {:.2}",
-            self.latency_first_tenth_ms.p99, self.latency_last_tenth_ms.p99, self.p99_ratio
-        );
-        text
+        format!(
+            "MiB/million  {}\n\
+             first MiB    {}\n\
+             last MiB     {}\n\
+             disk MiB     {:.1}, {within} the contract's {:.1}\n\
+             p99 ms       {:.1} of the first tenth, {:.1} of the last: ratio {:.2}\n",
+            by_process(&self.memory_slope_mib_per_million, 1),
+            by_process(&self.rss_start_mib, 1),
+            by_process(&self.rss_end_mib, 1),
+            self.disk_mib,
+            self.disk_allowed_mib,
+            self.latency_first_tenth_ms.p99,
+            self.latency_last_tenth_ms.p99,
+            self.p99_ratio,
+        )
     }
 }
 
 /// CPU seconds by process and bytes written, from the first sample to the last.
 pub(super) fn used(samples: &[Sample]) -> (BTreeMap<String, f64>, u64) {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Default::default() };
-    let cpu = last.cpu.iter().map(|(name, cpu)| {
-        let before = first.cpu.get(name).copied().unwrap_or_default();
-        (name.clone(), cpu.saturating_sub(before).as_secs_f64())
-    });
-    (cpu.collect(), last.bytes_written.saturating_sub(first.bytes_written))
+    (processes::used(&first.cpu, &last.cpu), last.bytes_written.saturating_sub(first.bytes_written))
 }
 
 /// Least squares; 0 where all lie at one place.

@@ -10,7 +10,7 @@
 
 mod work;
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args as ClapArgs;
 use godel_client::{client::Client, exit::Failure, output::Format, replay::Latency, usage};
@@ -23,14 +23,14 @@ use super::{
     master::{Master, Pause},
     shares::QUEUES,
     trace::{self, Job},
-    used,
     watched::Watched,
 };
 use crate::{
     cases::per,
     cluster::{self, Layout},
     once::{Figures, Once},
-    report::{count, joined, wide},
+    processes,
+    report::{by_process, count, joined, wide},
     setup::at_least_one,
 };
 
@@ -155,7 +155,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
         deviation_percent: shares.deviation_percent(),
         // Otherwise there are no figures.
         lost: 0,
-        cpu_s: used(&cpu_before, stage.cpu()),
+        cpu_s: processes::used(&cpu_before, &stage.cpu()),
         rss_end_mib: stage.memory(),
         load_average,
         audit: true,
@@ -285,46 +285,36 @@ impl Figures for Replay {
     }
 
     fn text(&self) -> String {
-        let mut text = String::new();
+        let Self { jobs, containers, nodes, speed, lost, asked_again, surplus, windows, windows_all, .. } =
+            self;
         let Latency { p50, p90, p99, max } = self.job_ms;
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "replayed     {} jobs with {} containers on {} nodes, {} × as fast, lost {}",
-            self.jobs, self.containers, self.nodes, self.speed, self.lost
-        );
-        let _ = writeln!(
-            text,
-            "took         {:.0} s: {:.0} containers/s; {} were taken and asked for again, {} came beyond that",
-            self.seconds, self.containers_per_s, self.asked_again, self.surplus
-        );
-        let _ = writeln!(
-            text,
-            "jobs         p50 {:.1}, p90 {:.1}, p99 {:.1}, max {:.1} s from submission to FINISHED",
-            p50 / 1e3,
-            p90 / 1e3,
-            p99 / 1e3,
-            max / 1e3
-        );
         let shares = self.shares_percent.iter().map(|(queue, percent)| {
             let configured = self.configured_percent.get(queue).copied().unwrap_or_default();
             format!("{queue} {percent:.2} of {configured} %")
         });
-        let _ = writeln!(
-            text,
-            "shares       {}: {:.2} % off at most, in {} of {} seconds, in which all waited",
+        let of_job = |seconds: f64| seconds * 1e3 / count(*jobs);
+        let cpu = self.cpu_s.iter().map(|(name, seconds)| format!("{name} {:.1}", of_job(*seconds)));
+        format!(
+            "replayed     {jobs} jobs with {containers} containers on {nodes} nodes, {speed} × as fast, lost {lost}\n\
+             took         {:.0} s: {:.0} containers/s; {asked_again} were taken and asked for again, {surplus} came beyond that\n\
+             jobs         p50 {:.1}, p90 {:.1}, p99 {:.1}, max {:.1} s from submission to FINISHED\n\
+             shares       {}: {:.2} % off at most, in {windows} of {windows_all} seconds, in which all waited\n\
+             CPU ms a job {}\n\
+             last MiB     {}\n\
+             load before  {:.2}\n\
+             audit        ok in {:.1} s\n",
+            self.seconds,
+            self.containers_per_s,
+            p50 / 1e3,
+            p90 / 1e3,
+            p99 / 1e3,
+            max / 1e3,
             joined(shares),
             self.deviation_percent,
-            self.windows,
-            self.windows_all
-        );
-        let of_job = |seconds: f64| seconds * 1e3 / count(self.jobs);
-        let cpu = self.cpu_s.iter().map(|(name, seconds)| format!("{name} {:.1}", of_job(*seconds)));
-        let _ = writeln!(text, "CPU ms a job {}", joined(cpu));
-        let memory = self.rss_end_mib.iter().map(|(name, mib)| format!("{name} {mib:.0}"));
-        let _ = writeln!(text, "last MiB     {}", joined(memory));
-        let _ =
-            writeln!(text, "load before  {:.2}\naudit        ok in {:.1} s", self.load_average, self.audit_s);
-        text
+            joined(cpu),
+            by_process(&self.rss_end_mib, 0),
+            self.load_average,
+            self.audit_s,
+        )
     }
 }

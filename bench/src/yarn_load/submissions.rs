@@ -4,7 +4,7 @@
 //! counts from the moment at which an application was due to be submitted. All of them must be seen on state's watch: their units, a container each, its
 //! end, and a record that says FINISHED and SUCCEEDED; otherwise there are no figures.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use clap::Args as ClapArgs;
 use godel_client::{
@@ -19,14 +19,14 @@ use serde::Serialize;
 use super::{
     Stage,
     master::{Master, Pause, ask},
-    used,
     watched::{Progress, Watched},
 };
 use crate::{
     cases::per,
     cluster::{self, Layout},
     once::{Figures, Once},
-    report::{count, joined},
+    processes,
+    report::{by_process, count, joined, latencies},
 };
 
 /// The queue of all of them.
@@ -100,7 +100,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Submissions, Fail
     });
     let n_parts = usize::try_from(n).unwrap_or(usize::MAX);
     let played = stage.play(n_parts, parts).await?;
-    let (rss_end_mib, cpu_s) = (stage.memory(), used(&cpu_before, stage.cpu()));
+    let (rss_end_mib, cpu_s) = (stage.memory(), processes::used(&cpu_before, &stage.cpu()));
     let progress = nothing_is_lost(&watched, &played)?;
     let last = played.iter().map(|one| one.submitted).max().unwrap_or_default();
     let achieved_per_s = per(count(played.len()), last.saturating_sub(began).as_secs_f64());
@@ -191,34 +191,31 @@ fn nothing_is_lost(watched: &Watched, played: &[Played]) -> Result<Progress, Fai
 
 impl Figures for Submissions {
     fn text(&self) -> String {
-        let latency = |Latency { p50, p90, p99, max }: Latency| {
-            format!("p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, max {max:.1} ms")
-        };
-        let memory =
-            |mib: &BTreeMap<String, f64>| joined(mib.iter().map(|(name, mib)| format!("{name} {mib:.0}")));
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "offered      {}/s for {} min: {} applications, {:.1}/s taken, lost {}",
-            self.offered_per_s, self.minutes, self.submitted, self.achieved_per_s, self.lost
-        );
-        let _ = writeln!(
-            text,
-            "watch        {} units, {} containers, {} finished",
-            self.units_seen, self.containers_seen, self.finished_seen
-        );
-        let _ = writeln!(text, "recorded     {}", latency(self.submission_ms));
-        let _ = writeln!(text, "container    {}", latency(self.container_ms));
-        let _ = writeln!(text, "FINISHED     {}", latency(self.finished_ms));
-        let each = |seconds: f64| seconds * 1e6 / count(self.submitted);
+        let Self { offered_per_s, minutes, submitted, lost, units_seen, containers_seen, .. } = self;
+        let each = |seconds: f64| seconds * 1e6 / count(*submitted);
         let cpu = self.cpu_s.iter().map(|(name, seconds)| format!("{name} {:.0}", each(*seconds)));
-        let _ = writeln!(text, "CPU us each  {}", joined(cpu));
-        let _ = writeln!(text, "first MiB    {}", memory(&self.rss_start_mib));
-        let _ = writeln!(text, "last MiB     {}", memory(&self.rss_end_mib));
-        let _ =
-            writeln!(text, "load before  {:.2}\naudit        ok in {:.1} s", self.load_average, self.audit_s);
-        text
+        format!(
+            "offered      {offered_per_s}/s for {minutes} min: {submitted} applications, {:.1}/s taken, lost {lost}\n\
+             watch        {units_seen} units, {containers_seen} containers, {} finished\n\
+             recorded     {}\n\
+             container    {}\n\
+             FINISHED     {}\n\
+             CPU us each  {}\n\
+             first MiB    {}\n\
+             last MiB     {}\n\
+             load before  {:.2}\n\
+             audit        ok in {:.1} s\n",
+            self.achieved_per_s,
+            self.finished_seen,
+            latencies(self.submission_ms),
+            latencies(self.container_ms),
+            latencies(self.finished_ms),
+            joined(cpu),
+            by_process(&self.rss_start_mib, 0),
+            by_process(&self.rss_end_mib, 0),
+            self.load_average,
+            self.audit_s,
+        )
     }
 }
 
