@@ -6,6 +6,7 @@ mod history;
 pub mod node;
 mod offline;
 pub mod queue;
+pub mod records;
 pub mod reschedule;
 pub mod reservation;
 pub mod top;

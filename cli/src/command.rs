@@ -10,6 +10,7 @@ mod history;
 mod node;
 mod offline;
 mod queue;
+mod records;
 mod reschedule;
 mod reservation;
 mod run;

@@ -14,7 +14,10 @@ use godel_wire::BadField;
 use serde::Serialize;
 
 use super::{
+    budget::NamedBudgets,
     each::several,
+    records,
+    reservation::NamedReservations,
     unit::{DOCS, read},
 };
 use crate::args::queue::Apply;
@@ -86,10 +89,10 @@ async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedVie
             }
         };
     for (place, budget) in &loaded.budgets {
-        note("disruption-budget", &budget.name, place, super::budget::apply(client, budget).await);
+        note("disruption-budget", &budget.name, place, records::apply::<NamedBudgets>(client, budget).await);
     }
     for (place, spec) in &loaded.reservations {
-        note("reservation", &spec.name, place, super::reservation::apply(client, spec).await);
+        note("reservation", &spec.name, place, records::apply::<NamedReservations>(client, spec).await);
     }
     for (place, unit) in &loaded.units {
         let name = unit.meta.as_ref().map_or("", |meta| meta.name.as_str());

@@ -243,10 +243,12 @@ mod tests {
 
     #[test]
     fn a_watch_goes_on_unless_it_cannot() {
+        let info = [("resume_from", "7")];
+        let slow = status::with_info(tonic::Code::Aborted, status::reason::SLOW_WATCHER, "too slow", info);
         for (status, was_shown, expect) in [
             (status::not_leader(Some("http://b")), true, Next::Resume),
             (Status::unavailable("refused"), false, Next::Resume),
-            (status::slow_watcher(), true, Next::Resume),
+            (slow, true, Next::Resume),
             (Status::unknown("broken pipe"), true, Next::Resume),
             (status::compacted(7), true, Next::Anew),
             (Status::out_of_range("the future"), true, Next::Anew),

@@ -16,7 +16,7 @@ use crate::{
         describe_each,
         each::{Done, each},
         print_described,
-        queue::titled,
+        records::titled,
     },
 };
 

@@ -257,7 +257,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::status::with_info;
+    use crate::{status::with_info, tests::fake::lease_held};
 
     #[test]
     fn a_rival_that_lives_is_told_of_once_and_one_that_stops_is_not() {
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(refused(reason::LEASE_HELD, "0"), Some(1));
         assert_eq!(refused(reason::LEASE_HELD, "soon"), None);
         assert_eq!(refused(reason::OVERLOADED, "170"), None);
-        assert_eq!(remaining_of(&status::lease_held("binder", "h1", "http://x")), None);
+        assert_eq!(remaining_of(&lease_held("binder", "h1", "http://x")), None);
         assert_eq!(remaining_of(&Status::unavailable("no state")), None);
     }
 
