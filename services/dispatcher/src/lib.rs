@@ -13,6 +13,7 @@
 //! - `engine`: one leadership: carries what the leading dispatcher reads, writes and answers.
 //! - `leader_client`: what RPC handlers know of the leader.
 //! - `metrics`: counters of the dispatcher.
+//! - `pages`: units and records as lists and single calls show them.
 //! - `requests`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `rpc`: the RPCs of the dispatcher.
 
@@ -22,6 +23,7 @@ mod convert;
 mod engine;
 mod leader_client;
 mod metrics;
+mod pages;
 mod requests;
 mod rpc;
 

@@ -1,18 +1,17 @@
 //! Pages of ended units, as accounting asks for them.
 
 use godel_base::ids::UnitId;
-use godel_core_dispatcher::history::{HistoryChunk, HistoryFilter};
+use godel_core_dispatcher::{
+    Dispatcher,
+    history::{HistoryChunk, HistoryFilter},
+};
 use godel_kit::status;
 use godel_proto::v1;
 use godel_wire::{BadField, to_proto};
 use prost::Message as _;
 use tonic::Status;
 
-use crate::{
-    convert,
-    leader_client::Front,
-    requests::{HistoryCall, LeaderRequest},
-};
+use crate::{convert, leader_client::Front};
 
 const PAGE_DEFAULT: usize = 500;
 const PAGE_MAX: usize = 1_000;
@@ -56,17 +55,8 @@ pub(super) async fn list(
     loop {
         let (filter, from, n_max) =
             (filter.clone(), before, (n_units - page.units.len()).min(UNITS_PER_CALL));
-        let HistoryChunk { units, next } = front
-            .ask(|reply| {
-                LeaderRequest::ListHistory(HistoryCall {
-                    filter,
-                    before: from,
-                    n_scan: SCAN_PER_CALL,
-                    n_units: n_max,
-                    reply,
-                })
-            })
-            .await?;
+        let look = move |core: &Dispatcher| core.units().list_history(&filter, from, SCAN_PER_CALL, n_max);
+        let HistoryChunk { units, next } = front.read(look).await?;
         for (kept, is_kept) in &units {
             let unit = v1::UnitHistory { is_kept: *is_kept, ..to_proto::unit_history(kept) };
             n_bytes += unit.encoded_len();

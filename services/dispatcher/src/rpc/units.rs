@@ -7,6 +7,7 @@ use std::{
 
 use godel_base::ids::{Revision, StoreId};
 use godel_core_dispatcher::{
+    Dispatcher,
     leader::{UnitChange, UnitChangeKind},
     read::ListFilter,
 };
@@ -35,7 +36,8 @@ use crate::{
     convert,
     leader_client::{Front, LeaderHandle, term_over},
     metrics::DispatcherMetrics,
-    requests::{LeaderRequest, ListCall, PendingSubmission, Refused, RowsPage, Submitter, WatchCall},
+    pages::{self, RowsPage},
+    requests::{LeaderRequest, PendingSubmission, Refused, Submitter, WatchCall},
 };
 
 /// Running units on a page of a unit's: of 700 bytes at most, mostly names.
@@ -201,8 +203,8 @@ impl UnitService for Units {
             return Err(status::invalid_argument(wrong));
         }
         let page = RowsPage { n_max, after };
-        let answer = self.front.ask(|reply| LeaderRequest::Get { namespace, name, page, reply }).await??;
-        Ok(Response::new(answer))
+        let answer = self.front.read(move |core| pages::show_unit(core, &namespace, &name, &page)).await?;
+        answer.map(Response::new)
     }
 
     async fn list_units(
@@ -400,19 +402,10 @@ impl Units {
         loop {
             let missing = if filled { 0 } else { n_units - page.units.len() };
             let (filter, node, from) = (filter.clone(), node.clone(), after);
-            let part = self
-                .front
-                .ask(|reply| {
-                    LeaderRequest::List(ListCall {
-                        filter,
-                        node,
-                        after: from,
-                        n_scan: SCAN_PER_CALL,
-                        n_units: missing,
-                        reply,
-                    })
-                })
-                .await??;
+            let list = move |core: &Dispatcher| {
+                pages::list_units(core, filter, &node, &from, SCAN_PER_CALL, missing)
+            };
+            let part = self.front.read(list).await??;
             if page.revision == 0 {
                 page.revision = part.revision.0;
                 total = total.or(part.total);
