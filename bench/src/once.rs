@@ -41,10 +41,7 @@ pub(super) trait Figures: Serialize + Sized {
 
     /// Prints them, and writes them to a file if one is wanted.
     fn report(&self, format: Format, json: Option<&Path>) -> Result<(), Failure> {
-        match format {
-            Format::Table | Format::Wide => output::print(&self.text())?,
-            Format::Json | Format::Yaml => output::print_value(format, self)?,
-        }
+        output::show(format, self, || self.text())?;
         json.map_or(Ok(()), |path| output::write_json(path, self))
     }
 

@@ -65,10 +65,7 @@ pub(super) async fn run(wanted: Suite, format: Format) -> Result<(), Failure> {
     let report = Report::new(&wanted, load_average, started.elapsed(), &runs, &figures, charts);
     output::write_json(&wanted.out.join("report.json"), &report)?;
     chart::write(&wanted.out.join("report.md"), &report.markdown())?;
-    match format {
-        Format::Table | Format::Wide => output::print(&report.markdown())?,
-        Format::Json | Format::Yaml => output::print_value(format, &report)?,
-    }
+    output::show(format, &report, || report.markdown())?;
     let failed: Vec<&str> = figures.failed().map(|(run, _)| run).collect();
     if failed.is_empty() {
         return Ok(());

@@ -91,10 +91,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
             let patience = wanted.patience;
             let of_run = audit::Wanted { ledger, patience, look_here: Some(run::processes_here) };
             let findings = audit::run(&Client::new(&address)?, of_run).await?;
-            match output {
-                Format::Table | Format::Wide => output::print(&findings.text(Paint::stdout()))?,
-                Format::Json | Format::Yaml => output::print_value(output, &findings.view())?,
-            }
+            output::show(output, &findings.view(), || findings.text(Paint::stdout()))?;
             audit_ended(&findings, wanted.strict)
         }
         Verb::Trace(crate::args::Trace::Replay(replay)) => trace::replay(&address, replay, output).await,
@@ -195,8 +192,7 @@ fn print_described<V: serde::Serialize>(
 
 async fn schedulers(client: &Client, format: Format) -> Result<(), Failure> {
     let answer = client.schedulers().await?;
-    let views: Vec<SchedulerView> = answer.schedulers.iter().map(SchedulerView::from).collect();
-    output::print_list(format, &views, "schedulers")
+    output::print_views::<SchedulerView, _>(format, &answer.schedulers, "schedulers")
 }
 
 async fn partition(client: &Client, choice: PartitionChoice, format: Format) -> Result<(), Failure> {

@@ -271,6 +271,29 @@ pub fn print_list<V: View>(format: Format, views: &[V], what: &str) -> Result<()
     }
 }
 
+/// Prints messages as a list of views.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn print_views<'a, V: View + From<&'a M>, M>(
+    format: Format,
+    messages: &'a [M],
+    what: &str,
+) -> Result<(), Failure> {
+    print_list(format, &messages.iter().map(V::from).collect::<Vec<_>>(), what)
+}
+
+/// Prints a value: for people as text, for machines as it is.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn show<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    match format {
+        Format::Table | Format::Wide => print(&text()),
+        Format::Json | Format::Yaml => print_value(format, value),
+    }
+}
+
 /// Prints a value as JSON or, for every other format, as YAML.
 ///
 /// # Errors

@@ -268,10 +268,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
 }
 
 fn print(format: Format, views: &[AppliedView]) -> Result<(), Failure> {
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &views),
-        Format::Table | Format::Wide => output::print(&views.iter().map(line).collect::<String>()),
-    }
+    output::show(format, &views, || views.iter().map(line).collect::<String>())
 }
 
 fn line(view: &AppliedView) -> String {

@@ -34,10 +34,9 @@ pub(super) async fn run(client: &Client, wanted: History, format: Format) -> Res
     let (units, is_more) = history::list(client, request, n_max).await?;
     match sum {
         None => {
-            let views: Vec<HistoryView> = units.iter().map(HistoryView::from).collect();
-            output::print_list(format, &views, "ended units")?;
+            output::print_views::<HistoryView, _>(format, &units, "ended units")?;
             if is_more {
-                output::say(format!("the newest {}; --limit shows more", views.len()));
+                output::say(format!("the newest {}; --limit shows more", units.len()));
             }
             Ok(())
         }

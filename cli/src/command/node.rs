@@ -25,8 +25,7 @@ pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(
     match node {
         Node::List { selector } => {
             let nodes = client.list_nodes(&selector).await?;
-            let views: Vec<NodeView> = nodes.iter().map(NodeView::from).collect();
-            output::print_list(format, &views, "nodes")
+            output::print_views::<NodeView, _>(format, &nodes, "nodes")
         }
         Node::Describe { names } => describe(client, &names, format).await,
         Node::Cordon(nodes) => change::cordon(client, nodes, true, format).await,

@@ -166,8 +166,7 @@ pub(super) async fn run_class(client: &Client, class: PriorityClass, format: For
         }
         PriorityClass::List => {
             let classes = client.list_priority_classes().await?;
-            let views: Vec<PriorityClassView> = classes.iter().map(PriorityClassView::from).collect();
-            output::print_list(format, &views, "priority classes")
+            output::print_views::<PriorityClassView, _>(format, &classes, "priority classes")
         }
         PriorityClass::Describe(RecordNames { names }) => {
             let look = async |name: String| {

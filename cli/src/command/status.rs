@@ -160,10 +160,7 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
         dispatcher: dispatcher.ok().map(DispatcherView::from),
         binder: binder.ok().map(BinderView::from),
     };
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &view)?,
-        Format::Table | Format::Wide => output::print(&text(&view, Paint::stdout()))?,
-    }
+    output::show(format, &view, || text(&view, Paint::stdout()))?;
     if missing.is_empty() {
         Ok(())
     } else {

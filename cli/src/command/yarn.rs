@@ -70,8 +70,7 @@ pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(),
         Yarn::Preflight { queues } => {
             let (configuration, options) = given(address, &queues).await?;
             let import = preflight(&configuration, &options);
-            let views: Vec<FindingView> = import.findings.iter().map(FindingView::from).collect();
-            output::print_list(format, &views, "properties")?;
+            output::print_views::<FindingView, _>(format, &import.findings, "properties")?;
             output::say(counts(&import));
             refused(&import)
         }

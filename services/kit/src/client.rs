@@ -85,15 +85,20 @@ fn with_deadlines(
 }
 
 fn connection(address: &str, config: &ClientConfig) -> Result<tonic::transport::Channel, BadAddress> {
-    let endpoint = Endpoint::from(url(address)?)
+    let endpoint = endpoint(address, config)?
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    Ok(endpoint.connect_lazy())
+}
+
+/// An address with the timeouts of every connection.
+pub(crate) fn endpoint(address: &str, config: &ClientConfig) -> Result<Endpoint, BadAddress> {
+    Ok(Endpoint::from(url(address)?)
         .connect_timeout(*config.connect_timeout)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(*config.keepalive_interval)
         .keep_alive_timeout(*config.keepalive_timeout)
-        .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
-    Ok(endpoint.connect_lazy())
+        .keep_alive_while_idle(true))
 }
 
 /// Bytes in flight on one stream: four messages of the largest size.

@@ -11,6 +11,7 @@ use godel_wire::{BadField, to_proto};
 use prost::Message as _;
 use tonic::Status;
 
+use super::records;
 use crate::{convert, leader_client::Front};
 
 const PAGE_DEFAULT: usize = 500;
@@ -30,17 +31,11 @@ pub(super) async fn list(
     let v1::ListUnitHistoryRequest { namespace, owner, queue, phase, since_ms, page_size, page_token } =
         request;
     let phase = convert::phase_filter(phase);
-    let n_units = match usize::try_from(page_size).unwrap_or(usize::MAX) {
-        0 => PAGE_DEFAULT,
-        n_units => n_units,
-    };
     let mut wrong = Vec::new();
-    if n_units > PAGE_MAX {
-        wrong.push(BadField::new("page_size", format!("{n_units} is not in 1..={PAGE_MAX}")));
-    }
+    let n_units = records::page_size(page_size, PAGE_DEFAULT, PAGE_MAX, &mut wrong);
     let before = page_token.parse().ok().map(UnitId);
     if before.is_none() && !page_token.is_empty() {
-        wrong.push(BadField::new("page_token", "not a token of a previous page"));
+        wrong.push(records::bad_token());
     }
     match &phase {
         Err(bad) => wrong.push(bad.clone()),

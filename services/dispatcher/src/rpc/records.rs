@@ -46,7 +46,7 @@ impl Front {
         page_size: u32,
         page_token: &str,
         list: fn(&Dispatcher, &str, usize) -> Page<T>,
-    ) -> Result<(Vec<T>, PageToken), Status> {
+    ) -> Result<(Vec<T>, RecordPageToken), Status> {
         let (n_max, token) = page_of(page_size, page_token)?;
         let after = token.after.clone();
         let page = self.read(move |core| list(core, &after, n_max)).await?;
@@ -74,19 +74,30 @@ pub(super) fn of_one(edited: &Edited) -> (u64, bool) {
     }
 }
 
-/// What a page may hold, and where it begins.
-fn page_of(page_size: u32, page_token: &str) -> Result<(usize, PageToken), Status> {
-    let n_max = match usize::try_from(page_size).unwrap_or(usize::MAX) {
-        0 => PAGE_DEFAULT,
+/// How much a page may hold, unless asked otherwise and at most; what is wrong is noted.
+pub(super) fn page_size(asked: u32, default: usize, most: usize, wrong: &mut Vec<BadField>) -> usize {
+    let n_max = match usize::try_from(asked).unwrap_or(usize::MAX) {
+        0 => default,
         n_max => n_max,
     };
-    let mut wrong = Vec::new();
-    if n_max > PAGE_MAX {
-        wrong.push(BadField::new("page_size", format!("{n_max} is not in 1..={PAGE_MAX}")));
+    if n_max > most {
+        wrong.push(BadField::new("page_size", format!("{n_max} is not in 1..={most}")));
     }
-    let token = PageToken::parse(page_token);
+    n_max
+}
+
+/// A token that no page before gave out.
+pub(super) fn bad_token() -> BadField {
+    BadField::new("page_token", "not a token of a previous page")
+}
+
+/// What a page may hold, and where it begins.
+fn page_of(asked: u32, page_token: &str) -> Result<(usize, RecordPageToken), Status> {
+    let mut wrong = Vec::new();
+    let n_max = page_size(asked, PAGE_DEFAULT, PAGE_MAX, &mut wrong);
+    let token = RecordPageToken::parse(page_token);
     if token.is_none() {
-        wrong.push(BadField::new("page_token", "not a token of a previous page"));
+        wrong.push(bad_token());
     }
     match token {
         Some(token) if wrong.is_empty() => Ok((n_max, token)),
@@ -96,13 +107,13 @@ fn page_of(page_size: u32, page_token: &str) -> Result<(usize, PageToken), Statu
 
 /// Where a list goes on: revision and total of the first page, and the last name of the page before.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct PageToken {
+pub(super) struct RecordPageToken {
     pub(super) revision: u64,
     pub(super) total: u32,
     after: String,
 }
 
-impl PageToken {
+impl RecordPageToken {
     /// Of the first page when empty; `None` if it is no token.
     fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
@@ -135,17 +146,17 @@ mod tests {
 
     #[test]
     fn page_tokens_come_back_as_they_were() {
-        let first = PageToken::parse("").unwrap();
+        let first = RecordPageToken::parse("").unwrap();
         let next = first.next("prod.search".into(), 3, Revision(7));
         assert_eq!(next.text(), "7:3:prod.search");
         assert_eq!(
-            PageToken::parse(&next.text()),
-            Some(PageToken { revision: 7, total: 3, after: "prod.search".into() })
+            RecordPageToken::parse(&next.text()),
+            Some(RecordPageToken { revision: 7, total: 3, after: "prod.search".into() })
         );
         let last = next.next(String::new(), 9, Revision(9));
         assert_eq!((last.text().as_str(), last.total, last.revision), ("", 3, 7));
         for bad in ["7", "7:3", "0:3:prod", "x:3:prod", "7:3:Prod", "7:3:prod..a", "7:3:a:b"] {
-            assert_eq!(PageToken::parse(bad), None, "{bad}");
+            assert_eq!(RecordPageToken::parse(bad), None, "{bad}");
         }
     }
 }

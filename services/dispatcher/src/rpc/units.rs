@@ -31,7 +31,7 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{history, submit};
+use super::{history, records, submit};
 use crate::{
     convert,
     leader_client::{Front, LeaderHandle, term_over},
@@ -188,16 +188,10 @@ impl UnitService for Units {
         if name.is_empty() {
             wrong.push(BadField::new("name", "empty"));
         }
-        let n_max = match usize::try_from(page_size).unwrap_or(usize::MAX) {
-            0 => RUNNING_UNITS_MAX,
-            n_max => n_max,
-        };
-        if n_max > RUNNING_UNITS_MAX {
-            wrong.push(BadField::new("page_size", format!("{n_max} is not in 1..={RUNNING_UNITS_MAX}")));
-        }
+        let n_max = records::page_size(page_size, RUNNING_UNITS_MAX, RUNNING_UNITS_MAX, &mut wrong);
         let after = RowsPage::parse(&page_token);
         if after.is_none() && !page_token.is_empty() {
-            wrong.push(BadField::new("page_token", "not a token of a previous page"));
+            wrong.push(records::bad_token());
         }
         if !wrong.is_empty() {
             return Err(status::invalid_argument(wrong));
@@ -212,19 +206,13 @@ impl UnitService for Units {
         request: Request<v1::ListUnitsRequest>,
     ) -> Result<Response<v1::ListUnitsResponse>, Status> {
         let request = request.into_inner();
-        let n_units = match usize::try_from(request.page_size).unwrap_or(usize::MAX) {
-            0 => PAGE_DEFAULT,
-            n_units => n_units,
-        };
         let phase = convert::phase_filter(request.phase);
         let class = from_proto::workload_class(request.workload_class);
         let token = PageToken::parse(&request.page_token);
         let mut wrong = Vec::new();
-        if n_units > PAGE_MAX {
-            wrong.push(BadField::new("page_size", format!("{n_units} is not in 1..={PAGE_MAX}")));
-        }
+        let n_units = records::page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX, &mut wrong);
         if token.is_none() {
-            wrong.push(BadField::new("page_token", "not a token of a previous page"));
+            wrong.push(records::bad_token());
         }
         wrong.extend(phase.as_ref().err().cloned());
         wrong.extend(class.as_ref().err().cloned());

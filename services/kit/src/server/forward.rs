@@ -19,11 +19,7 @@ use godel_membership::front_door::{Forwarding, SERVICES, ServingPart, forwarding
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header::HOST};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
-use tonic::{
-    Code, Status,
-    body::Body,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Status, body::Body, transport::Channel};
 use tower::{Layer, Service, ServiceExt as _};
 
 use super::{
@@ -32,8 +28,7 @@ use super::{
     slots::{Pool, Share, Slot},
 };
 use crate::{
-    address::url,
-    client::{Shape, is_known, shape},
+    client::{Shape, endpoint, is_known, shape},
     config::{ClientConfig, ServerConfig},
     status::{self, OUTCOME, OUTCOME_UNKNOWN, reason, with_info},
 };
@@ -140,13 +135,7 @@ impl Forwarded {
 }
 
 fn connection(address: &str) -> Result<Channel, Status> {
-    let config = ClientConfig::default();
-    let endpoint = Endpoint::from(url(address)?)
-        .connect_timeout(*config.connect_timeout)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(*config.keepalive_interval)
-        .keep_alive_timeout(*config.keepalive_timeout)
-        .keep_alive_while_idle(true)
+    let endpoint = endpoint(address, &ClientConfig::default())?
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW_OF_ALL);
     Ok(endpoint.connect_lazy())
