@@ -19,7 +19,7 @@ use super::{
     cases::per,
     cluster::{self, Layout},
     once::{Figures, Once},
-    processes::Processes,
+    processes::BenchProcesses,
     report::{count, mib, wide},
 };
 
@@ -29,7 +29,7 @@ const HEARTBEAT_S: f64 = 10.0;
 
 /// `godel bench agents`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Arguments {
+pub struct AgentsArgs {
     /// Measured seconds, after everything is connected. More than 30 prove that heartbeats arrive: without them nodes
     /// would no longer be ready.
     #[arg(long, default_value_t = 35, value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -64,18 +64,18 @@ struct Agents {
     audit_s: f64,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: AgentsArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "agents", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Agents, Failure> {
+async fn measure(wanted: &AgentsArgs, mut layout: Layout) -> Result<Agents, Failure> {
     layout.set.splice(0..0, SETTINGS.map(str::to_owned));
     let (mut processes, client) = cluster::bring_up(&layout, &wanted.once.shapes(), true).await?;
     output::say("every node is connected");
     let load_average = usage::load_average();
-    let (before, started) = (Used::of(&processes)?, Instant::now());
+    let (before, started) = (AgentsUse::of(&processes)?, Instant::now());
     tokio::time::sleep(Duration::from_secs(wanted.seconds)).await;
-    let (after, seconds) = (Used::of(&processes)?, started.elapsed().as_secs_f64());
+    let (after, seconds) = (AgentsUse::of(&processes)?, started.elapsed().as_secs_f64());
     processes.check()?;
     let sessions = client.store_status().await?.sessions;
     let all_ready = cluster::is_ready(&client, layout.n_nodes, true).await?;
@@ -107,7 +107,7 @@ async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Agents, Failu
 }
 
 /// What the system says.
-struct Used {
+struct AgentsUse {
     state: Duration,
     agents: Duration,
     /// Of state.
@@ -116,8 +116,8 @@ struct Used {
     written: u64,
 }
 
-impl Used {
-    fn of(processes: &Processes) -> Result<Self, Failure> {
+impl AgentsUse {
+    fn of(processes: &BenchProcesses) -> Result<Self, Failure> {
         let pids = processes.pids();
         let pid = |wanted: &str| pids.iter().find(|(name, _)| name == wanted).map(|(_, pid)| *pid);
         let used = pid("state").zip(pid("agents")).and_then(|(state, agents)| {
@@ -133,7 +133,7 @@ impl Used {
 }
 
 /// SIGKILL for everything; what a restarted state holds of the same nodes, all of which it must list.
-async fn without_sessions(processes: &mut Processes, layout: &Layout) -> Result<u64, Failure> {
+async fn without_sessions(processes: &mut BenchProcesses, layout: &Layout) -> Result<u64, Failure> {
     processes.kill_all().await;
     let address = cluster::start_state(processes, layout, true).await?;
     let client = Client::direct(&address)?;

@@ -26,8 +26,8 @@ use tokio_util::sync::DropGuard;
 use super::{
     board::{Board, Progress},
     cap::Cap,
-    load::{Load, Way},
-    processes::{self, Processes},
+    load::{Load, SubmitWay},
+    processes::{self, BenchProcesses},
     report::{Run, count},
 };
 
@@ -63,11 +63,11 @@ pub(super) struct Layout {
 }
 
 /// See the module.
-pub(super) struct Cluster {
+pub(super) struct BenchCluster {
     layout: Layout,
     /// They stay, run what is placed and report; otherwise they are gone once every node is registered.
     agents: bool,
-    processes: Processes,
+    processes: BenchProcesses,
     client: Client,
     board: Arc<Board>,
     /// Everything submitted so far.
@@ -77,7 +77,7 @@ pub(super) struct Cluster {
 }
 
 /// What the system says that processes have used.
-struct Used {
+struct ProcessesUse {
     cpu: BTreeMap<String, Duration>,
     bytes_written: u64,
 }
@@ -110,7 +110,7 @@ pub(super) struct Measured {
     run: Run,
 }
 
-impl Cluster {
+impl BenchCluster {
     /// Starts everything and waits until it is quiet. `shapes`: nodes as `godel agent --simulate` takes them.
     pub(super) async fn start(layout: Layout, shapes: &[String], agents: bool) -> Result<Self, Failure> {
         let (processes, client) = bring_up(&layout, shapes, agents).await?;
@@ -148,7 +148,7 @@ impl Cluster {
     }
 
     /// Submits a load and waits until all of it is bound, or has ended where agents run it.
-    pub(super) async fn run(&mut self, load: Load, way: Way) -> Result<Measured, Failure> {
+    pub(super) async fn run(&mut self, load: Load, way: SubmitWay) -> Result<Measured, Failure> {
         quiet(&self.client, self.layout.n_schedulers, &mut self.processes).await?;
         let n_replicas = load.n_replicas();
         let load = Arc::new(load);
@@ -235,7 +235,7 @@ impl Cluster {
         &mut self,
         mut submitting: tokio::task::JoinHandle<Result<(), Failure>>,
         load: &Load,
-    ) -> Result<(Progress, Used), Failure> {
+    ) -> Result<(Progress, ProcessesUse), Failure> {
         let bar = progress(load.n_replicas(), "placed");
         let n_before = self.n_replicas - load.n_replicas();
         let board = Arc::clone(&self.board);
@@ -315,14 +315,14 @@ impl Cluster {
     }
 
     /// What every process has used so far.
-    fn used(&self) -> Result<Used, Failure> {
+    fn used(&self) -> Result<ProcessesUse, Failure> {
         let pids = self.processes.pids();
         let cpu = processes::cpu(&pids);
         if cpu.len() != pids.len() {
             return Err(Failure::failed("the CPU time of a process is not known"));
         }
         let bytes_written = pids.iter().filter_map(|(_, pid)| usage::bytes_written(*pid)).sum();
-        Ok(Used { cpu, bytes_written })
+        Ok(ProcessesUse { cpu, bytes_written })
     }
 }
 
@@ -331,8 +331,8 @@ pub(super) async fn bring_up(
     layout: &Layout,
     shapes: &[String],
     agents: bool,
-) -> Result<(Processes, Client), Failure> {
-    let mut processes = Processes::new(&layout.dir)?;
+) -> Result<(BenchProcesses, Client), Failure> {
+    let mut processes = BenchProcesses::new(&layout.dir)?;
     let (address, _parts) = start_all(&mut processes, layout, agents).await?;
     let client = Client::direct(&address)?;
     client.wait_ready(READY_TIMEOUT).await?;
@@ -356,7 +356,7 @@ pub(super) async fn bring_up(
 
 /// Starts state and every part; the address of state, and those of the others by name. None need answer yet.
 pub(super) async fn start_all(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     layout: &Layout,
     agents: bool,
 ) -> Result<(String, BTreeMap<String, String>), Failure> {
@@ -409,7 +409,7 @@ fn parts(n_schedulers: usize) -> Vec<(String, &'static str)> {
 }
 
 pub(super) async fn start_state(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     layout: &Layout,
     agents: bool,
 ) -> Result<String, Failure> {
@@ -426,7 +426,7 @@ pub(super) async fn start_state(
 
 /// The address of a part on free ports.
 pub(super) async fn serve(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     name: &str,
     args: Vec<String>,
     set: &[String],
@@ -438,7 +438,7 @@ pub(super) async fn serve(
 
 /// Starts a part on free ports with a filter of its log; where that is.
 pub(super) async fn serve_logging(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     name: &str,
     args: Vec<String>,
     set: &[String],
@@ -489,7 +489,7 @@ pub(super) async fn is_ready(client: &Client, n_nodes: usize, agents: bool) -> R
 }
 
 /// Waits until nothing is on its way with so many schedulers.
-async fn quiet(client: &Client, n_schedulers: usize, processes: &mut Processes) -> Result<(), Failure> {
+async fn quiet(client: &Client, n_schedulers: usize, processes: &mut BenchProcesses) -> Result<(), Failure> {
     until("quiet", async || {
         processes.check()?;
         let quiet = Quiet::look(client).await?;

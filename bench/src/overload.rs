@@ -26,14 +26,14 @@ use godel_kit::CancellationToken;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use self::offer::{Admitted, Offer, Offered, per_second};
+use self::offer::{AdmittedUnit, Offer, Offered, per_second};
 use super::{
     cases::per,
     cluster::{self, Layout, STALL_TIMEOUT},
     endurance::{self, ledger::Ledger, short_lived},
     load::unary::Target,
     once::{Figures, Once},
-    processes::{self, Processes},
+    processes::{self, BenchProcesses},
     report::{by_process, count, latencies, wide},
     setup::at_least_one,
     workload::Maker,
@@ -50,7 +50,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// `godel bench overload`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Arguments {
+pub struct OverloadArgs {
     /// Length of the overload in seconds.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -78,7 +78,7 @@ pub struct Arguments {
 
 /// What is reported; field names are stable.
 #[derive(Clone, Debug, Serialize)]
-struct Overload {
+struct OverloadFigures {
     workload: &'static str,
     nodes: usize,
     replicas: u32,
@@ -114,11 +114,11 @@ struct Overload {
     audit_s: f64,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: OverloadArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "overload", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure> {
+async fn measure(wanted: &OverloadArgs, layout: Layout) -> Result<OverloadFigures, Failure> {
     let (processes, client) = cluster::bring_up(&layout, &wanted.once.shapes(), true).await?;
     let load_average = usage::load_average();
     let stop = CancellationToken::new();
@@ -126,7 +126,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
     let _watching = stop.drop_guard();
     let target = Target::leader(&client).await.map_err(|status| client.explain(status))?;
     let mut bench =
-        Bench { wanted, client, processes, ledger, target, numbers: Arc::default(), n_admitted: 0 };
+        OverloadBench { wanted, client, processes, ledger, target, numbers: Arc::default(), n_admitted: 0 };
 
     let before = Duration::from_secs(wanted.seconds_before);
     let all = wanted.clients;
@@ -144,14 +144,14 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
     let (offered, rss) =
         tokio::join!(bench.offer(Some(offered_per_s), all, span), memory(&pids, onset, span));
     let offered = offered?;
-    let (early, late): (Vec<Admitted>, Vec<Admitted>) =
+    let (early, late): (Vec<AdmittedUnit>, Vec<AdmittedUnit>) =
         offered.admitted.iter().partition(|unit| unit.began < began + onset);
     let admitted_ms = bench.latency(&late)?;
     let onset_ms = bench.latency(&early)?;
 
     let audit_s = cluster::audited(&bench.client).await?;
     endurance::nothing_is_left(&mut bench.processes, &layout).await?;
-    Ok(Overload {
+    Ok(OverloadFigures {
         workload: "overload",
         nodes: layout.n_nodes,
         replicas: wanted.replicas,
@@ -181,17 +181,17 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
     })
 }
 
-struct Bench<'a> {
-    wanted: &'a Arguments,
+struct OverloadBench<'a> {
+    wanted: &'a OverloadArgs,
     client: Client,
-    processes: Processes,
+    processes: BenchProcesses,
     ledger: Arc<Ledger>,
     target: Target,
     numbers: Arc<AtomicUsize>,
     n_admitted: usize,
 }
 
-impl Bench<'_> {
+impl OverloadBench<'_> {
     /// Offers for so long, and waits until everything that was admitted is gone.
     async fn offer(
         &mut self,
@@ -228,9 +228,9 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn latency(&self, admitted: &[Admitted]) -> Result<Latency, Failure> {
+    fn latency(&self, admitted: &[AdmittedUnit]) -> Result<Latency, Failure> {
         let started = self.ledger.started();
-        let of = |unit: &Admitted| {
+        let of = |unit: &AdmittedUnit| {
             let bound = self.ledger.bound_at(unit.number)?;
             Some(bound.saturating_sub(unit.began.saturating_duration_since(started)))
         };
@@ -251,7 +251,7 @@ async fn memory(
     (start, processes::memory(pids, usage::rss_bytes))
 }
 
-impl Figures for Overload {
+impl Figures for OverloadFigures {
     fn text(&self) -> String {
         let Self { clients, attempts, refused, turned_away, given_up, admitted, lost, .. } = self;
         format!(

@@ -27,7 +27,7 @@ const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(300);
 const N_TAIL_LINES: usize = 10;
 
 /// A running child.
-struct Process {
+struct ChildProcess {
     name: String,
     log: PathBuf,
     child: Child,
@@ -36,13 +36,13 @@ struct Process {
 }
 
 /// See the module.
-pub(super) struct Processes {
+pub(super) struct BenchProcesses {
     program: PathBuf,
     dir: PathBuf,
-    running: Vec<Process>,
+    running: Vec<ChildProcess>,
 }
 
-impl Processes {
+impl BenchProcesses {
     /// None yet; logs go to `dir`.
     pub(super) fn new(dir: &Path) -> Result<Self, Failure> {
         Ok(Self { program: crate::godel()?, dir: dir.to_owned(), running: Vec::new() })
@@ -74,7 +74,7 @@ impl Processes {
             .map_err(failed)?;
         let stdout = child.stdout.take().ok_or_else(|| Failure::failed(format!("{name} has no output")))?;
         let mut process =
-            Process { name: name.to_owned(), log, child, lines: BufReader::new(stdout).lines() };
+            ChildProcess { name: name.to_owned(), log, child, lines: BufReader::new(stdout).lines() };
         let line = tokio::time::timeout(FIRST_LINE_TIMEOUT, process.lines.next_line()).await;
         let line = line
             .map_err(|_| Failure::new(Code::Timeout, format!("{name} did not report that it is ready")))?
@@ -147,7 +147,7 @@ pub(super) fn used(
     after.iter().map(since).collect()
 }
 
-async fn kill(mut processes: Vec<Process>) {
+async fn kill(mut processes: Vec<ChildProcess>) {
     for process in &mut processes {
         // One that has ended already is as good as killed.
         let _ended = process.child.start_kill();
@@ -157,7 +157,7 @@ async fn kill(mut processes: Vec<Process>) {
     }
 }
 
-impl Process {
+impl ChildProcess {
     fn ended_early(&self) -> Failure {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();

@@ -72,7 +72,7 @@ pub(super) struct Run {
 
 /// Medians of several runs, field by field, and the runs themselves.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct RunReport {
     #[serde(flatten)]
     pub(super) median: Run,
     /// Lowest and highest placements per second.
@@ -82,7 +82,7 @@ pub(super) struct Report {
     pub(super) runs: Vec<Run>,
 }
 
-impl Report {
+impl RunReport {
     /// At least one run.
     pub(super) fn of(runs: Vec<Run>) -> Result<Self, Failure> {
         Ok(Self {
@@ -94,7 +94,7 @@ impl Report {
     }
 }
 
-impl Figures for Report {
+impl Figures for RunReport {
     fn text(&self) -> String {
         let headers = [
             "WORKLOAD",
@@ -241,7 +241,7 @@ mod tests {
             cpu_s: [("state".to_owned(), state)].into(),
             ..Run::default()
         };
-        let report = Report::of(vec![run(1.0, 9, 0.3), run(2.0, 7, 0.1), run(4.0, 8, 0.2)]).unwrap();
+        let report = RunReport::of(vec![run(1.0, 9, 0.3), run(2.0, 7, 0.1), run(4.0, 8, 0.2)]).unwrap();
         assert_eq!(
             (report.median.seconds, report.median.conflicts, report.median.cpu_s["state"]),
             (2.0, 8, 0.2)

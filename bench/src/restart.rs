@@ -31,9 +31,9 @@ use tonic::Status;
 use super::{
     board::Board,
     cluster::{self, Layout},
-    load::{Load, Way},
+    load::{Load, SubmitWay},
     once::{Figures, Once},
-    processes::{self, Processes},
+    processes::{self, BenchProcesses},
     report::{by_process, mib},
     setup::at_least_one,
     workload::Maker,
@@ -46,7 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// `godel bench restart`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Arguments {
+pub struct RestartArgs {
     /// Running units that are bound when all processes are killed.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     running_units: usize,
@@ -90,11 +90,11 @@ struct Restart {
     audit_s: f64,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: RestartArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "restart", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure> {
+async fn measure(wanted: &RestartArgs, layout: Layout) -> Result<Restart, Failure> {
     let mut maker = Maker::new(1, false);
     let load = wanted.load(&mut maker);
     let unit = maker.unit(v1::WorkloadClass::Service, 1);
@@ -156,11 +156,11 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure>
 }
 
 /// The processes of the run without this one.
-fn children(processes: &Processes) -> Vec<(String, u32)> {
+fn children(processes: &BenchProcesses) -> Vec<(String, u32)> {
     processes.pids().into_iter().filter(|(name, _)| name != "load").collect()
 }
 
-impl Arguments {
+impl RestartArgs {
     fn load(&self, maker: &mut Maker) -> Load {
         let mut load = Load::default();
         while load.n_replicas() < self.running_units {
@@ -176,7 +176,7 @@ async fn fill(client: &Client, load: Load) -> Result<(Arc<Board>, DropGuard), Fa
     let stop = CancellationToken::new();
     let board = Board::start(client, stop.clone()).await?;
     let n_replicas = load.n_replicas();
-    Arc::new(load).submit(client.clone(), Way::Stream, board.started()).await?;
+    Arc::new(load).submit(client.clone(), SubmitWay::Stream, board.started()).await?;
     let bound = tokio::time::timeout(TIMEOUT, board.reached(n_replicas, 0)).await;
     bound.map_err(|_| {
         let n_bound = board.progress().n_bound;
@@ -318,7 +318,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 
 /// SIGKILL for everything once more: what state lists then is what the watches before and after the restart showed.
 async fn nothing_is_lost(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     layout: &Layout,
     before: &Board,
     after: &Board,

@@ -13,12 +13,12 @@ use super::{
     cases::{dir_name, in_dir},
     cluster::Layout,
     once::{Figures as _, unless_interrupted},
-    report::{Report, Run},
+    report::{Run, RunReport},
 };
 
 /// The partition mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Mode {
+pub(super) enum PartitionFlag {
     /// Every scheduler uses all nodes alike.
     Global,
     /// Own nodes first, then the others.
@@ -36,7 +36,7 @@ pub(super) struct Setup {
     schedulers: usize,
     /// The partition mode.
     #[arg(long, value_enum, default_value = "global")]
-    partition: Mode,
+    partition: PartitionFlag,
     /// Switch off optimizations of the scheduler.
     #[arg(long, value_enum, value_delimiter = ',')]
     ablate: Vec<Ablation>,
@@ -102,7 +102,7 @@ impl Setup {
             }
             Ok(runs)
         });
-        Report::of(runs.await?)?.report(format, self.json.as_deref())
+        RunReport::of(runs.await?)?.report(format, self.json.as_deref())
     }
 
     fn layout(&self, dir: &Path) -> Layout {
@@ -112,8 +112,8 @@ impl Setup {
             n_nodes: self.nodes,
             n_schedulers: self.schedulers,
             partition: match self.partition {
-                Mode::Global => v1::PartitionMode::Global,
-                Mode::Preferred => v1::PartitionMode::Preferred,
+                PartitionFlag::Global => v1::PartitionMode::Global,
+                PartitionFlag::Preferred => v1::PartitionMode::Preferred,
             },
             set: self.set.iter().cloned().chain(off).collect(),
         }

@@ -17,7 +17,7 @@ use godel_agent::inventory;
 use godel_base::ids::{NodeId, UnitId};
 use godel_client::{
     exit::{Code, Failure},
-    output::{self, Column, Format, View},
+    output::{self, Format, View, ViewColumn},
 };
 use godel_core_scheduler::Config;
 use godel_domain::{
@@ -142,7 +142,7 @@ struct Utilisation {
 
 /// All of them.
 #[derive(Debug, Serialize)]
-struct Report {
+struct SweepReport {
     runs: Vec<Run>,
     /// The last number of schedulers that paid.
     knee: Option<u32>,
@@ -175,7 +175,7 @@ fn percent(share: f64) -> String {
 }
 
 impl View for Run {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("SCHEDULERS", |view| view.schedulers.to_string()),
         ("PLACEMENTS/S", |view| format!("{:.0}", view.placements_per_s)),
         ("GAIN", |view| view.gain.map(|gain| format!("{:+.1} %", 100.0 * gain)).unwrap_or_default()),
@@ -188,11 +188,11 @@ impl View for Run {
         ("UNPLACED", |view| view.unplaced.to_string()),
         ("SECONDS", |view| format!("{:.3}", view.seconds)),
     ];
-    const WIDE: &'static [Column<Self>] =
+    const WIDE: &'static [ViewColumn<Self>] =
         &[("REFUSED", |view| joined(view.refused.iter().map(|(reason, n)| format!("{reason} {n}"))))];
 }
 
-fn sweep(wanted: &Simulate) -> Result<Report, Failure> {
+fn sweep(wanted: &Simulate) -> Result<SweepReport, Failure> {
     let plan = wanted.workload()?.plan()?;
     let nodes = nodes(&plan.shapes)?;
     let loads = plan.steps.iter().map(|step| &step.load);
@@ -203,7 +203,7 @@ fn sweep(wanted: &Simulate) -> Result<Report, Failure> {
         run.gain = runs.last().map(|before| gain(before, &run));
         runs.push(run);
     }
-    Ok(Report { knee: knee(&runs), runs })
+    Ok(SweepReport { knee: knee(&runs), runs })
 }
 
 fn simulate(
@@ -292,9 +292,9 @@ fn draw(wanted: &Simulate, runs: &[Run]) -> Result<String, Failure> {
     let workload =
         wanted.workload.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
     let name = format!("{workload}, {} nodes", wanted.nodes);
-    let throughput = chart::Line { name, points: points(|run| run.placements_per_s) };
+    let throughput = chart::ChartLine { name, points: points(|run| run.placements_per_s) };
     let conflicts =
-        chart::Line { name: "conflicts".to_owned(), points: points(|run| 100.0 * run.conflict_share) };
+        chart::ChartLine { name: "conflicts".to_owned(), points: points(|run| 100.0 * run.conflict_share) };
     chart::by_schedulers(&[throughput], &[conflicts], &[chart::published()])
         .map_err(|error| Failure::failed(error.to_string()))
 }

@@ -29,7 +29,7 @@ use tonic::Status;
 use super::{
     board,
     cluster::{self, Layout, POLL, READY_TIMEOUT},
-    load::{Load, Way},
+    load::{Load, SubmitWay},
     once::{Figures, Once},
     processes,
     setup::at_least_one,
@@ -50,7 +50,7 @@ const N_QUEUES_OF_CALL: usize = 500;
 /// `godel bench turns`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("100").help("Nodes: 4 CPU, 16 GiB each")))]
-pub struct Arguments {
+pub struct TurnsArgs {
     /// Units that wait for room at the start of the measurement.
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
     waiting: usize,
@@ -133,11 +133,11 @@ impl Figures for Turns {
     }
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: TurnsArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "turns", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
+async fn measure(wanted: &TurnsArgs, layout: Layout) -> Result<Turns, Failure> {
     let partition = match wanted.partition {
         Split::Global => v1::PartitionMode::Global,
         Split::Preferred => v1::PartitionMode::Preferred,
@@ -155,10 +155,10 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
     let mut maker = Maker::lasting(1, wanted.run_ms);
     let hog = wanted.hog();
     let n_hog = hog.n_replicas();
-    Arc::new(hog).submit(client.clone(), Way::Stream, clock).await?;
+    Arc::new(hog).submit(client.clone(), SubmitWay::Stream, clock).await?;
     let placed = "the queue that has a quarter of the room is placed";
     cluster::until(placed, async || Ok(seen.lock().n_bound >= n_hog)).await?;
-    Arc::new(wanted.many(&mut maker)).submit(client.clone(), Way::Stream, clock).await?;
+    Arc::new(wanted.many(&mut maker)).submit(client.clone(), SubmitWay::Stream, clock).await?;
     // Most wait for room, and not for a first try.
     let deadline = Instant::now() + READY_TIMEOUT;
     let n_left = u64::try_from(wanted.waiting / 100).unwrap_or(u64::MAX);
@@ -176,7 +176,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
     let cpu_before = cpu();
     let load = wanted.offered(&mut maker);
     Arc::new(load)
-        .submit(client.clone(), Way::Paced { interval: Duration::from_secs(1) / wanted.rate }, clock)
+        .submit(client.clone(), SubmitWay::Paced { interval: Duration::from_secs(1) / wanted.rate }, clock)
         .await?;
     let after = client.dispatcher_status().await?;
     let cpu_used = cpu().saturating_sub(cpu_before);
@@ -224,7 +224,7 @@ async fn create_queues(client: &Client, n: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Arguments {
+impl TurnsArgs {
     /// A quarter of the room, for ever.
     fn hog(&self) -> Load {
         let replicas = u32::try_from(self.once.nodes * NODE_CPU / 4).unwrap_or(u32::MAX).max(1);
@@ -285,7 +285,7 @@ struct Shown {
 struct Seen(Arc<Mutex<Shown>>);
 
 /// The result of a measurement.
-struct Places {
+struct MeasuredPlaces {
     places: Vec<(UnitId, Duration)>,
     queues: HashMap<UnitId, String>,
 }
@@ -321,12 +321,15 @@ impl Shown {
         self.measures = true;
     }
 
-    fn end(&mut self) -> Result<Places, Failure> {
+    fn end(&mut self) -> Result<MeasuredPlaces, Failure> {
         self.measures = false;
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        Ok(Places { places: std::mem::take(&mut self.places), queues: std::mem::take(&mut self.queues) })
+        Ok(MeasuredPlaces {
+            places: std::mem::take(&mut self.places),
+            queues: std::mem::take(&mut self.queues),
+        })
     }
 
     fn take(&mut self, answer: &v1::WatchResponse, now: Instant) -> Result<(), Status> {
@@ -370,7 +373,7 @@ mod tests {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
-            wanted: Arguments,
+            wanted: TurnsArgs,
         }
         let line =
             ["turns", "--waiting", "40", "--queues", "10", "--nodes", "1", "--seconds", "2", "--rate", "3"];

@@ -30,12 +30,12 @@ use tokio::time::sleep;
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 
-use self::{adapter::Faces, master::Master};
+use self::{adapter::Faces, master::HadoopMaster};
 use super::{
     cases::per,
     cluster::{self, Layout, POLL, READY_TIMEOUT},
     once::{Figures, Once},
-    processes::{self, Processes},
+    processes::{self, BenchProcesses},
     report::{by_process, count, median_of, range},
     setup::at_least_one,
 };
@@ -50,7 +50,7 @@ const STILL: Duration = Duration::from_secs(1);
 /// `godel bench yarn`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("1000").help("Number of nodes, with 100 CPU and 400 GiB each")))]
-pub struct Arguments {
+pub struct YarnArgs {
     /// Number of masters, each with an application and a connection of its own.
     #[arg(long, default_value_t = 100, value_parser = at_least_one)]
     masters: usize,
@@ -98,7 +98,7 @@ struct Run {
 
 /// Medians of the runs, field by field, and the runs themselves.
 #[derive(Clone, Debug, Serialize)]
-struct Report {
+struct YarnReport {
     #[serde(flatten)]
     median: Run,
     /// Lowest and highest.
@@ -107,12 +107,12 @@ struct Report {
     runs: Vec<Run>,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: YarnArgs, format: Format) -> Result<(), Failure> {
     wanted.fits()?;
     wanted.once.run(format, "yarn", async |layout| wanted.repeated(layout).await).await
 }
 
-impl Arguments {
+impl YarnArgs {
     fn fits(&self) -> Result<(), Failure> {
         let (wanted, room) =
             (self.masters.saturating_mul(self.containers), self.once.nodes.saturating_mul(NODE_CPU));
@@ -123,7 +123,7 @@ impl Arguments {
         Err(Failure::usage(text).hint("ask for fewer with --containers, or for more --nodes"))
     }
 
-    async fn repeated(&self, layout: Layout) -> Result<Report, Failure> {
+    async fn repeated(&self, layout: Layout) -> Result<YarnReport, Failure> {
         let mut runs = Vec::with_capacity(self.repeat);
         for number in 1..=self.repeat {
             if self.repeat > 1 {
@@ -134,7 +134,7 @@ impl Arguments {
                 .map_err(|error| Failure::failed(format!("{}: {error}", dir.display())))?;
             runs.push(measure(self, Layout { dir, ..layout.clone() }).await?);
         }
-        Ok(Report {
+        Ok(YarnReport {
             median: median_of(&runs)?,
             allocate_calls_per_s_range: range(runs.iter().map(|run| run.allocate_calls_per_s)),
             containers_per_s_range: range(runs.iter().map(|run| run.containers_per_s)),
@@ -143,12 +143,12 @@ impl Arguments {
     }
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
+async fn measure(wanted: &YarnArgs, layout: Layout) -> Result<Run, Failure> {
     let shape = format!("{}x cpu={NODE_CPU},memory=400Gi,label.godel.dev/yarn-port=8041", layout.n_nodes);
     let (mut processes, client) = cluster::bring_up(&layout, &[shape], true).await?;
     let faces = Faces::start(&mut processes, &layout, &client).await?;
     let load_average = usage::load_average();
-    let masters = at_once((1..=wanted.masters).map(|number| Master::register(faces, number))).await?;
+    let masters = at_once((1..=wanted.masters).map(|number| HadoopMaster::register(faces, number))).await?;
     output::say(format!("{} masters have registered", masters.len()));
 
     let n = wanted.containers;
@@ -161,10 +161,10 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     cluster::until("the units hold the containers", async || holds(&client, wanted.masters, n).await).await?;
     output::say(format!("{containers} containers have come"));
 
-    let calls = Calls::count(&client, &processes, masters, wanted.seconds).await?;
+    let calls = IdleCalls::count(&client, &processes, masters, wanted.seconds).await?;
     processes.check()?;
-    let ids: Vec<ApplicationIdProto> = calls.masters.iter().map(Master::id).collect();
-    at_once(calls.masters.into_iter().map(Master::finish)).await?;
+    let ids: Vec<ApplicationIdProto> = calls.masters.iter().map(HadoopMaster::id).collect();
+    at_once(calls.masters.into_iter().map(HadoopMaster::finish)).await?;
     let mut as_client = master::client_of(faces.client).await?;
     for id in ids {
         finished(&mut as_client, id).await?;
@@ -196,19 +196,19 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
 }
 
 /// Calls that changed nothing.
-struct Calls {
-    masters: Vec<Master>,
+struct IdleCalls {
+    masters: Vec<HadoopMaster>,
     took: Vec<Duration>,
     seconds: f64,
     cpu: BTreeMap<String, f64>,
     commits: u64,
 }
 
-impl Calls {
+impl IdleCalls {
     async fn count(
         client: &Client,
-        processes: &Processes,
-        masters: Vec<Master>,
+        processes: &BenchProcesses,
+        masters: Vec<HadoopMaster>,
         seconds: u64,
     ) -> Result<Self, Failure> {
         let revision = still(client).await?;
@@ -224,7 +224,7 @@ impl Calls {
                 format!("the adapter made {of_adapter} transactions while nothing was asked for in any call");
             return Err(Failure::failed(text));
         }
-        let (masters, took): (Vec<Master>, Vec<Vec<Duration>>) = called.into_iter().unzip();
+        let (masters, took): (Vec<HadoopMaster>, Vec<Vec<Duration>>) = called.into_iter().unzip();
         Ok(Self { masters, took: took.concat(), seconds, cpu: used, commits })
     }
 }
@@ -312,7 +312,7 @@ async fn finished(client: &mut godel_hadoop::client::Client, id: ApplicationIdPr
     }
 }
 
-impl Figures for Report {
+impl Figures for YarnReport {
     fn text(&self) -> String {
         let Run { allocate_ms: Latency { p50, p90, p99, max }, .. } = self.median;
         let run = &self.median;
@@ -357,7 +357,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: YarnArgs,
     }
 
     #[test]
@@ -381,7 +381,7 @@ mod tests {
             ..Run::default()
         };
         let runs = vec![run(100.0), run(300.0), run(200.0)];
-        let report = Report {
+        let report = YarnReport {
             median: median_of(&runs).unwrap(),
             allocate_calls_per_s_range: range(runs.iter().map(|run| run.allocate_calls_per_s)),
             containers_per_s_range: [0.0; 2],

@@ -31,10 +31,10 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
-use self::watched::{Progress, Watched};
+use self::watched::{Progress, WatchedApplications};
 use super::{
     cluster::{self, Layout, POLL, READY_TIMEOUT, STALL_TIMEOUT},
-    processes::{self, Processes},
+    processes::{self, BenchProcesses},
 };
 
 /// Between two looks at the processes.
@@ -49,10 +49,10 @@ const STARTS_CONTAINERS: &str = "label.godel.dev/yarn-port=8041";
 const FACES: [&str; 4] = ["client_address", "master_address", "admin_address", "rest_address"];
 
 /// A running control plane with an adapter.
-struct Stage {
+struct YarnStage {
     client: Client,
-    processes: Processes,
-    watched: Arc<Watched>,
+    processes: BenchProcesses,
+    watched: Arc<WatchedApplications>,
     _watching: DropGuard,
 }
 
@@ -72,7 +72,7 @@ impl Looks {
     }
 }
 
-impl Stage {
+impl YarnStage {
     /// Starts everything; nodes are of this shape.
     async fn start(layout: &Layout, shape: &str) -> Result<Self, Failure> {
         let mut layout = layout.clone();
@@ -83,7 +83,7 @@ impl Stage {
         cluster::serve(&mut processes, "yarn", args.into(), &layout.set).await?;
         leads(&client).await?;
         let stop = CancellationToken::new();
-        let watched = Watched::start(&client, stop.clone()).await?;
+        let watched = WatchedApplications::start(&client, stop.clone()).await?;
         Ok(Self { client, processes, watched, _watching: stop.drop_guard() })
     }
 

@@ -38,14 +38,14 @@ pub enum Format {
 }
 
 /// A column: its title, and what its cell says of a view.
-pub type Column<V> = (&'static str, fn(&V) -> String);
+pub type ViewColumn<V> = (&'static str, fn(&V) -> String);
 
 /// Something that has columns.
 pub trait View: Serialize + Sized + 'static {
     /// The columns of the table.
-    const COLUMNS: &'static [Column<Self>];
+    const COLUMNS: &'static [ViewColumn<Self>];
     /// Further ones of the wide table.
-    const WIDE: &'static [Column<Self>] = &[];
+    const WIDE: &'static [ViewColumn<Self>] = &[];
 
     /// Returns the cells of the table.
     fn row(&self) -> Vec<String> {
@@ -468,8 +468,8 @@ mod tests {
     }
 
     impl View for Tea {
-        const COLUMNS: &'static [Column<Self>] = &[("NAME", |tea| tea.name.to_owned())];
-        const WIDE: &'static [Column<Self>] = &[("CUPS", |tea| tea.cups.to_string())];
+        const COLUMNS: &'static [ViewColumn<Self>] = &[("NAME", |tea| tea.name.to_owned())];
+        const WIDE: &'static [ViewColumn<Self>] = &[("CUPS", |tea| tea.cups.to_string())];
     }
 
     #[test]

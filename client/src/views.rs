@@ -9,7 +9,7 @@ use godel_wire::ops::{eviction_reason_from_proto, run_end_reason_from_proto};
 use serde::Serialize;
 
 use crate::{
-    output::{self, Column, View},
+    output::{self, View, ViewColumn},
     view,
 };
 
@@ -317,7 +317,7 @@ impl UnitView {
 }
 
 impl View for UnitView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.shown()),
         ("PHASE", |view| view.phase.clone()),
         ("CLASS", |view| view.class.clone()),
@@ -332,7 +332,7 @@ impl View for UnitView {
         ("NODE", |view| view.places()),
         ("REASON", |view| view.reason.clone()),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("SUCCEEDED", |view| view.succeeded.to_string()),
         ("FAILED", |view| view.failed.to_string()),
         ("MIN", |view| view.min_member.to_string()),
@@ -378,7 +378,7 @@ fn listed(numbers: &[u32]) -> String {
 }
 
 impl View for RunningUnitView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("ORDINAL", |view| view.ordinal.to_string()),
         ("PHASE", |view| view.phase.clone()),
         ("NODE", |view| view.node.clone()),
@@ -387,7 +387,7 @@ impl View for RunningUnitView {
         ("EXIT", Self::exit_text),
         ("REASON", Self::reason_text),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("GROUP", |view| view.task_group.clone()),
         ("INCARNATION", |view| view.incarnation.to_string()),
         ("RESTARTS", |view| view.restarts.to_string()),
@@ -455,7 +455,7 @@ impl SchedulerView {
 }
 
 impl View for SchedulerView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("STATUS", |view| view.status.clone()),
         ("LEASE", |view| format!("{}ms", view.lease_remaining_ms)),
@@ -467,7 +467,7 @@ impl View for SchedulerView {
         ("CONFLICTS", |view| view.conflicts.to_string()),
         ("CACHE-HITS", Self::hits_text),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("EPOCH", |view| view.epoch.to_string()),
         ("RUNNING-UNITS", |view| view.running_units.to_string()),
         ("ADDRESS", |view| view.address.clone()),

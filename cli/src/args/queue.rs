@@ -73,7 +73,7 @@ pub struct QueueSettings {
 
 /// `godel priority-class`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum PriorityClass {
+pub enum PriorityClassVerb {
     /// Create a priority class.
     Create {
         /// Names (labels, as `gold`). All get the same settings.

@@ -39,7 +39,7 @@ const ENDED: &str = "ended";
 
 /// Documents by kind, each with where it stands.
 #[derive(Default)]
-struct Loaded {
+struct LoadedDocuments {
     queues: Vec<(String, v1::Queue)>,
     classes: Vec<(String, v1::PriorityClass)>,
     budgets: Vec<(String, v1::DisruptionBudget)>,
@@ -63,13 +63,13 @@ pub(super) async fn put_queues(
     placed: Vec<(String, v1::Queue)>,
     format: Format,
 ) -> Result<(), Failure> {
-    let loaded = Loaded { queues: placed, ..Loaded::default() };
+    let loaded = LoadedDocuments { queues: placed, ..LoadedDocuments::default() };
     let views = queues(&Client::new(address)?, &loaded).await?;
     print(format, &views)
 }
 
 /// Every document is tried, whatever became of the others; what failed.
-async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedView>) -> Vec<Failure> {
+async fn one_by_one(client: &Client, loaded: &LoadedDocuments, views: &mut Vec<AppliedView>) -> Vec<Failure> {
     let mut failures = Vec::new();
     let mut note =
         |kind, name: &str, place: &str, applied: Result<(&'static str, u64), Failure>| match applied {
@@ -113,8 +113,8 @@ fn ended(n_tried: usize, mut failures: Vec<Failure>) -> Result<(), Failure> {
     Err(several(code, format!("{} of {} failed", failures.len(), count(n_tried, "document")), &failures))
 }
 
-fn load(apply: &Apply) -> Result<Loaded, Failure> {
-    let mut loaded = Loaded::default();
+fn load(apply: &Apply) -> Result<LoadedDocuments, Failure> {
+    let mut loaded = LoadedDocuments::default();
     let mut n_documents = 0;
     for path in &apply.files {
         let shown = path.display();
@@ -151,7 +151,7 @@ fn load(apply: &Apply) -> Result<Loaded, Failure> {
     Ok(loaded)
 }
 
-async fn queues(client: &Client, loaded: &Loaded) -> Result<Vec<AppliedView>, Failure> {
+async fn queues(client: &Client, loaded: &LoadedDocuments) -> Result<Vec<AppliedView>, Failure> {
     if loaded.queues.is_empty() && loaded.classes.is_empty() {
         return Ok(Vec::new());
     }
@@ -187,7 +187,7 @@ fn word(outcome: i32) -> &'static str {
 }
 
 /// Says of what is wrong with `queues[3]` where that stands.
-fn placed(client: &Client, failed: FailedCall, loaded: &Loaded) -> Failure {
+fn placed(client: &Client, failed: FailedCall, loaded: &LoadedDocuments) -> Failure {
     let mut violations = rpc::violations_of(&failed.status);
     violations.extend(rpc::preconditions_of(&failed.status));
     let queues = loaded.queues.iter().map(|(place, _)| place).enumerate();

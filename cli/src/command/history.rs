@@ -13,10 +13,10 @@ use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 
 use super::wait;
-use crate::args::{History, HistoryKey};
+use crate::args::{HistoryArgs, HistoryKey};
 
-pub(super) async fn run(client: &Client, wanted: History, format: Format) -> Result<(), Failure> {
-    let History { namespace, owner, queue, phase, since, limit, sum } = wanted;
+pub(super) async fn run(client: &Client, wanted: HistoryArgs, format: Format) -> Result<(), Failure> {
+    let HistoryArgs { namespace, owner, queue, phase, since, limit, sum } = wanted;
     let phase = phase.map(|word| wait::phase(&word)).transpose()?;
     let since_ms = since.map_or(0, |since| {
         let since = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);

@@ -12,7 +12,7 @@ use godel_kit::clock::SystemClock;
 use godel_proto::v1;
 use godel_store::{
     Key,
-    admin::{self, Unreadable},
+    admin::{self, UnreadablePolicy},
 };
 use godel_wire::from_proto;
 use godel_wire::ops;
@@ -105,7 +105,7 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
             tell(format, &CopiedView { revision, store_id, to, start: None }, &[said])
         }
         State::Restore { file, dir, keep_unreadable } => {
-            let unreadable = if keep_unreadable { Unreadable::Keep } else { Unreadable::Refuse };
+            let unreadable = if keep_unreadable { UnreadablePolicy::Keep } else { UnreadablePolicy::Refuse };
             let report =
                 admin::restore(&file, &dir, &readable, unreadable).map_err(|error| explain(&error))?;
             let (revision, store_id) = (report.revision, report.store_id);

@@ -19,7 +19,7 @@ use super::{
     records::{self, CreatedRecord, NamedRecord, StoredRecord, different, exists, hint, titled},
 };
 use crate::args::{
-    queue::{PriorityClass, Queue, QueueSettings},
+    queue::{PriorityClassVerb, Queue, QueueSettings},
     records::{DeletedRecords, RecordNames},
 };
 
@@ -154,9 +154,13 @@ impl NamedRecord for NamedQueues {
     }
 }
 
-pub(super) async fn run_class(client: &Client, class: PriorityClass, format: Format) -> Result<(), Failure> {
+pub(super) async fn run_class(
+    client: &Client,
+    class: PriorityClassVerb,
+    format: Format,
+) -> Result<(), Failure> {
     match class {
-        PriorityClass::Create { names, value, not_preemptible, description } => {
+        PriorityClassVerb::Create { names, value, not_preemptible, description } => {
             let created = each(format, CLASS, &names, async |name| {
                 let description = description.clone();
                 let class = v1::PriorityClass { name, value, preemptible: !not_preemptible, description };
@@ -164,17 +168,17 @@ pub(super) async fn run_class(client: &Client, class: PriorityClass, format: For
             });
             created.await.map(drop)
         }
-        PriorityClass::List => {
+        PriorityClassVerb::List => {
             let classes = client.list_priority_classes().await?;
             output::print_views::<PriorityClassView, _>(format, &classes, "priority classes")
         }
-        PriorityClass::Describe(RecordNames { names }) => {
+        PriorityClassVerb::Describe(RecordNames { names }) => {
             let look = async |name: String| {
                 Ok::<_, Failure>(PriorityClassView::from(&get_class(client, &name).await?))
             };
             print_described(format, CLASS, describe_each(&names, look).await, titled)
         }
-        PriorityClass::Set { names, value, preemptible, description, revision } => {
+        PriorityClassVerb::Set { names, value, preemptible, description, revision } => {
             let set = each(format, CLASS, &names, async |name| {
                 let status = get_class(client, &name).await?;
                 let mut class = status.priority_class.unwrap_or_default();
@@ -192,7 +196,7 @@ pub(super) async fn run_class(client: &Client, class: PriorityClass, format: For
             });
             set.await.map(drop)
         }
-        PriorityClass::Delete(DeletedRecords { records, revision }) => {
+        PriorityClassVerb::Delete(DeletedRecords { records, revision }) => {
             let deleted = each(format, CLASS, &records.names, async |name| {
                 let request = v1::DeletePriorityClassRequest { name, expected_revision: revision };
                 let call =

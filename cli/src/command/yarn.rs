@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, path::Path};
 use godel_client::{
     client::Client,
     exit::Failure,
-    output::{self, Column, Format, View, count},
+    output::{self, Format, View, ViewColumn, count},
     unit_file::{self, parse_amount},
     view,
 };
@@ -18,7 +18,7 @@ use godel_proto::v1;
 use godel_wire::to_proto;
 
 use super::{apply, unit::read};
-use crate::args::yarn::{Yarn, YarnQueues};
+use crate::args::yarn::{Yarn, YarnImportArgs};
 
 /// The file without which there is nothing to import.
 const SCHEDULER_FILE: &str = "capacity-scheduler.xml";
@@ -38,7 +38,7 @@ view! {
 }
 
 impl View for FindingView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("PROPERTY", |view| view.property.clone()),
         ("VALUE", |view| view.value.clone()),
         ("OUTCOME", |view| view.outcome.to_owned()),
@@ -78,7 +78,10 @@ pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(),
 }
 
 /// The files, and what they are imported for.
-async fn given(address: &str, queues: &YarnQueues) -> Result<(HadoopConfiguration, ImportOptions), Failure> {
+async fn given(
+    address: &str,
+    queues: &YarnImportArgs,
+) -> Result<(HadoopConfiguration, ImportOptions), Failure> {
     let configuration = load(&queues.conf)?;
     let total = match total(&queues.total)? {
         total if total.is_empty() => capacity(address).await?,

@@ -8,7 +8,7 @@ use godel_wire::{from_proto, to_proto};
 
 use super::pairs;
 use crate::{
-    output::{Column, View},
+    output::{View, ViewColumn},
     view,
 };
 
@@ -53,7 +53,7 @@ view! {
 }
 
 impl View for BudgetView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("UNITS", |view| view.units.to_string()),
         ("LIMIT", |view| match view.min_available.as_str() {
@@ -65,7 +65,7 @@ impl View for BudgetView {
         ("REQUIRED", |view| view.required.to_string()),
         ("ALLOWED", |view| view.allowed.to_string()),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("NAMESPACE", |view| view.namespace.clone()),
         ("SELECTS", |view| if view.unit.is_empty() { pairs(&view.selector) } else { view.unit.clone() }),
         ("DESCRIPTION", |view| view.description.clone()),

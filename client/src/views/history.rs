@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{class, ended, phase, shown_time, word};
 use crate::{
-    output::{self, Column, View},
+    output::{self, View, ViewColumn},
     view,
 };
 
@@ -155,7 +155,7 @@ fn hours(of: &BTreeMap<String, u64>) -> String {
 }
 
 impl View for HistoryView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| {
             if view.namespace == "default" {
                 view.name.clone()
@@ -172,7 +172,7 @@ impl View for HistoryView {
         ("RUN", |view| output::span(view.run_ms)),
         ("HOURS", |view| hours(&view.resource_seconds)),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("SUCCEEDED", |view| view.succeeded.to_string()),
         ("FAILED", |view| view.failed.to_string()),
         ("REASON", |view| view.ended.clone()),
@@ -184,7 +184,7 @@ impl View for HistoryView {
 }
 
 impl View for HistorySumView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("UNITS", |view| view.units.to_string()),
         ("COMPLETED", |view| view.completed.to_string()),

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::bandwidth::{self, CareView};
 use crate::{
-    output::{Column, View},
+    output::{View, ViewColumn},
     view,
 };
 
@@ -385,7 +385,7 @@ fn milli(milli: u64) -> String {
 }
 
 impl View for NodeView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("STATUS", |view| view.status.clone()),
         ("UNITS", |view| view.running_units.to_string()),
@@ -395,7 +395,7 @@ impl View for NodeView {
         ("MEMORY", |view| view.share(MEMORY)),
         ("GPU", |view| view.gpus()),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("MAX-UNITS", |view| view.max_running_units.to_string()),
         ("BE-CPU", |view| view.best_effort_share(CPU)),
         ("BE-MEMORY", |view| view.best_effort_share(MEMORY)),

@@ -12,7 +12,7 @@ use godel_wire::to_proto;
 
 use super::{amounts, pairs};
 use crate::{
-    output::{Column, View},
+    output::{View, ViewColumn},
     unit_file::show_amount,
     view,
 };
@@ -128,7 +128,7 @@ impl QueueView {
 }
 
 impl View for QueueView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("WEIGHT", |view| view.weight.to_string()),
         ("POLICY", |view| view.policy.clone()),
@@ -141,7 +141,7 @@ impl View for QueueView {
         ("MEMORY", |view| view.share(MEMORY)),
         ("GPU", |view| view.share(GPU)),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("OTHERS", |view| view.others()),
         ("SUBMIT-OWNERS", |view| view.submit_owners.join(",")),
         ("OWNER-WEIGHTS", |view| view.weights()),
@@ -180,12 +180,12 @@ fn yes_or_no(yes: bool) -> String {
 }
 
 impl View for PriorityClassView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("VALUE", |view| view.value.to_string()),
         ("PREEMPTIBLE", |view| yes_or_no(view.preemptible)),
         ("BUILT-IN", |view| yes_or_no(view.built_in)),
         ("DESCRIPTION", |view| view.description.clone()),
     ];
-    const WIDE: &'static [Column<Self>] = &[("REVISION", |view| view.revision.to_string())];
+    const WIDE: &'static [ViewColumn<Self>] = &[("REVISION", |view| view.revision.to_string())];
 }

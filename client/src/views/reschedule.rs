@@ -12,7 +12,7 @@ pub use self::plans::ReschedulePlanView;
 
 use super::{listed, shown_time};
 use crate::{
-    output::{self, Column, View},
+    output::{self, View, ViewColumn},
     view,
 };
 
@@ -69,7 +69,7 @@ view! {
 }
 
 impl View for ReschedulePolicyView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("KIND", |view| view.kind.clone()),
         ("STATE", |view| {
@@ -85,7 +85,7 @@ impl View for ReschedulePolicyView {
         ("NEXT-RUN", |view| shown_time(view.next_run_ms)),
         ("LAST-RESULT", |view| view.last_result.clone()),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("CHECKED-BY", |view| view.checked_by.join(",")),
         ("RUNS", |view| view.runs.to_string()),
         ("LAST-MOVEMENT", |view| view.last_movement.clone()),
@@ -177,7 +177,7 @@ impl MoveView {
 }
 
 impl View for MoveView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("BATCH", |view| view.batch.to_string()),
         ("RUNNING-UNIT", |view| view.running_unit()),
         ("FROM", |view| view.from_node.clone()),
@@ -188,7 +188,7 @@ impl View for MoveView {
         ("WHY", |view| view.why()),
         ("DETAIL", |view| view.detail.clone()),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("DEVICES", |view| listed(&view.devices)),
         ("ZONES", |view| listed(&view.zones)),
         ("TRIES", |view| view.tries.to_string()),
@@ -276,7 +276,7 @@ impl MovementView {
 }
 
 impl View for MovementView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("PHASE", |view| view.phase.clone()),
         ("BATCH", |view| format!("{}/{}", view.batch, view.batches)),
@@ -288,7 +288,7 @@ impl View for MovementView {
         ("CREATED", |view| shown_time(view.created_ms)),
         ("ENDED", |view| shown_time(view.ended_ms)),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("POLICY", |view| view.policy.clone()),
         ("TRIGGER", |view| view.trigger.clone()),
         ("REPLANS", |view| view.replans.to_string()),
@@ -345,7 +345,7 @@ impl RescheduleStatusView {
 }
 
 impl View for RescheduleStatusView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("POLICIES", |view| view.enabled_policies.to_string()),
         ("MOVEMENT", |view| view.movement.clone()),
         ("MOVING", |view| view.moving.to_string()),
@@ -355,7 +355,7 @@ impl View for RescheduleStatusView {
         ("MISMATCHED", |view| view.mismatched.to_string()),
         ("FAILED", |view| view.failed.to_string()),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("MOVEMENTS", |view| view.movements.to_string()),
         ("TRAFFIC-PAIRS", |view| view.traffic_pairs.to_string()),
         ("CHECKPOINTS", |view| view.checkpoints.to_string()),

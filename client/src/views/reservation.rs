@@ -7,7 +7,7 @@ use godel_proto::v1;
 
 use super::{amounts, node::pairs};
 use crate::{
-    output::{self, Column, View, shown},
+    output::{self, View, ViewColumn, shown},
     unit_file::words,
     view,
 };
@@ -104,7 +104,7 @@ impl ReservationView {
 }
 
 impl View for ReservationView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NAME", |view| view.name.clone()),
         ("SLOTS", |view| view.slots.to_string()),
         ("HELD", |view| view.held.to_string()),
@@ -116,7 +116,7 @@ impl View for ReservationView {
             (false, at) => output::time(at),
         }),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("NAMESPACE", |view| view.namespace.clone()),
         ("OWNERS", |view| pairs(&view.selector)),
         ("ROOM", Self::room_text),

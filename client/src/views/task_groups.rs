@@ -4,7 +4,7 @@ use godel_proto::v1;
 use serde::Serialize;
 
 use super::RunningUnitView;
-use crate::output::{Column, View};
+use crate::output::{View, ViewColumn};
 
 /// A task group and what there is of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,7 +43,7 @@ pub(super) fn task_groups(spec: &v1::UnitSpec, running_units: &[RunningUnitView]
 }
 
 impl View for TaskGroupView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("GROUP", |view| view.name.clone()),
         ("REPLICAS", |view| view.replicas.to_string()),
         ("MIN", |view| if view.min_member == 0 { String::new() } else { view.min_member.to_string() }),

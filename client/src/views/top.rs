@@ -11,7 +11,7 @@ use super::{
     bandwidth::{self, NetworkView},
 };
 use crate::{
-    output::{Column, View},
+    output::{View, ViewColumn},
     view,
 };
 
@@ -159,7 +159,7 @@ impl DeviceUseView {
 }
 
 impl View for NodeUseView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("NODE", |view| view.node.clone()),
         ("CPU", |view| view.used_text(resources::CPU)),
         ("CPU%", |view| view.used_percent(resources::CPU)),
@@ -170,7 +170,7 @@ impl View for NodeUseView {
         ("P95-CPU%", |view| view.p95_percent(resources::CPU)),
         ("P95-MEMORY%", |view| view.p95_percent(resources::MEMORY)),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("GUARANTEED-CPU", |view| view.guaranteed_text(resources::CPU)),
         ("GUARANTEED-MEMORY", |view| view.guaranteed_text(resources::MEMORY)),
         ("ZONES", |view| view.zones.iter().map(ZoneUseView::text).collect::<Vec<_>>().join(" ")),
@@ -179,7 +179,7 @@ impl View for NodeUseView {
 }
 
 impl View for UnitUseView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("UNIT", |view| match view.ordinal {
             Some(ordinal) => format!("{}/{ordinal}", view.unit),
             None => view.unit.clone(),
@@ -192,7 +192,7 @@ impl View for UnitUseView {
         ("SENT", |view| bandwidth::sent(view.network)),
         ("NODE", |view| view.node.clone()),
     ];
-    const WIDE: &'static [Column<Self>] = &[("MEMORY-BANDWIDTH", |view| {
+    const WIDE: &'static [ViewColumn<Self>] = &[("MEMORY-BANDWIDTH", |view| {
         or_dash(view.memory_bandwidth.map(|rate| quantity::show_about(resources::MEMORY, rate)))
     })];
 }

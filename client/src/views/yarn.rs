@@ -6,7 +6,7 @@ use godel_proto::v1;
 
 use super::shown_time;
 use crate::{
-    output::{Column, View},
+    output::{View, ViewColumn},
     view,
 };
 
@@ -121,7 +121,7 @@ fn known(name: &str, prefix: &str) -> String {
 }
 
 impl View for YarnAppView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("ID", |view| view.id.clone()),
         ("NAME", |view| view.name.clone()),
         ("KIND", |view| view.kind.clone()),
@@ -133,7 +133,7 @@ impl View for YarnAppView {
         ("CONTAINERS", |view| view.containers.to_string()),
         ("USED", |view| view.used.shown()),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("PRIORITY", |view| view.priority.to_string()),
         ("PENDING", |view| view.pending_containers.to_string()),
         ("STARTED", |view| shown_time(view.start_ms)),
@@ -145,7 +145,7 @@ impl View for YarnAppView {
 }
 
 impl View for YarnAttemptView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("ATTEMPT", |view| view.id.clone()),
         ("STATE", |view| view.state.clone()),
         ("NODE", |view| view.node.clone()),
@@ -190,7 +190,7 @@ view! {
 }
 
 impl View for YarnQueueView {
-    const COLUMNS: &'static [Column<Self>] = &[
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("QUEUE", |view| view.path.clone()),
         ("STATE", |view| if view.is_running { "RUNNING" } else { "STOPPED" }.to_owned()),
         ("CAPACITY", |view| format!("{:.1}%", view.capacity)),
@@ -201,7 +201,7 @@ impl View for YarnQueueView {
         ("CONTAINERS", |view| view.containers.to_string()),
         ("USED", |view| view.used.shown()),
     ];
-    const WIDE: &'static [Column<Self>] = &[
+    const WIDE: &'static [ViewColumn<Self>] = &[
         ("OF-CLUSTER", |view| format!("{:.1}%", view.absolute_capacity)),
         ("USED-OF-CLUSTER", |view| format!("{:.1}%", view.absolute_used_capacity)),
         ("WAITS-FOR", |view| view.pending.shown()),

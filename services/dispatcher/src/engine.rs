@@ -38,8 +38,8 @@ use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 
 use self::{
     outbox::failure,
-    outgoing::{Encoded, Session},
-    overload::Overload,
+    outgoing::{AttachedScheduler, Encoded},
+    overload::OverloadControl,
     watch::Watches,
 };
 use godel_crash::CrashPoints;
@@ -65,7 +65,7 @@ const QUEUES_SHOWN_EVERY_MS: u64 = 1_000;
 const EVICT_QUEUE: usize = 64;
 
 /// What every term needs.
-pub(crate) struct Context {
+pub(crate) struct TermContext {
     pub(crate) config: Config,
     pub(crate) directory: Directory,
     pub(crate) metrics: DispatcherMetrics,
@@ -84,7 +84,7 @@ struct Ack {
 }
 
 struct Engine {
-    context: Arc<Context>,
+    context: Arc<TermContext>,
     leader: DispatcherLeader<EngineOutbox>,
     out: EngineOutbox,
     epoch: Epoch,
@@ -95,7 +95,7 @@ struct Engine {
 
 /// Leads until the fence is lost or `stop`.
 pub(crate) async fn run(
-    context: &Arc<Context>,
+    context: &Arc<TermContext>,
     epoch: Epoch,
     since: Revision,
     fence: Fence,
@@ -114,7 +114,7 @@ pub(crate) async fn run(
 }
 
 async fn lead(
-    context: &Arc<Context>,
+    context: &Arc<TermContext>,
     epoch: Epoch,
     since: Revision,
     fence: Fence,
@@ -139,7 +139,7 @@ async fn lead(
     let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
     let room = usize::try_from(context.config.admission_queue_kib).unwrap_or(usize::MAX);
     let room = Arc::new(Semaphore::new(room.clamp(64, Semaphore::MAX_PERMITS)));
-    let overload = Overload::new(&context.config);
+    let overload = OverloadControl::new(&context.config);
     let core = Dispatcher::new(context.config.core(node_grace_ms));
     let mut leader = DispatcherLeader::new(core, last_unit_id, leader_config(&context.config));
     leader.lead(since);
@@ -190,7 +190,7 @@ fn leader_config(config: &Config) -> DispatcherLeaderConfig {
 
 /// Ids up to this one were used: whoever led before can write no more, so the answer is final. And the grace of lost
 /// nodes, milliseconds.
-async fn start_values(context: &Context) -> (UnitId, u64) {
+async fn start_values(context: &TermContext) -> (UnitId, u64) {
     let policy = context.directory.policy();
     loop {
         let answer = retry_idempotent(&policy, || async {
@@ -219,7 +219,7 @@ struct Sources {
     follower: Informer,
     calls: mpsc::Receiver<LeaderRequest>,
     acks: mpsc::UnboundedReceiver<Ack>,
-    evicted: mpsc::Receiver<evict::Answer>,
+    evicted: mpsc::Receiver<evict::EvictAnswer>,
 }
 
 /// Waits for transactions in their order and passes their answers on. Bounded by the pipeline.
@@ -400,7 +400,7 @@ impl Engine {
                 let welcome =
                     v1::AttachResponse { message: Some(v1::attach_response::Message::Welcome(welcome)) };
                 let _ = messages.try_send(Ok(welcome));
-                self.out.sessions.insert(session, Session::new(messages, over));
+                self.out.sessions.insert(session, AttachedScheduler::new(messages, over));
                 if reply.send(Ok(session)).is_err() {
                     self.out.sessions.remove(&session);
                     self.leader.detach(session);
@@ -458,7 +458,7 @@ impl Engine {
         }
     }
 
-    fn on_evicted(&mut self, answer: evict::Answer) {
+    fn on_evicted(&mut self, answer: evict::EvictAnswer) {
         self.leader.on_evicted(answer.units, answer.done);
     }
 }

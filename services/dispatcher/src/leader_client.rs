@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::{
     call_limiter::CallLimiter,
-    requests::{LeaderRequest, Reply},
+    requests::{CallReply, LeaderRequest},
 };
 
 /// The loop of a term.
@@ -30,7 +30,7 @@ pub(crate) struct LeaderHandle {
 
 impl LeaderHandle {
     /// Asks the loop and waits for its answer.
-    pub(crate) async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> LeaderRequest) -> Result<T, Status> {
+    pub(crate) async fn ask<T>(&self, call: impl FnOnce(CallReply<T>) -> LeaderRequest) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         self.calls.send(call(reply)).await.map_err(|_| term_over())?;
         answer.await.map_err(|_| term_over())
@@ -41,7 +41,7 @@ impl LeaderHandle {
         &self,
         look: impl FnOnce(&Dispatcher) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let read = |reply: Reply<T>| {
+        let read = |reply: CallReply<T>| {
             LeaderRequest::Read(Box::new(move |core| {
                 // The caller may be gone.
                 let _ = reply.send(look(core));
@@ -83,7 +83,7 @@ impl Front {
     }
 
     /// Asks the loop and waits for its answer.
-    pub(crate) async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> LeaderRequest) -> Result<T, Status> {
+    pub(crate) async fn ask<T>(&self, call: impl FnOnce(CallReply<T>) -> LeaderRequest) -> Result<T, Status> {
         self.term()?.ask(call).await
     }
 

@@ -14,7 +14,7 @@ use crate::{convert, engine::unresolved};
 const PAGE_BYTES: usize = 512 << 10;
 
 /// A page of a list of records, in order of name.
-pub(crate) struct Page<T> {
+pub(crate) struct RecordPage<T> {
     pub(crate) items: Vec<T>,
     /// Name of the last item; empty on the last page.
     pub(crate) next: String,
@@ -123,7 +123,7 @@ pub(crate) fn show_queue(core: &Dispatcher, name: &str) -> Option<v1::QueueStatu
     core.queueing().queue_view(name).map(convert::queue::queue)
 }
 
-pub(crate) fn list_queues(core: &Dispatcher, after: &str, n_max: usize) -> Page<v1::QueueStatus> {
+pub(crate) fn list_queues(core: &Dispatcher, after: &str, n_max: usize) -> RecordPage<v1::QueueStatus> {
     let tree = core.queueing().quota().tree();
     let names = tree.after(after).map(|queue| tree.path(queue));
     let has_record = tree.find(DEFAULT_QUEUE).is_some_and(|queue| tree.record(queue).is_some());
@@ -135,7 +135,11 @@ pub(crate) fn show_class(core: &Dispatcher, name: &str) -> Option<v1::PriorityCl
     core.queueing().classes().get(name).map(|class| convert::queue::priority_class(core, class))
 }
 
-pub(crate) fn list_classes(core: &Dispatcher, after: &str, n_max: usize) -> Page<v1::PriorityClassStatus> {
+pub(crate) fn list_classes(
+    core: &Dispatcher,
+    after: &str,
+    n_max: usize,
+) -> RecordPage<v1::PriorityClassStatus> {
     let classes = core.queueing().classes();
     let names = classes.iter().map(|class| class.name.as_str()).filter(|name| *name > after);
     page(core, n_max, classes.iter().count(), names, |name| show_class(core, name))
@@ -145,7 +149,11 @@ pub(crate) fn show_budget(core: &Dispatcher, name: &str) -> Option<v1::Disruptio
     core.budgets().view(name).map(convert::budget::budget)
 }
 
-pub(crate) fn list_budgets(core: &Dispatcher, after: &str, n_max: usize) -> Page<v1::DisruptionBudgetStatus> {
+pub(crate) fn list_budgets(
+    core: &Dispatcher,
+    after: &str,
+    n_max: usize,
+) -> RecordPage<v1::DisruptionBudgetStatus> {
     let budgets = core.budgets().all();
     let names = budgets.iter().map(|budget| budget.spec.name.as_str()).filter(|name| *name > after);
     page(core, n_max, budgets.len(), names, |name| show_budget(core, name))
@@ -156,7 +164,11 @@ pub(crate) fn show_reservation(core: &Dispatcher, name: &str) -> Option<v1::Rese
 }
 
 /// Without the slots one by one: who wants these asks for one reservation.
-pub(crate) fn list_reservations(core: &Dispatcher, after: &str, n_max: usize) -> Page<v1::ReservationStatus> {
+pub(crate) fn list_reservations(
+    core: &Dispatcher,
+    after: &str,
+    n_max: usize,
+) -> RecordPage<v1::ReservationStatus> {
     let reservations = core.reservations().specs();
     let names = reservations.keys().map(String::as_str).filter(|name| *name > after);
     page(core, n_max, reservations.len(), names, |name| {
@@ -171,7 +183,7 @@ fn page<'a, T: prost::Message>(
     total: usize,
     names: impl Iterator<Item = &'a str>,
     show: impl Fn(&str) -> Option<T>,
-) -> Page<T> {
+) -> RecordPage<T> {
     let (mut items, mut n_bytes, mut next) = (Vec::new(), 0, "");
     let mut names = names.peekable();
     while let Some(name) = names.next() {
@@ -183,5 +195,5 @@ fn page<'a, T: prost::Message>(
             break;
         }
     }
-    Page { items, next: next.to_owned(), total, revision: core.following().revision() }
+    RecordPage { items, next: next.to_owned(), total, revision: core.following().revision() }
 }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Where an answer goes.
-pub(crate) type Reply<T> = oneshot::Sender<T>;
+pub(crate) type CallReply<T> = oneshot::Sender<T>;
 
 /// A request to the loop.
 pub(crate) enum LeaderRequest {
@@ -46,17 +46,17 @@ pub(crate) enum LeaderRequest {
     Counted(Vec<SchedulerCounts>),
     SetMode {
         choice: ModeChoice,
-        reply: Reply<Result<Option<Revision>, Status>>,
+        reply: CallReply<Result<Option<Revision>, Status>>,
     },
     /// Whether evictions were paused.
-    ResumeEvictions(Reply<(bool, Summary)>),
+    ResumeEvictions(CallReply<(bool, Summary)>),
     /// Something to be paused, or its pause to be ended.
     SetPause {
         scope: Scope,
         paused: bool,
         reason: String,
         /// `None`: it was so already.
-        reply: Reply<Result<Option<Revision>, Status>>,
+        reply: CallReply<Result<Option<Revision>, Status>>,
     },
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct PendingSubmission {
 /// Who waits for a unit to become durable.
 pub(crate) enum Submitter {
     /// A unary call.
-    Unary(Reply<Result<Submitted, Refused>>),
+    Unary(CallReply<Result<SubmittedUnit, Refused>>),
     /// An item of a stream.
     Stream { index: u64, done: mpsc::UnboundedSender<StreamItem> },
 }
@@ -84,13 +84,13 @@ pub(crate) enum Submitter {
 /// An item of a stream is done, or has to be tried again.
 pub(crate) struct StreamItem {
     pub(crate) index: u64,
-    pub(crate) result: Result<Submitted, Refused>,
+    pub(crate) result: Result<SubmittedUnit, Refused>,
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
 /// A durable unit.
 #[derive(Clone, Debug)]
-pub(crate) struct Submitted {
+pub(crate) struct SubmittedUnit {
     pub(crate) unit: UnitId,
     /// For unary calls only.
     pub(crate) uid: String,
@@ -129,7 +129,7 @@ pub(crate) struct AttachCall {
     pub(crate) messages: mpsc::Sender<Result<v1::AttachResponse, Status>>,
     /// Cancelled when the loop has done with the stream.
     pub(crate) over: CancellationToken,
-    pub(crate) reply: Reply<Result<SessionId, Status>>,
+    pub(crate) reply: CallReply<Result<SessionId, Status>>,
 }
 
 /// What a scheduler says on its stream.

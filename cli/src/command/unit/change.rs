@@ -11,7 +11,7 @@ use godel_proto::v1;
 use godel_rules::admission::{retry::RETRIED_MAX, stop::ORDINALS_MAX};
 
 use crate::{
-    args::{Delete, Move, Named, Retry, Scale, Stop, split},
+    args::{Delete, Move, NamedUnits, Retry, ScaleArgs, Stop, split},
     command::{
         each::{Done, UNCHANGED, each},
         wait,
@@ -43,7 +43,7 @@ async fn each_unit(
 pub(super) async fn change(
     client: &Client,
     change: Change,
-    Named { names, namespace, revision }: &Named,
+    NamedUnits { names, namespace, revision }: &NamedUnits,
     format: Format,
 ) -> Result<(), Failure> {
     each_unit(format, namespace, names, async |namespace, name| {
@@ -78,8 +78,8 @@ async fn one(
     }
 }
 
-pub(super) async fn scale(client: &Client, scale: &Scale, format: Format) -> Result<(), Failure> {
-    let Scale { units: Named { names, namespace, revision }, replicas, group } = scale;
+pub(super) async fn scale(client: &Client, scale: &ScaleArgs, format: Format) -> Result<(), Failure> {
+    let ScaleArgs { units: NamedUnits { names, namespace, revision }, replicas, group } = scale;
     each_unit(format, namespace, names, async |namespace, name| {
         let (task_group, replicas, expected_revision) = (group.clone(), *replicas, *revision);
         let request = v1::ScaleUnitRequest { namespace, name, task_group, replicas, expected_revision };
@@ -90,7 +90,7 @@ pub(super) async fn scale(client: &Client, scale: &Scale, format: Format) -> Res
 }
 
 pub(super) async fn move_units(client: &Client, wanted: &Move, format: Format) -> Result<(), Failure> {
-    let Move { units: Named { names, namespace, revision }, queue } = wanted;
+    let Move { units: NamedUnits { names, namespace, revision }, queue } = wanted;
     each_unit(format, namespace, names, async |namespace, name| {
         move_one(client, &namespace, &name, queue, *revision).await
     })
@@ -145,7 +145,7 @@ pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result
 }
 
 pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Result<(), Failure> {
-    let Retry { units: Named { names, namespace, revision }, all, replicas } = retry;
+    let Retry { units: NamedUnits { names, namespace, revision }, all, replicas } = retry;
     let ranges =
         replicas.iter().map(|word| ordinals(word)).collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
     let ordinals: Vec<u32> = ranges.into_iter().flatten().take(RETRIED_MAX + 1).collect();
@@ -196,7 +196,7 @@ fn ordinals(text: &str) -> Result<RangeInclusive<u32>, String> {
 /// Deletes records of units that have ended; with `--wait` of those that end in time, with `--cancel` of those that do
 /// once they are cancelled.
 pub(super) async fn delete(client: &Client, delete: &Delete, format: Format) -> Result<(), Failure> {
-    let Delete { units: Named { names, namespace, revision }, cancel, wait, timeout } = delete;
+    let Delete { units: NamedUnits { names, namespace, revision }, cancel, wait, timeout } = delete;
     each_unit(format, namespace, names, async |namespace, name| {
         match delete_one(client, &namespace, &name, *revision).await {
             Err(failure) if failure.code == Code::Failed && (*cancel || *wait) => {}
@@ -216,7 +216,7 @@ pub(super) async fn delete(client: &Client, delete: &Delete, format: Format) -> 
             }
         }
         // However it ends.
-        wait::until(client, &namespace, &name, &wait::Condition::Over, *timeout).await?;
+        wait::until(client, &namespace, &name, &wait::WaitCondition::Over, *timeout).await?;
         Ok(Done::at("deleted", delete_one(client, &namespace, &name, 0).await?))
     })
     .await

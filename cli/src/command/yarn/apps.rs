@@ -11,7 +11,7 @@ use godel_client::{
 use godel_proto::v1;
 
 use crate::{
-    args::yarn::{YarnApp, YarnAppList, YarnQueue},
+    args::yarn::{YarnApp, YarnAppList, YarnQueueVerb},
     command::{
         describe_each,
         each::{Done, each},
@@ -54,9 +54,9 @@ pub(super) async fn run(client: &Client, verb: YarnApp, format: Format) -> Resul
     }
 }
 
-pub(super) async fn run_queue(client: &Client, verb: &YarnQueue, format: Format) -> Result<(), Failure> {
+pub(super) async fn run_queue(client: &Client, verb: &YarnQueueVerb, format: Format) -> Result<(), Failure> {
     match verb {
-        YarnQueue::List => {
+        YarnQueueVerb::List => {
             let queues = yarn::list_queues(client).await?;
             output::print_views::<YarnQueueView, _>(format, &queues, "queues")
         }

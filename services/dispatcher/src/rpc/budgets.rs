@@ -14,11 +14,11 @@ use tonic::{Request, Response, Status};
 use super::records::{of_one, required};
 use crate::{leader_client::Front, pages};
 
-pub(crate) struct Budgets {
+pub(crate) struct BudgetRpc {
     front: Front,
 }
 
-impl Budgets {
+impl BudgetRpc {
     pub(crate) fn new(front: Front) -> Self {
         Self { front }
     }
@@ -47,7 +47,7 @@ impl Budgets {
 }
 
 #[tonic::async_trait]
-impl BudgetService for Budgets {
+impl BudgetService for BudgetRpc {
     async fn create_budget(
         &self,
         request: Request<v1::CreateBudgetRequest>,

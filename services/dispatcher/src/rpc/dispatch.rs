@@ -334,10 +334,10 @@ fn scheduler(view: &SchedulerView, member: Option<&v1::Member>, placed_per_s: f6
 /// What schedulers say of themselves with their leases, and how it grew lately.
 struct Rates {
     directory: Directory,
-    samples: Mutex<VecDeque<Sample>>,
+    samples: Mutex<VecDeque<RateSample>>,
 }
 
-struct Sample {
+struct RateSample {
     at: Instant,
     /// Epoch and placements by scheduler.
     placed: BTreeMap<String, (u64, u64)>,
@@ -371,7 +371,7 @@ impl Rates {
         if samples.len() >= 2 && samples.back().is_some_and(|last| now - last.at < SAMPLE_EVERY / 4) {
             samples.pop_back();
         }
-        samples.push_back(Sample { at: now, placed: placed.collect() });
+        samples.push_back(RateSample { at: now, placed: placed.collect() });
         while samples.len() > 2 && samples.get(1).is_some_and(|second| now - second.at >= RATE_WINDOW) {
             samples.pop_front();
         }

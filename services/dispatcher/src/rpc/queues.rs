@@ -23,11 +23,11 @@ use crate::{convert, leader_client::Front, pages};
 /// Records in one `ApplyQueues`.
 const APPLIED_MAX: usize = 1_000;
 
-pub(crate) struct Queues {
+pub(crate) struct QueueRpc {
     front: Front,
 }
 
-impl Queues {
+impl QueueRpc {
     pub(crate) fn new(front: Front) -> Self {
         Self { front }
     }
@@ -67,7 +67,7 @@ fn given_queue(queue: v1::Queue) -> (Arc<QueueSpec>, Vec<BadField>) {
 }
 
 #[tonic::async_trait]
-impl QueueService for Queues {
+impl QueueService for QueueRpc {
     async fn create_queue(
         &self,
         request: Request<v1::CreateQueueRequest>,

@@ -11,7 +11,7 @@ use godel_kit::status;
 use godel_wire::BadField;
 use tonic::{Code, Status};
 
-use crate::{engine::Editor, leader_client::Front, pages::Page, requests::LeaderRequest};
+use crate::{engine::Editor, leader_client::Front, pages::RecordPage, requests::LeaderRequest};
 
 /// Records on a page unless asked otherwise, and at most.
 const PAGE_DEFAULT: usize = 500;
@@ -45,7 +45,7 @@ impl Front {
         &self,
         page_size: u32,
         page_token: &str,
-        list: fn(&Dispatcher, &str, usize) -> Page<T>,
+        list: fn(&Dispatcher, &str, usize) -> RecordPage<T>,
     ) -> Result<(Vec<T>, RecordPageToken), Status> {
         let (n_max, token) = page_of(page_size, page_token)?;
         let after = token.after.clone();

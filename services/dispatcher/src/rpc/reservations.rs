@@ -14,11 +14,11 @@ use tonic::{Request, Response, Status};
 use super::records::{of_one, required};
 use crate::{leader_client::Front, pages};
 
-pub(crate) struct Reservations {
+pub(crate) struct ReservationRpc {
     front: Front,
 }
 
-impl Reservations {
+impl ReservationRpc {
     pub(crate) fn new(front: Front) -> Self {
         Self { front }
     }
@@ -48,7 +48,7 @@ impl Reservations {
 }
 
 #[tonic::async_trait]
-impl ReservationService for Reservations {
+impl ReservationService for ReservationRpc {
     async fn create_reservation(
         &self,
         request: Request<v1::CreateReservationRequest>,

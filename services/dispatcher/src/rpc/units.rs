@@ -53,13 +53,13 @@ const SCAN_PER_CALL: usize = 4_096;
 /// Messages that wait on a watch; beyond that changes of the same unit are merged.
 const WATCH_QUEUE: usize = 4;
 
-pub(crate) struct Units {
+pub(crate) struct UnitRpc {
     front: Front,
     directory: Directory,
     metrics: DispatcherMetrics,
 }
 
-impl Units {
+impl UnitRpc {
     pub(crate) fn new(front: Front, directory: Directory, metrics: DispatcherMetrics) -> Self {
         Self { front, directory, metrics }
     }
@@ -131,7 +131,7 @@ pub(crate) fn room_now(room: &Arc<Semaphore>, kib: u32) -> Option<OwnedSemaphore
 }
 
 #[tonic::async_trait]
-impl UnitService for Units {
+impl UnitService for UnitRpc {
     async fn submit_unit(
         &self,
         request: Request<v1::SubmitUnitRequest>,
@@ -374,7 +374,7 @@ impl UnitService for Units {
     }
 }
 
-impl Units {
+impl UnitRpc {
     /// Fills a page bit by bit, so that a long list holds nobody up. The first page counts all matches.
     async fn page(
         &self,
