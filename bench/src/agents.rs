@@ -19,8 +19,8 @@ use super::{
     cases::per,
     cluster::{self, Layout},
     once::{Figures, Once},
-    processes::Processes,
-    report::{count, wide},
+    processes::BenchProcesses,
+    report::{count, mib, wide},
 };
 
 /// How agents and state are set: a heartbeat each ten seconds, three of which may be missed.
@@ -29,7 +29,7 @@ const HEARTBEAT_S: f64 = 10.0;
 
 /// `godel bench agents`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Arguments {
+pub struct AgentsArgs {
     /// Measured seconds, after everything is connected. More than 30 prove that heartbeats arrive: without them nodes
     /// would no longer be ready.
     #[arg(long, default_value_t = 35, value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -64,18 +64,18 @@ struct Agents {
     audit_s: f64,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: AgentsArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "agents", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Agents, Failure> {
+async fn measure(wanted: &AgentsArgs, mut layout: Layout) -> Result<Agents, Failure> {
     layout.set.splice(0..0, SETTINGS.map(str::to_owned));
     let (mut processes, client) = cluster::bring_up(&layout, &wanted.once.shapes(), true).await?;
     output::say("every node is connected");
     let load_average = usage::load_average();
-    let (before, started) = (Used::of(&processes)?, Instant::now());
+    let (before, started) = (AgentsUse::of(&processes)?, Instant::now());
     tokio::time::sleep(Duration::from_secs(wanted.seconds)).await;
-    let (after, seconds) = (Used::of(&processes)?, started.elapsed().as_secs_f64());
+    let (after, seconds) = (AgentsUse::of(&processes)?, started.elapsed().as_secs_f64());
     processes.check()?;
     let sessions = client.store_status().await?.sessions;
     let all_ready = cluster::is_ready(&client, layout.n_nodes, true).await?;
@@ -96,8 +96,8 @@ async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Agents, Failu
         state_cpu_per_cent: state_s / seconds * 100.0,
         agents_cpu_per_cent: agents_s / seconds * 100.0,
         state_cpu_us_per_heartbeat: per(state_s * 1e6, heartbeats_per_s * seconds),
-        state_rss_mib: wide(after.rss) / MIB,
-        state_rss_without_sessions_mib: wide(without) / MIB,
+        state_rss_mib: mib(after.rss),
+        state_rss_without_sessions_mib: mib(without),
         bytes_per_session: per(wide(after.rss.saturating_sub(without)), count(layout.n_nodes)),
         bytes_written: after.written.saturating_sub(before.written),
         load_average,
@@ -106,10 +106,8 @@ async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Agents, Failu
     })
 }
 
-const MIB: f64 = 1_048_576.0;
-
 /// What the system says.
-struct Used {
+struct AgentsUse {
     state: Duration,
     agents: Duration,
     /// Of state.
@@ -118,8 +116,8 @@ struct Used {
     written: u64,
 }
 
-impl Used {
-    fn of(processes: &Processes) -> Result<Self, Failure> {
+impl AgentsUse {
+    fn of(processes: &BenchProcesses) -> Result<Self, Failure> {
         let pids = processes.pids();
         let pid = |wanted: &str| pids.iter().find(|(name, _)| name == wanted).map(|(_, pid)| *pid);
         let used = pid("state").zip(pid("agents")).and_then(|(state, agents)| {
@@ -135,7 +133,7 @@ impl Used {
 }
 
 /// SIGKILL for everything; what a restarted state holds of the same nodes, all of which it must list.
-async fn without_sessions(processes: &mut Processes, layout: &Layout) -> Result<u64, Failure> {
+async fn without_sessions(processes: &mut BenchProcesses, layout: &Layout) -> Result<u64, Failure> {
     processes.kill_all().await;
     let address = cluster::start_state(processes, layout, true).await?;
     let client = Client::direct(&address)?;

@@ -39,16 +39,23 @@ pub(super) async fn show<C: View>(
 }
 
 /// Works in a directory of its own, which is removed when it went well.
-pub(super) async fn in_dir(
+pub(super) async fn in_dir<T>(
     data_dir: &Path,
-    bench: &'static str,
-    work: impl AsyncFnOnce(&Path) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let dir = data_dir.join(format!("{bench}-{}", std::process::id()));
+    name: &str,
+    work: impl AsyncFnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let dir = data_dir.join(name);
     let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", dir.display()));
     std::fs::create_dir_all(&dir).map_err(failed)?;
-    work(&dir).await.map_err(|failure| failure.during(format!("the run in {}", dir.display())))?;
-    std::fs::remove_dir_all(&dir).map_err(failed)
+    let done = work(&dir).await;
+    let done = done.map_err(|failure| failure.during(format!("the run in {}", dir.display())))?;
+    std::fs::remove_dir_all(&dir).map_err(failed)?;
+    Ok(done)
+}
+
+/// The name of a directory of this process.
+pub(super) fn dir_name(bench: &str) -> String {
+    format!("{bench}-{}", std::process::id())
 }
 
 /// `part` of `all`; 0 of nothing.

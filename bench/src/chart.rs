@@ -10,7 +10,7 @@ use std::{
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Deserialize;
 
-pub(super) use self::draw::{Bar, Line, by_hour, by_schedulers};
+pub(super) use self::draw::{Bar, ChartLine, by_hour, by_schedulers};
 use godel_client::exit::{Code, Failure};
 
 /// Pods per second by schedulers, as the paper and the articles about it give them: one shard on 20,000 nodes, three on
@@ -19,10 +19,10 @@ pub(super) const PUBLISHED: [(f64, f64); 3] = [(1.0, 2_000.0), (3.0, 4_000.0), (
 
 /// `godel bench chart`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Chart {
+pub struct ChartArgs {
     /// The horizontal axis.
     #[arg(value_enum)]
-    over: Over,
+    over: ChartAxis,
     /// JSON files of runs, written by the other verbs.
     #[arg(required = true, value_name = "FILE")]
     runs: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub struct Chart {
 
 /// What varies from run to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Over {
+enum ChartAxis {
     /// The number of nodes.
     Nodes,
     /// The number of schedulers; conflicts too.
@@ -62,13 +62,13 @@ struct Run {
 /// A file: one run (the medians of several may bring those along), or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Document {
+enum ChartDocument {
     One(Run),
     Several { runs: Vec<Run> },
-    List(Vec<Document>),
+    List(Vec<ChartDocument>),
 }
 
-pub(super) fn run(wanted: &Chart) -> Result<(), Failure> {
+pub(super) fn run(wanted: &ChartArgs) -> Result<(), Failure> {
     let mut runs = Vec::new();
     for path in &wanted.runs {
         let failed = |why: String| Failure::new(Code::Usage, format!("{}: {why}", path.display()));
@@ -86,26 +86,26 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("{} cannot be written: {error}", path.display())))
 }
 
-fn flatten(document: Document, runs: &mut Vec<Run>) {
+fn flatten(document: ChartDocument, runs: &mut Vec<Run>) {
     match document {
-        Document::One(run) => runs.push(run),
-        Document::Several { runs: several } => runs.extend(several),
-        Document::List(documents) => documents.into_iter().for_each(|document| flatten(document, runs)),
+        ChartDocument::One(run) => runs.push(run),
+        ChartDocument::Several { runs: several } => runs.extend(several),
+        ChartDocument::List(documents) => documents.into_iter().for_each(|document| flatten(document, runs)),
     }
 }
 
-fn draw(over: Over, runs: Vec<Run>) -> Result<String, Failure> {
+fn draw(over: ChartAxis, runs: Vec<Run>) -> Result<String, Failure> {
     let rate = |run: &Run| run.placements_per_s;
     let svg = match over {
-        Over::Nodes => draw::by_cluster_size(&lines(&runs, "", |run| run.nodes, rate)),
-        Over::Schedulers => {
+        ChartAxis::Nodes => draw::by_cluster_size(&lines(&runs, "", |run| run.nodes, rate)),
+        ChartAxis::Schedulers => {
             let percent = |run: &Run| 100.0 * run.conflicts / (run.placements + run.conflicts).max(1.0);
             let conflicts = lines(&runs, ", conflicts", |run| run.schedulers, percent);
             let published = [published()];
             by_schedulers(&lines(&runs, "", |run| run.schedulers, rate), &conflicts, &published)
         }
-        Over::Online => draw::by_online_share(&lines(&runs, "", |run| run.online_share, rate)),
-        Over::Ablation => {
+        ChartAxis::Online => draw::by_online_share(&lines(&runs, "", |run| run.online_share, rate)),
+        ChartAxis::Ablation => {
             let name = |ablate: &[String]| match ablate {
                 [] => "complete".to_owned(),
                 some => format!("without {}", some.join(", ")),
@@ -118,19 +118,19 @@ fn draw(over: Over, runs: Vec<Run>) -> Result<String, Failure> {
 }
 
 /// What was published, as a line.
-pub(super) fn published() -> Line {
-    Line { name: "clusters of several sizes".to_owned(), points: PUBLISHED.to_vec() }
+pub(super) fn published() -> ChartLine {
+    ChartLine { name: "clusters of several sizes".to_owned(), points: PUBLISHED.to_vec() }
 }
 
 /// A line for each workload.
-fn lines(runs: &[Run], suffix: &str, x: fn(&Run) -> f64, y: impl Fn(&Run) -> f64) -> Vec<Line> {
+fn lines(runs: &[Run], suffix: &str, x: fn(&Run) -> f64, y: impl Fn(&Run) -> f64) -> Vec<ChartLine> {
     let mut by_workload: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for run in runs {
         by_workload.entry(&run.workload).or_default().push((x(run), y(run)));
     }
     let line = |(workload, mut points): (&str, Vec<(f64, f64)>)| {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Line { name: format!("{workload}{suffix}"), points }
+        ChartLine { name: format!("{workload}{suffix}"), points }
     };
     by_workload.into_iter().map(line).collect()
 }
@@ -150,16 +150,16 @@ mod tests {
         let mut runs = Vec::new();
         flatten(serde_json::from_str(&format!("[{ONE}, {SEVERAL}]")).unwrap(), &mut runs);
         let gangs = &lines(&runs, "", |run| run.schedulers, |run| run.placements_per_s)[0];
-        assert_eq!(gangs, &Line { name: "gang".to_owned(), points: vec![(2.0, 7.0), (4.0, 9.0)] });
+        assert_eq!(gangs, &ChartLine { name: "gang".to_owned(), points: vec![(2.0, 7.0), (4.0, 9.0)] });
         assert_eq!((runs.len(), runs[0].placements_per_s), (3, 5.5));
         for (over, expected) in [
-            (Over::Nodes, "service"),
-            (Over::Schedulers, "gang, conflicts"),
-            (Over::Online, "online, %"),
-            (Over::Ablation, "without cache"),
+            (ChartAxis::Nodes, "service"),
+            (ChartAxis::Schedulers, "gang, conflicts"),
+            (ChartAxis::Online, "online, %"),
+            (ChartAxis::Ablation, "without cache"),
         ] {
             assert!(draw(over, runs.clone()).unwrap().contains(expected), "{over:?}");
         }
-        assert!(serde_json::from_str::<Document>("{}").is_err());
+        assert!(serde_json::from_str::<ChartDocument>("{}").is_err());
     }
 }

@@ -26,9 +26,9 @@ use tokio_util::sync::DropGuard;
 use super::{
     board::{Board, Progress},
     cap::Cap,
-    load::{Load, Way},
-    processes::Processes,
-    report::{Run, count, wide},
+    load::{Load, SubmitWay},
+    processes::{self, BenchProcesses},
+    report::{Run, count},
 };
 
 /// Time for the processes to be ready, and for the nodes to be there.
@@ -63,11 +63,11 @@ pub(super) struct Layout {
 }
 
 /// See the module.
-pub(super) struct Cluster {
+pub(super) struct BenchCluster {
     layout: Layout,
     /// They stay, run what is placed and report; otherwise they are gone once every node is registered.
     agents: bool,
-    processes: Processes,
+    processes: BenchProcesses,
     client: Client,
     board: Arc<Board>,
     /// Everything submitted so far.
@@ -77,7 +77,7 @@ pub(super) struct Cluster {
 }
 
 /// What the system says that processes have used.
-struct Used {
+struct ProcessesUse {
     cpu: BTreeMap<String, Duration>,
     bytes_written: u64,
 }
@@ -110,7 +110,7 @@ pub(super) struct Measured {
     run: Run,
 }
 
-impl Cluster {
+impl BenchCluster {
     /// Starts everything and waits until it is quiet. `shapes`: nodes as `godel agent --simulate` takes them.
     pub(super) async fn start(layout: Layout, shapes: &[String], agents: bool) -> Result<Self, Failure> {
         let (processes, client) = bring_up(&layout, shapes, agents).await?;
@@ -148,9 +148,8 @@ impl Cluster {
     }
 
     /// Submits a load and waits until all of it is bound, or has ended where agents run it.
-    pub(super) async fn run(&mut self, load: Load, way: Way) -> Result<Measured, Failure> {
-        until("quiet", &mut self.processes, async || is_quiet(&self.client, self.layout.n_schedulers).await)
-            .await?;
+    pub(super) async fn run(&mut self, load: Load, way: SubmitWay) -> Result<Measured, Failure> {
+        quiet(&self.client, self.layout.n_schedulers, &mut self.processes).await?;
         let n_replicas = load.n_replicas();
         let load = Arc::new(load);
         self.loads.push(Arc::clone(&load));
@@ -171,13 +170,7 @@ impl Cluster {
         let counters = Counters::read(&self.client).await?;
         let last = if self.agents && !load.stays { progress.last_ended } else { progress.last_bound };
         let seconds = last.saturating_sub(started).as_secs_f64();
-        let mut cpu_s = BTreeMap::new();
-        for (name, cpu) in after.cpu {
-            let before = before.cpu.get(&name).copied().unwrap_or_default();
-            cpu_s.insert(name, cpu.saturating_sub(before).as_secs_f64());
-        }
-        let pids = self.processes.pids();
-        let rss = pids.iter().filter_map(|(name, pid)| Some((name.clone(), usage::rss_bytes_max(*pid)?)));
+        let cpu_s = processes::used(&before.cpu, &after.cpu);
         let run = Run {
             nodes: self.layout.n_nodes,
             schedulers: self.layout.n_schedulers,
@@ -193,7 +186,7 @@ impl Cluster {
             conflicts: counters.conflicts.saturating_sub(counted.conflicts),
             cache_hits: counters.cache_hits.saturating_sub(counted.cache_hits),
             cache_misses: counters.cache_misses.saturating_sub(counted.cache_misses),
-            rss_mib: rss.map(|(name, bytes)| (name, wide(bytes) / 1_048_576.0)).collect(),
+            rss_mib: processes::memory(&self.processes.pids(), usage::rss_bytes_max),
             bytes_written: after.bytes_written.saturating_sub(before.bytes_written),
             load_average,
             ..Run::default()
@@ -242,7 +235,7 @@ impl Cluster {
         &mut self,
         mut submitting: tokio::task::JoinHandle<Result<(), Failure>>,
         load: &Load,
-    ) -> Result<(Progress, Used), Failure> {
+    ) -> Result<(Progress, ProcessesUse), Failure> {
         let bar = progress(load.n_replicas(), "placed");
         let n_before = self.n_replicas - load.n_replicas();
         let board = Arc::clone(&self.board);
@@ -322,15 +315,14 @@ impl Cluster {
     }
 
     /// What every process has used so far.
-    fn used(&self) -> Result<Used, Failure> {
+    fn used(&self) -> Result<ProcessesUse, Failure> {
         let pids = self.processes.pids();
-        let cpu: BTreeMap<_, _> =
-            pids.iter().filter_map(|(name, pid)| Some((name.clone(), usage::cpu_time(*pid)?))).collect();
+        let cpu = processes::cpu(&pids);
         if cpu.len() != pids.len() {
             return Err(Failure::failed("the CPU time of a process is not known"));
         }
         let bytes_written = pids.iter().filter_map(|(_, pid)| usage::bytes_written(*pid)).sum();
-        Ok(Used { cpu, bytes_written })
+        Ok(ProcessesUse { cpu, bytes_written })
     }
 }
 
@@ -339,8 +331,8 @@ pub(super) async fn bring_up(
     layout: &Layout,
     shapes: &[String],
     agents: bool,
-) -> Result<(Processes, Client), Failure> {
-    let mut processes = Processes::new(&layout.dir)?;
+) -> Result<(BenchProcesses, Client), Failure> {
+    let mut processes = BenchProcesses::new(&layout.dir)?;
     let (address, _parts) = start_all(&mut processes, layout, agents).await?;
     let client = Client::direct(&address)?;
     client.wait_ready(READY_TIMEOUT).await?;
@@ -351,19 +343,20 @@ pub(super) async fn bring_up(
     if !agents {
         processes.kill("agents").await;
     }
-    until("the nodes and schedulers", &mut processes, async || {
+    until("the nodes and schedulers", async || {
+        processes.check()?;
         is_ready(&client, layout.n_nodes, agents).await
     })
     .await?;
     let request = v1::SetPartitionModeRequest { mode: layout.partition.into(), automatic: false };
     client.dispatch(async |mut dispatch| dispatch.set_partition_mode(request).await).await?;
-    until("quiet", &mut processes, async || is_quiet(&client, layout.n_schedulers).await).await?;
+    quiet(&client, layout.n_schedulers, &mut processes).await?;
     Ok((processes, client))
 }
 
 /// Starts state and every part; the address of state, and those of the others by name. None need answer yet.
 pub(super) async fn start_all(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     layout: &Layout,
     agents: bool,
 ) -> Result<(String, BTreeMap<String, String>), Failure> {
@@ -416,7 +409,7 @@ fn parts(n_schedulers: usize) -> Vec<(String, &'static str)> {
 }
 
 pub(super) async fn start_state(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     layout: &Layout,
     agents: bool,
 ) -> Result<String, Failure> {
@@ -433,7 +426,7 @@ pub(super) async fn start_state(
 
 /// The address of a part on free ports.
 pub(super) async fn serve(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     name: &str,
     args: Vec<String>,
     set: &[String],
@@ -445,7 +438,7 @@ pub(super) async fn serve(
 
 /// Starts a part on free ports with a filter of its log; where that is.
 pub(super) async fn serve_logging(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     name: &str,
     args: Vec<String>,
     set: &[String],
@@ -466,15 +459,13 @@ fn sets(set: &[String]) -> Vec<String> {
     set.iter().flat_map(|pair| ["--set".to_owned(), pair.clone()]).collect()
 }
 
-/// Looks until something is so, or a process ends.
-async fn until(
+/// Looks until something is so.
+pub(super) async fn until(
     what: &str,
-    processes: &mut Processes,
-    is_so: impl AsyncFn() -> Result<bool, Failure>,
+    mut is_so: impl AsyncFnMut() -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_TIMEOUT;
     while !is_so().await? {
-        processes.check()?;
         if Instant::now() > deadline {
             return Err(Failure::new(
                 Code::Timeout,
@@ -497,9 +488,14 @@ pub(super) async fn is_ready(client: &Client, n_nodes: usize, agents: bool) -> R
     Ok(nodes.iter().all(|node| node.report.as_ref().is_some_and(|report| report.ready)))
 }
 
-async fn is_quiet(client: &Client, n_schedulers: usize) -> Result<bool, Failure> {
-    let quiet = Quiet::look(client).await?;
-    Ok(quiet.busy().is_none() && usize::try_from(quiet.schedulers).is_ok_and(|n| n == n_schedulers))
+/// Waits until nothing is on its way with so many schedulers.
+async fn quiet(client: &Client, n_schedulers: usize, processes: &mut BenchProcesses) -> Result<(), Failure> {
+    until("quiet", async || {
+        processes.check()?;
+        let quiet = Quiet::look(client).await?;
+        Ok(quiet.busy().is_none() && usize::try_from(quiet.schedulers).is_ok_and(|n| n == n_schedulers))
+    })
+    .await
 }
 
 fn show(bar: &ProgressBar, n_bound: usize, n_ended: usize, agents: bool) {

@@ -22,7 +22,7 @@ use tokio::time::MissedTickBehavior;
 use super::{
     board::{self, unreadable},
     cases::per,
-    chart::{self, Line},
+    chart::{self, ChartLine},
     cluster::{self, Layout},
     once::{Figures, Once},
     report::count,
@@ -49,7 +49,7 @@ const BACK_PERCENT: f64 = 95.0;
 
 /// `godel bench tide`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Arguments {
+pub struct TideArgs {
     /// Length of the day in minutes.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
@@ -107,11 +107,11 @@ struct Seen {
     squeezed: u64,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: TideArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "tide", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, mut layout: Layout) -> Result<Tide, Failure> {
+async fn measure(wanted: &TideArgs, mut layout: Layout) -> Result<Tide, Failure> {
     let n_nodes = layout.n_nodes;
     layout.set.splice(0..0, settings(wanted.minutes, n_nodes));
     let (mut processes, client) = cluster::bring_up(&layout, &wanted.once.shapes(), true).await?;
@@ -352,14 +352,14 @@ fn wide_percent(n: u64, percent: f64) -> f64 {
     super::report::wide(n) * percent / 100.0
 }
 
-fn lines(hours: &[Hour], n_nodes: usize) -> Vec<Line> {
+fn lines(hours: &[Hour], n_nodes: usize) -> Vec<ChartLine> {
     // A mark each quarter of an hour at most.
     let step = hours.len().div_ceil(96).max(1);
-    let line = |name: &str, of: fn(&Hour) -> f64| Line {
+    let line = |name: &str, of: fn(&Hour) -> f64| ChartLine {
         name: name.to_owned(),
         points: hours.iter().step_by(step).map(|at| (at.hour, of(at))).collect(),
     };
-    let offline = Line {
+    let offline = ChartLine {
         name: "offline, requests".to_owned(),
         points: hours
             .iter()

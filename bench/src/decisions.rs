@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Instant};
 use clap::Args as ClapArgs;
 use godel_client::{
     exit::Failure,
-    output::{self, Format, View},
+    output::{self, Format, View, ViewColumn},
 };
 use godel_model::scenarios::{ALL, Done, Scenario, Size};
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct Core {
 
 /// Figures of one scenario; field names are stable.
 #[derive(Debug, Serialize)]
-struct Case {
+struct DecisionCase {
     scenario: &'static str,
     what: &'static str,
     op: &'static str,
@@ -53,7 +53,7 @@ pub(super) async fn run(wanted: Core, format: Format) -> Result<(), Failure> {
     show("core", format, json.as_deref(), async move { measure(&wanted) }).await
 }
 
-fn measure(wanted: &Core) -> Result<Vec<Case>, Failure> {
+fn measure(wanted: &Core) -> Result<Vec<DecisionCase>, Failure> {
     let only = wanted.only.as_deref().unwrap_or_default();
     let chosen: Vec<&Scenario> = ALL.iter().filter(|scenario| scenario.name.contains(only)).collect();
     if chosen.is_empty() {
@@ -70,7 +70,7 @@ fn measure(wanted: &Core) -> Result<Vec<Case>, Failure> {
     Ok(cases)
 }
 
-fn time(scenario: &Scenario, size: Size, n_samples: usize) -> Result<Case, Failure> {
+fn time(scenario: &Scenario, size: Size, n_samples: usize) -> Result<DecisionCase, Failure> {
     let (done, _) = once(scenario, size);
     let mut samples = Vec::with_capacity(n_samples);
     for _ in 0..n_samples {
@@ -82,7 +82,7 @@ fn time(scenario: &Scenario, size: Size, n_samples: usize) -> Result<Case, Failu
     }
     samples.sort_by(f64::total_cmp);
     let median = samples[samples.len() / 2];
-    Ok(Case {
+    Ok(DecisionCase {
         scenario: scenario.name,
         what: scenario.what,
         op: scenario.op,
@@ -104,21 +104,17 @@ fn once(scenario: &Scenario, size: Size) -> (Done, f64) {
     (work.done(), ns)
 }
 
-impl View for Case {
-    const HEADERS: &'static [&'static str] = &["SCENARIO", "OPS", "NS EACH", "MIN", "PER S"];
-    const WIDE: &'static [&'static str] = &["OP", "WHAT", "CHECKSUM"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.scenario.to_owned(),
-            self.ops.to_string(),
-            format!("{:.0}", self.ns_per_op_median),
-            format!("{:.0}", self.ns_per_op_min),
-            format!("{:.0}", self.ops_per_s),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![self.op.to_owned(), self.what.to_owned(), self.checksum.clone()]
-    }
+impl View for DecisionCase {
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("SCENARIO", |view| view.scenario.to_owned()),
+        ("OPS", |view| view.ops.to_string()),
+        ("NS EACH", |view| format!("{:.0}", view.ns_per_op_median)),
+        ("MIN", |view| format!("{:.0}", view.ns_per_op_min)),
+        ("PER S", |view| format!("{:.0}", view.ops_per_s)),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("OP", |view| view.op.to_owned()),
+        ("WHAT", |view| view.what.to_owned()),
+        ("CHECKSUM", |view| view.checksum.clone()),
+    ];
 }

@@ -7,8 +7,8 @@ use godel_client::{exit::Failure, output::Format};
 
 use super::{
     cap,
-    cluster::{Cluster, Layout},
-    load::Way,
+    cluster::{BenchCluster, Layout},
+    load::SubmitWay,
     report::Run,
     setup::{Setup, at_least_one},
     workload::{Plan, Step, Wanted, Workload},
@@ -68,13 +68,13 @@ pub(super) async fn run(wanted: E2e, format: Format) -> Result<(), Failure> {
 async fn measure(wanted: &E2e, layout: Layout, plan: Plan) -> Result<Run, Failure> {
     // Whatever happens, the caps end after the processes.
     let mut caps = Vec::new();
-    let mut cluster = Cluster::start(layout, &plan.shapes, wanted.agents).await?;
+    let mut cluster = BenchCluster::start(layout, &plan.shapes, wanted.agents).await?;
     if let Some(per_cent) = wanted.cap_cpu {
         cluster.cap_schedulers(per_cent, &mut caps)?;
     }
     let way = match wanted.workload {
-        Workload::Unary => Way::Unary(wanted.clients),
-        _ => Way::Stream,
+        Workload::Unary => SubmitWay::Unary(wanted.clients),
+        _ => SubmitWay::Stream,
     };
     let mut measured = Vec::new();
     for Step { load, measured: counts } in plan.steps {

@@ -15,7 +15,7 @@
 mod growth;
 pub(super) mod ledger;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use clap::Args as ClapArgs;
 use godel_client::{
@@ -32,14 +32,14 @@ use tokio::time::Instant;
 
 pub(super) use self::growth::Endurance;
 use self::{
-    growth::{Bound, Sample},
+    growth::{DiskBound, GrowthSample},
     ledger::Ledger,
 };
 use super::{
     cluster::{self, Counters, Layout, STALL_TIMEOUT},
-    load::{Load, Way},
-    processes::Processes,
-    report::{Run, count, wide},
+    load::{Load, SubmitWay},
+    processes::{self, BenchProcesses},
+    report::{Run, count},
     setup::{Setup, at_least_one},
     workload::Maker,
 };
@@ -53,7 +53,7 @@ const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=
 
 /// `godel bench endurance`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Arguments {
+pub struct EnduranceArgs {
     /// Number of measured running units.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     running_units: usize,
@@ -74,13 +74,13 @@ pub struct Arguments {
     setup: Setup,
 }
 
-pub(super) async fn run(wanted: Arguments, format: godel_client::output::Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: EnduranceArgs, format: godel_client::output::Format) -> Result<(), Failure> {
     wanted.setup.repeat(format, "endurance", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
+async fn measure(wanted: &EnduranceArgs, layout: Layout) -> Result<Run, Failure> {
     let load = Arc::new(wanted.load());
-    let bound = Bound::of(&layout.set);
+    let bound = DiskBound::of(&layout.set);
     let shapes = [format!("{}x cpu=100,memory=400Gi", layout.n_nodes)];
     let (mut processes, client) = cluster::bring_up(&layout, &shapes, true).await?;
     usage::reset_rss_max();
@@ -88,13 +88,13 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     let stop = CancellationToken::new();
     let ledger = Ledger::start(&client, load.len(), wanted.replicas, stop.clone()).await?;
     let _watching = stop.drop_guard();
-    let way = Way::Paced { interval: wanted.interval() };
+    let way = SubmitWay::Paced { interval: wanted.interval() };
     let submitting = Arc::clone(&load).submit(client.clone(), way, ledger.started());
     let submitting = godel_kit::task::spawn("bench.load", submitting);
     let mut samples = vec![sample(&processes, &client, &ledger).await?];
     follow(wanted, &mut processes, &client, &ledger, &mut samples).await?;
     submitting.await.map_err(|_| Failure::failed("the submission panicked"))??;
-    let rss = peaks(&processes);
+    let rss = processes::memory(&processes.pids(), usage::rss_bytes_max);
     let conflicts = Counters::read(&client).await?.conflicts;
     let audit_s = cluster::audited(&client).await?;
     nothing_is_left(&mut processes, &layout).await?;
@@ -128,18 +128,12 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
     })
 }
 
-impl Arguments {
+impl EnduranceArgs {
     fn load(&self) -> Load {
         let mut maker = Maker::new(self.setup.seed, true);
         let mut load = Load::default();
         while load.n_replicas() < self.n_running() {
-            let mut unit = maker.unit(v1::WorkloadClass::Batch, self.replicas);
-            unit.ttl_after_finished_ms = Some(TTL_MS);
-            for template in unit.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
-                let run = v1::RunSpec { simulated_duration_ms: Some(self.run_ms), ..v1::RunSpec::default() };
-                template.run = Some(run);
-            }
-            load.push(&unit);
+            load.push(&short_lived(&mut maker, self.replicas, self.run_ms));
         }
         load
     }
@@ -161,13 +155,24 @@ impl Arguments {
     }
 }
 
+/// A unit that runs for a moment, ends and is deleted.
+pub(super) fn short_lived(maker: &mut Maker, replicas: u32, run_ms: u64) -> v1::UnitSpec {
+    let mut unit = maker.unit(v1::WorkloadClass::Batch, replicas);
+    unit.ttl_after_finished_ms = Some(TTL_MS);
+    for template in unit.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
+        let run = v1::RunSpec { simulated_duration_ms: Some(run_ms), ..v1::RunSpec::default() };
+        template.run = Some(run);
+    }
+    unit
+}
+
 /// Samples until every unit is gone.
 async fn follow(
-    wanted: &Arguments,
-    processes: &mut Processes,
+    wanted: &EnduranceArgs,
+    processes: &mut BenchProcesses,
     client: &Client,
     ledger: &Ledger,
-    samples: &mut Vec<Sample>,
+    samples: &mut Vec<GrowthSample>,
 ) -> Result<(), Failure> {
     let bar = progress(ledger.n_units(), "gone");
     let (mut last, mut moved_at) = (ledger.progress(), Instant::now());
@@ -191,15 +196,19 @@ async fn follow(
     Ok(())
 }
 
-async fn sample(processes: &Processes, client: &Client, ledger: &Ledger) -> Result<Sample, Failure> {
+async fn sample(
+    processes: &BenchProcesses,
+    client: &Client,
+    ledger: &Ledger,
+) -> Result<GrowthSample, Failure> {
     let store = client.store_status().await?;
     let pids = processes.pids();
-    let mut sample = Sample {
+    let mut sample = GrowthSample {
         n_ended: ledger.progress().n_ended,
         disk_bytes: store.disk_bytes,
         live_bytes: store.live_bytes,
         bytes_written: pids.iter().filter_map(|(_, pid)| usage::bytes_written(*pid)).sum(),
-        ..Sample::default()
+        ..GrowthSample::default()
     };
     for (name, pid) in pids {
         let (rss, cpu) = usage::rss_bytes(pid)
@@ -211,14 +220,8 @@ async fn sample(processes: &Processes, client: &Client, ledger: &Ledger) -> Resu
     Ok(sample)
 }
 
-fn peaks(processes: &Processes) -> BTreeMap<String, f64> {
-    let pids = processes.pids();
-    let peaks = pids.into_iter().filter_map(|(name, pid)| Some((name, usage::rss_bytes_max(pid)?)));
-    peaks.map(|(name, bytes)| (name, wide(bytes) / 1_048_576.0)).collect()
-}
-
 /// SIGKILL for everything; a restarted state lists no unit and no row.
-pub(super) async fn nothing_is_left(processes: &mut Processes, layout: &Layout) -> Result<(), Failure> {
+pub(super) async fn nothing_is_left(processes: &mut BenchProcesses, layout: &Layout) -> Result<(), Failure> {
     processes.kill_all().await;
     let address = cluster::start_state(processes, layout, true).await?;
     let world = audit::list(&Client::direct(&address)?).await?;
@@ -241,7 +244,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: EnduranceArgs,
     }
 
     #[test]

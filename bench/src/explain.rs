@@ -16,8 +16,8 @@ use godel_proto::v1::{self, scheduler_service_client::SchedulerServiceClient};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    cluster::{Cluster, POLL, READY_TIMEOUT},
-    load::{Load, Way},
+    cluster::{BenchCluster, POLL, READY_TIMEOUT},
+    load::{Load, SubmitWay},
     report::Run,
     setup::{Setup, at_least_one},
     workload::Maker,
@@ -33,7 +33,7 @@ const CPU_MILLI: i64 = 500;
 /// `godel bench explain`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("20000")))]
-pub struct Arguments {
+pub struct ExplainArgs {
     /// Number of calls of each kind.
     #[arg(long, default_value_t = 100, value_parser = at_least_one)]
     calls: usize,
@@ -70,15 +70,15 @@ impl Explain {
     }
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: ExplainArgs, format: Format) -> Result<(), Failure> {
     let setup = &wanted.setup;
     setup
         .repeat(format, "explain", async |layout| {
             let shapes = [format!("{}x cpu=100,memory=400Gi", setup.nodes)];
             let mut maker = Maker::new(setup.seed, false);
             let load = full(&mut maker, setup.nodes);
-            let mut cluster = Cluster::start(layout, &shapes, false).await?;
-            let filled = cluster.run(load, Way::Stream).await?;
+            let mut cluster = BenchCluster::start(layout, &shapes, false).await?;
+            let filled = cluster.run(load, SubmitWay::Stream).await?;
             let explain = explain(cluster.client(), &mut maker, &wanted).await?;
             let run = cluster.verify(vec![filled]).await?.into_iter().next();
             let run = run.ok_or_else(|| Failure::failed("nothing was measured"))?;
@@ -100,7 +100,7 @@ fn full(maker: &mut Maker, n_nodes: usize) -> Load {
     load
 }
 
-async fn explain(client: &Client, maker: &mut Maker, wanted: &Arguments) -> Result<Explain, Failure> {
+async fn explain(client: &Client, maker: &mut Maker, wanted: &ExplainArgs) -> Result<Explain, Failure> {
     let nodes_refusing = u32::try_from(wanted.setup.nodes).unwrap_or(u32::MAX);
     let unit = maker.sized(v1::WorkloadClass::Service, 1, CPU_MILLI, 1);
     let name = unit.meta.as_ref().map(|meta| meta.name.clone()).unwrap_or_default();

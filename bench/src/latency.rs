@@ -7,8 +7,8 @@ use clap::Args as ClapArgs;
 use godel_client::{exit::Failure, output::Format};
 
 use super::{
-    cluster::Cluster,
-    load::Way,
+    cluster::BenchCluster,
+    load::SubmitWay,
     report::Run,
     setup::{Setup, at_least_one},
     workload::{Passing, Wanted, Workload},
@@ -16,7 +16,7 @@ use super::{
 
 /// `godel bench latency`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Latency {
+pub struct LatencyArgs {
     /// Units offered per second.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
@@ -34,7 +34,7 @@ pub struct Latency {
     setup: Setup,
 }
 
-pub(super) async fn run(wanted: Latency, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: LatencyArgs, format: Format) -> Result<(), Failure> {
     let workload = Wanted {
         workload: Workload::Single,
         nodes: wanted.setup.nodes,
@@ -54,12 +54,12 @@ pub(super) async fn run(wanted: Latency, format: Format) -> Result<(), Failure> 
         fill,
         seed: wanted.setup.seed,
     });
-    let way = Way::Paced { interval: Duration::from_secs(1) / wanted.rate };
+    let way = SubmitWay::Paced { interval: Duration::from_secs(1) / wanted.rate };
     wanted
         .setup
         .repeat(format, "latency", async |layout| {
             let plan = passing.map_or_else(|| workload.plan(), |passing| passing.plan())?;
-            let mut cluster = Cluster::start(layout, &plan.shapes, passing.is_some()).await?;
+            let mut cluster = BenchCluster::start(layout, &plan.shapes, passing.is_some()).await?;
             let mut measured = Vec::new();
             for step in plan.steps {
                 measured.push(cluster.run(step.load, way).await?);

@@ -94,31 +94,31 @@ pub enum Bench {
     /// Placements per second and CPU time per placement, with real processes.
     E2e(e2e::E2e),
     /// Latency of single units offered at a steady rate.
-    Latency(latency::Latency),
+    Latency(latency::LatencyArgs),
     /// Growth of memory, disk and latency while running units come and go.
-    Endurance(endurance::Arguments),
+    Endurance(endurance::EnduranceArgs),
     /// Admission rate and latency in an overload: many times more units are offered than can be placed.
-    Overload(overload::Arguments),
+    Overload(overload::OverloadArgs),
     /// Time until the reasons for a unit without a place are known.
-    Explain(explain::Arguments),
+    Explain(explain::ExplainArgs),
     /// Time from SIGKILL for all processes to the first new binding.
-    Restart(restart::Arguments),
+    Restart(restart::RestartArgs),
     /// Cost of idle agents for state.
-    Agents(agents::Arguments),
+    Agents(agents::AgentsArgs),
     /// A day of online work in minutes, with best-effort work that fills the rest.
-    Tide(colocation::Arguments),
+    Tide(colocation::TideArgs),
     /// Full nodes and many waiting queues: how soon a free place is assigned, and to which queue.
-    Turns(turns::Arguments),
+    Turns(turns::TurnsArgs),
     /// Application masters of YARN over Hadoop RPC: containers per second, and calls per second that change nothing.
-    Yarn(yarn::Arguments),
+    Yarn(yarn::YarnArgs),
     /// A day of a Hadoop cluster as applications of YARN, in three queues that wait: what each of them gets.
-    YarnReplay(yarn_load::replay::Arguments),
+    YarnReplay(yarn_load::replay::YarnReplayArgs),
     /// Applications of YARN at a steady rate, each with a master that registers, gets a container and finishes.
-    YarnSubmissions(yarn_load::submissions::Arguments),
+    YarnSubmissions(yarn_load::submissions::YarnSubmissionsArgs),
     /// Plans of the rescheduler on a cluster that runs: how long each kind takes, and memory.
-    Reschedule(reschedule::Arguments),
+    Reschedule(reschedule::RescheduleArgs),
     /// Draw a chart of the suite from the JSON of its runs.
-    Chart(chart::Chart),
+    Chart(chart::ChartArgs),
     /// Any number of schedulers in simulated time: conflicts, and the number beyond which another scheduler gains
     /// nothing.
     Simulate(Box<simulate::Simulate>),
@@ -127,7 +127,7 @@ pub enum Bench {
     /// Run the whole table of targets, with charts.
     Suite(suite::Suite),
     /// Maximum throughput of the store on this disk.
-    Store(store::Store),
+    Store(store::StoreArgs),
     /// Maximum throughput of gRPC between two processes.
     Wire(wire::Wire),
     /// The other process of `wire`.

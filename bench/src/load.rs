@@ -25,7 +25,7 @@ const N_AHEAD: usize = 65_536;
 
 /// How units are submitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Way {
+pub(super) enum SubmitWay {
     /// As fast as one stream takes them.
     Stream,
     /// So many clients, each with a connection of its own and one call at a time.
@@ -40,7 +40,7 @@ pub(super) enum Way {
 /// Units as they go over the wire.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    units: Vec<Encoded>,
+    units: Vec<EncodedSpec>,
     n_replicas: usize,
     /// Some of its running units may find no room.
     pub(super) may_wait: bool,
@@ -51,7 +51,7 @@ pub(super) struct Load {
 }
 
 #[derive(Debug)]
-struct Encoded {
+struct EncodedSpec {
     uid: String,
     bytes: Bytes,
 }
@@ -62,7 +62,7 @@ impl Load {
         let replicas: u32 = unit.task_groups.iter().map(|group| group.replicas).sum();
         self.n_replicas += usize::try_from(replicas).unwrap_or(usize::MAX);
         let uid = unit.meta.as_ref().map(|meta| meta.uid.clone()).unwrap_or_default();
-        self.units.push(Encoded { uid, bytes: unit.encode_to_vec().into() });
+        self.units.push(EncodedSpec { uid, bytes: unit.encode_to_vec().into() });
         self.sent.push(AtomicU64::new(0));
     }
 
@@ -97,19 +97,19 @@ impl Load {
     pub(super) async fn submit(
         self: Arc<Self>,
         client: Client,
-        way: Way,
+        way: SubmitWay,
         epoch: Instant,
     ) -> Result<(), Failure> {
         let n_units = self.len();
         let items = (0..n_units).zip(0u64..);
         let submitted = match way {
-            Way::Stream => {
+            SubmitWay::Stream => {
                 let load = Arc::clone(&self);
                 let items =
                     items.map(move |(idx, index)| Item { index, unit: load.hand_over(idx, epoch.elapsed()) });
                 stream(&client, tokio_stream::iter(items), n_units).await
             }
-            Way::Paced { interval } => {
+            SubmitWay::Paced { interval } => {
                 let (tx, rx) = tokio::sync::mpsc::channel(N_AHEAD);
                 let load = Arc::clone(&self);
                 // A thread: timers of the runtime come a millisecond late, which would be called latency.
@@ -129,7 +129,7 @@ impl Load {
                 let paced = pacing.await.map_err(|_| Status::internal("the offered rate was not reached"));
                 submitted.and(paced)
             }
-            Way::Unary(n_clients) => unary::submit(self, &client, n_clients, epoch).await,
+            SubmitWay::Unary(n_clients) => unary::submit(self, &client, n_clients, epoch).await,
         };
         submitted.map_err(|status| client.explain(status).during("the submission"))
     }

@@ -1,6 +1,6 @@
 //! What benchmarks on real processes have in common that run once and report figures of their own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use godel_client::{
@@ -11,7 +11,11 @@ use godel_kit::shutdown;
 use godel_proto::v1;
 use serde::Serialize;
 
-use super::{cases::in_dir, cluster::Layout, setup::at_least_one};
+use super::{
+    cases::{dir_name, in_dir},
+    cluster::Layout,
+    setup::at_least_one,
+};
 
 /// Flags of each of them.
 #[derive(Clone, Debug, ClapArgs)]
@@ -31,9 +35,15 @@ pub(super) struct Once {
 }
 
 /// What a run comes to: field names are stable, the text is for people.
-pub(super) trait Figures: Serialize {
+pub(super) trait Figures: Serialize + Sized {
     /// As lines.
     fn text(&self) -> String;
+
+    /// Prints them, and writes them to a file if one is wanted.
+    fn report(&self, format: Format, json: Option<&Path>) -> Result<(), Failure> {
+        output::show(format, self, || self.text())?;
+        json.map_or(Ok(()), |path| output::write_json(path, self))
+    }
 
     /// Whether they are what they should be. They are reported first: who misses a target wants to see by how much.
     ///
@@ -57,9 +67,7 @@ impl Once {
         bench: &'static str,
         measure: impl AsyncFnOnce(Layout) -> Result<F, Failure>,
     ) -> Result<(), Failure> {
-        let stop = shutdown::on_signals()
-            .map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")))?;
-        let measure = in_dir(&self.data_dir, bench, async |dir| {
+        unless_interrupted(in_dir(&self.data_dir, &dir_name(bench), async |dir| {
             let layout = Layout {
                 dir: dir.to_owned(),
                 n_nodes: self.nodes,
@@ -68,17 +76,21 @@ impl Once {
                 set: self.set.clone(),
             };
             let figures = measure(layout).await?;
-            match format {
-                Format::Table | Format::Wide => output::print(&figures.text())?,
-                Format::Json | Format::Yaml => output::print_value(format, &figures)?,
-            }
-            self.json.as_deref().map_or(Ok(()), |path| output::write_json(path, &figures))?;
+            figures.report(format, self.json.as_deref())?;
             figures.judge()
-        });
-        // What is dropped kills its processes.
-        tokio::select! {
-            measured = measure => measured,
-            () = stop.cancelled() => Err(Failure::failed("interrupted")),
-        }
+        }))
+        .await
+    }
+}
+
+/// Works until an interrupt: what is dropped then kills its processes.
+pub(super) async fn unless_interrupted<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let stop = shutdown::on_signals()
+        .map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")))?;
+    tokio::select! {
+        done = work => done,
+        () = stop.cancelled() => Err(Failure::failed("interrupted")),
     }
 }

@@ -10,7 +10,6 @@ mod offer;
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
@@ -24,27 +23,24 @@ use godel_client::{
     usage,
 };
 use godel_kit::CancellationToken;
-use godel_proto::v1;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use self::offer::{Admitted, Offer, Offered, per_second};
+use self::offer::{AdmittedUnit, Offer, Offered, per_second};
 use super::{
     cases::per,
     cluster::{self, Layout, STALL_TIMEOUT},
-    endurance::{self, ledger::Ledger},
+    endurance::{self, ledger::Ledger, short_lived},
     load::unary::Target,
     once::{Figures, Once},
-    processes::Processes,
-    report::{count, joined, wide},
+    processes::{self, BenchProcesses},
+    report::{by_process, count, latencies, wide},
     setup::at_least_one,
     workload::Maker,
 };
 
 /// Units of a run at most.
 const N_UNITS_MAX: usize = 64 << 20;
-/// Ended units are kept for so long.
-const TTL_MS: u64 = 1_000;
 /// Clients that find the capacity at most: few enough for all to be in hand.
 const N_CAPACITY_CLIENTS: usize = 64;
 /// What comes in the first part of the overload is reported apart: the limit has yet to come down.
@@ -54,7 +50,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// `godel bench overload`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Arguments {
+pub struct OverloadArgs {
     /// Length of the overload in seconds.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -82,7 +78,7 @@ pub struct Arguments {
 
 /// What is reported; field names are stable.
 #[derive(Clone, Debug, Serialize)]
-struct Overload {
+struct OverloadFigures {
     workload: &'static str,
     nodes: usize,
     replicas: u32,
@@ -118,11 +114,11 @@ struct Overload {
     audit_s: f64,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: OverloadArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "overload", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure> {
+async fn measure(wanted: &OverloadArgs, layout: Layout) -> Result<OverloadFigures, Failure> {
     let (processes, client) = cluster::bring_up(&layout, &wanted.once.shapes(), true).await?;
     let load_average = usage::load_average();
     let stop = CancellationToken::new();
@@ -130,7 +126,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
     let _watching = stop.drop_guard();
     let target = Target::leader(&client).await.map_err(|status| client.explain(status))?;
     let mut bench =
-        Bench { wanted, client, processes, ledger, target, numbers: Arc::default(), n_admitted: 0 };
+        OverloadBench { wanted, client, processes, ledger, target, numbers: Arc::default(), n_admitted: 0 };
 
     let before = Duration::from_secs(wanted.seconds_before);
     let all = wanted.clients;
@@ -148,14 +144,14 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
     let (offered, rss) =
         tokio::join!(bench.offer(Some(offered_per_s), all, span), memory(&pids, onset, span));
     let offered = offered?;
-    let (early, late): (Vec<Admitted>, Vec<Admitted>) =
+    let (early, late): (Vec<AdmittedUnit>, Vec<AdmittedUnit>) =
         offered.admitted.iter().partition(|unit| unit.began < began + onset);
     let admitted_ms = bench.latency(&late)?;
     let onset_ms = bench.latency(&early)?;
 
     let audit_s = cluster::audited(&bench.client).await?;
     endurance::nothing_is_left(&mut bench.processes, &layout).await?;
-    Ok(Overload {
+    Ok(OverloadFigures {
         workload: "overload",
         nodes: layout.n_nodes,
         replicas: wanted.replicas,
@@ -185,17 +181,17 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Overload, Failure
     })
 }
 
-struct Bench<'a> {
-    wanted: &'a Arguments,
+struct OverloadBench<'a> {
+    wanted: &'a OverloadArgs,
     client: Client,
-    processes: Processes,
+    processes: BenchProcesses,
     ledger: Arc<Ledger>,
     target: Target,
     numbers: Arc<AtomicUsize>,
     n_admitted: usize,
 }
 
-impl Bench<'_> {
+impl OverloadBench<'_> {
     /// Offers for so long, and waits until everything that was admitted is gone.
     async fn offer(
         &mut self,
@@ -203,7 +199,7 @@ impl Bench<'_> {
         n_clients: usize,
         span: Duration,
     ) -> Result<Offered, Failure> {
-        let unit = self.wanted.unit();
+        let unit = short_lived(&mut Maker::new(1, true), self.wanted.replicas, self.wanted.run_ms);
         let offer = Offer::new(unit, rate, span, Arc::clone(&self.numbers));
         let offered = offer.run(&self.target, n_clients).await;
         let offered = offered.map_err(|status| self.client.explain(status).during("the offer"))?;
@@ -232,26 +228,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn latency(&self, admitted: &[Admitted]) -> Result<Latency, Failure> {
+    fn latency(&self, admitted: &[AdmittedUnit]) -> Result<Latency, Failure> {
         let started = self.ledger.started();
-        let of = |unit: &Admitted| {
+        let of = |unit: &AdmittedUnit| {
             let bound = self.ledger.bound_at(unit.number)?;
             Some(bound.saturating_sub(unit.began.saturating_duration_since(started)))
         };
         let latencies: Option<Vec<Duration>> = admitted.iter().map(of).collect();
         latencies.map(Latency::of).ok_or_else(|| Failure::failed("a deleted unit was never bound"))
-    }
-}
-
-impl Arguments {
-    fn unit(&self) -> v1::UnitSpec {
-        let mut unit = Maker::new(1, true).unit(v1::WorkloadClass::Batch, self.replicas);
-        unit.ttl_after_finished_ms = Some(TTL_MS);
-        for template in unit.task_groups.iter_mut().filter_map(|group| group.template.as_mut()) {
-            let run = v1::RunSpec { simulated_duration_ms: Some(self.run_ms), ..v1::RunSpec::default() };
-            template.run = Some(run);
-        }
-        unit
     }
 }
 
@@ -261,65 +245,42 @@ async fn memory(
     onset: Duration,
     span: Duration,
 ) -> (BTreeMap<String, f64>, BTreeMap<String, f64>) {
-    let held = || {
-        let held = pids.iter().filter_map(|(name, pid)| Some((name.clone(), usage::rss_bytes(*pid)?)));
-        held.map(|(name, bytes)| (name, wide(bytes) / 1_048_576.0)).collect()
-    };
     tokio::time::sleep(onset).await;
-    let start = held();
+    let start = processes::memory(pids, usage::rss_bytes);
     tokio::time::sleep(span.saturating_sub(onset)).await;
-    (start, held())
+    (start, processes::memory(pids, usage::rss_bytes))
 }
 
-impl Figures for Overload {
+impl Figures for OverloadFigures {
     fn text(&self) -> String {
-        let latency = |Latency { p50, p90, p99, max }: Latency| {
-            format!("p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, max {max:.1} ms")
-        };
-        let memory =
-            |mib: &BTreeMap<String, f64>| joined(mib.iter().map(|(name, mib)| format!("{name} {mib:.0}")));
-        let mut text = String::new();
-        let minutes = wide(self.seconds) / 60.0;
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "unloaded     {}", latency(self.unloaded_ms));
-        let _ =
-            writeln!(text, "capacity     {:.0} units/s, {}", self.capacity_per_s, latency(self.capacity_ms));
-        let _ = writeln!(
-            text,
-            "offered      {:.0} units/s for {minutes:.1} min by {} clients",
-            self.offered_per_s, self.clients
-        );
-        let _ = writeln!(
-            text,
-            "calls        {}, of which {} refused; {:.2} per admitted one",
-            self.attempts,
-            self.refused,
-            per(wide(self.refused), count(self.admitted))
-        );
-        let _ = writeln!(
-            text,
-            "not admitted {} units without a client, {} refused until the end",
-            self.turned_away, self.given_up
-        );
-        let _ = writeln!(
-            text,
-            "admitted     {} units, {:.0}/s, lost {}",
-            self.admitted, self.admitted_per_s, self.lost
-        );
-        let _ = writeln!(
-            text,
-            "latency      {}: {:.2} × unloaded at p99",
-            latency(self.admitted_ms),
-            self.p99_ratio
-        );
-        let _ = writeln!(text, "at first     {}", latency(self.onset_ms));
-        let _ = writeln!(text, "first MiB    {}", memory(&self.rss_start_mib));
-        let _ = writeln!(text, "last MiB     {}", memory(&self.rss_end_mib));
-        let _ = writeln!(
-            text,
-            "load before  {:.2}\naudit        ok in {:.1} s; nothing is left",
-            self.load_average, self.audit_s
-        );
-        text
+        let Self { clients, attempts, refused, turned_away, given_up, admitted, lost, .. } = self;
+        format!(
+            "unloaded     {}\n\
+             capacity     {:.0} units/s, {}\n\
+             offered      {:.0} units/s for {:.1} min by {clients} clients\n\
+             calls        {attempts}, of which {refused} refused; {:.2} per admitted one\n\
+             not admitted {turned_away} units without a client, {given_up} refused until the end\n\
+             admitted     {admitted} units, {:.0}/s, lost {lost}\n\
+             latency      {}: {:.2} × unloaded at p99\n\
+             at first     {}\n\
+             first MiB    {}\n\
+             last MiB     {}\n\
+             load before  {:.2}\n\
+             audit        ok in {:.1} s; nothing is left\n",
+            latencies(self.unloaded_ms),
+            self.capacity_per_s,
+            latencies(self.capacity_ms),
+            self.offered_per_s,
+            wide(self.seconds) / 60.0,
+            per(wide(*refused), count(*admitted)),
+            self.admitted_per_s,
+            latencies(self.admitted_ms),
+            self.p99_ratio,
+            latencies(self.onset_ms),
+            by_process(&self.rss_start_mib, 0),
+            by_process(&self.rss_end_mib, 0),
+            self.load_average,
+            self.audit_s,
+        )
     }
 }

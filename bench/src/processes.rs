@@ -2,6 +2,7 @@
 //! They die with this value.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     path::{Path, PathBuf},
     process::Stdio,
@@ -13,7 +14,12 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 
-use godel_client::exit::{Code, Failure};
+use godel_client::{
+    exit::{Code, Failure},
+    usage,
+};
+
+use super::report::mib;
 
 /// Time for a process to say its first line; the agents say theirs when all of their nodes are connected.
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -21,7 +27,7 @@ const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(300);
 const N_TAIL_LINES: usize = 10;
 
 /// A running child.
-struct Process {
+struct ChildProcess {
     name: String,
     log: PathBuf,
     child: Child,
@@ -30,13 +36,13 @@ struct Process {
 }
 
 /// See the module.
-pub(super) struct Processes {
+pub(super) struct BenchProcesses {
     program: PathBuf,
     dir: PathBuf,
-    running: Vec<Process>,
+    running: Vec<ChildProcess>,
 }
 
-impl Processes {
+impl BenchProcesses {
     /// None yet; logs go to `dir`.
     pub(super) fn new(dir: &Path) -> Result<Self, Failure> {
         Ok(Self { program: crate::godel()?, dir: dir.to_owned(), running: Vec::new() })
@@ -68,7 +74,7 @@ impl Processes {
             .map_err(failed)?;
         let stdout = child.stdout.take().ok_or_else(|| Failure::failed(format!("{name} has no output")))?;
         let mut process =
-            Process { name: name.to_owned(), log, child, lines: BufReader::new(stdout).lines() };
+            ChildProcess { name: name.to_owned(), log, child, lines: BufReader::new(stdout).lines() };
         let line = tokio::time::timeout(FIRST_LINE_TIMEOUT, process.lines.next_line()).await;
         let line = line
             .map_err(|_| Failure::new(Code::Timeout, format!("{name} did not report that it is ready")))?
@@ -114,7 +120,34 @@ impl Processes {
     }
 }
 
-async fn kill(mut processes: Vec<Process>) {
+/// What the system says of each process, where that is known.
+pub(super) fn each<T>(pids: &[(String, u32)], look: impl Fn(u32) -> Option<T>) -> BTreeMap<String, T> {
+    pids.iter().filter_map(|(name, pid)| Some((name.clone(), look(*pid)?))).collect()
+}
+
+/// What each process holds, in MiB.
+pub(super) fn memory(pids: &[(String, u32)], look: impl Fn(u32) -> Option<u64>) -> BTreeMap<String, f64> {
+    each(pids, |pid| look(pid).map(mib))
+}
+
+/// CPU time of each process since its start.
+pub(super) fn cpu(pids: &[(String, u32)]) -> BTreeMap<String, Duration> {
+    each(pids, usage::cpu_time)
+}
+
+/// CPU seconds of each process since an earlier look.
+pub(super) fn used(
+    before: &BTreeMap<String, Duration>,
+    after: &BTreeMap<String, Duration>,
+) -> BTreeMap<String, f64> {
+    let since = |(name, cpu): (&String, &Duration)| {
+        let before = before.get(name).copied().unwrap_or_default();
+        (name.clone(), cpu.saturating_sub(before).as_secs_f64())
+    };
+    after.iter().map(since).collect()
+}
+
+async fn kill(mut processes: Vec<ChildProcess>) {
     for process in &mut processes {
         // One that has ended already is as good as killed.
         let _ended = process.child.start_kill();
@@ -124,7 +157,7 @@ async fn kill(mut processes: Vec<Process>) {
     }
 }
 
-impl Process {
+impl ChildProcess {
     fn ended_early(&self) -> Failure {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();

@@ -6,7 +6,7 @@ use godel_client::{exit::Failure, output, replay::Latency};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{endurance::Endurance, explain::Explain};
+use super::{endurance::Endurance, explain::Explain, once::Figures};
 
 /// One run. Times are from the first submission to the last binding seen on a watch; where agents run what is
 /// placed, to the last end seen there.
@@ -72,7 +72,7 @@ pub(super) struct Run {
 
 /// Medians of several runs, field by field, and the runs themselves.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct RunReport {
     #[serde(flatten)]
     pub(super) median: Run,
     /// Lowest and highest placements per second.
@@ -82,7 +82,7 @@ pub(super) struct Report {
     pub(super) runs: Vec<Run>,
 }
 
-impl Report {
+impl RunReport {
     /// At least one run.
     pub(super) fn of(runs: Vec<Run>) -> Result<Self, Failure> {
         Ok(Self {
@@ -92,9 +92,10 @@ impl Report {
             runs,
         })
     }
+}
 
-    /// For people.
-    pub(super) fn text(&self) -> String {
+impl Figures for RunReport {
+    fn text(&self) -> String {
         let headers = [
             "WORKLOAD",
             "NODES",
@@ -124,7 +125,7 @@ impl Report {
         text.push_str("\nCPU us each  ");
         text.push_str(&joined(cpu_s.iter().map(|(name, seconds)| format!("{name} {:.2}", each(*seconds)))));
         text.push_str("\npeak MiB     ");
-        text.push_str(&joined(rss_mib.iter().map(|(name, mib)| format!("{name} {mib:.0}"))));
+        text.push_str(&by_process(rss_mib, 0));
         if self.median.unplaced > 0 {
             text.push_str(&format!(
                 "\nunplaced     {}: no node has room, says the audit",
@@ -135,7 +136,7 @@ impl Report {
         let _ = writeln!(
             text,
             "\nwritten      {:.1} MiB\nagents       {agents}\nload before  {load_average:.2}\naudit        ok in {audit_s:.1} s; a restarted state lists what the watch showed",
-            wide(*bytes_written) / 1_048_576.0,
+            mib(*bytes_written),
         );
         text.extend(self.median.endurance.as_ref().map(Endurance::text));
         text.extend(self.median.explain.as_ref().map(Explain::text));
@@ -162,6 +163,21 @@ impl Run {
             self.conflicts.to_string(),
         ]
     }
+}
+
+/// What a line says of each process, with so many digits: `state 12, binder 3`.
+pub(super) fn by_process(figures: &BTreeMap<String, f64>, digits: usize) -> String {
+    joined(figures.iter().map(|(name, figure)| format!("{name} {figure:.digits$}")))
+}
+
+/// What a line says of latencies.
+pub(super) fn latencies(Latency { p50, p90, p99, max }: Latency) -> String {
+    format!("p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, max {max:.1} ms")
+}
+
+/// Bytes in MiB.
+pub(super) fn mib(bytes: u64) -> f64 {
+    wide(bytes) / 1_048_576.0
 }
 
 pub(super) fn joined(words: impl Iterator<Item = String>) -> String {
@@ -225,7 +241,7 @@ mod tests {
             cpu_s: [("state".to_owned(), state)].into(),
             ..Run::default()
         };
-        let report = Report::of(vec![run(1.0, 9, 0.3), run(2.0, 7, 0.1), run(4.0, 8, 0.2)]).unwrap();
+        let report = RunReport::of(vec![run(1.0, 9, 0.3), run(2.0, 7, 0.1), run(4.0, 8, 0.2)]).unwrap();
         assert_eq!(
             (report.median.seconds, report.median.conflicts, report.median.cpu_s["state"]),
             (2.0, 8, 0.2)

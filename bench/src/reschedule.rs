@@ -19,10 +19,10 @@ use serde::Serialize;
 
 use super::{
     cluster::{self, Layout, POLL, READY_TIMEOUT},
-    load::{Load, Way},
+    load::{Load, SubmitWay},
     once::{Figures, Once},
-    processes::Processes,
-    report::wide,
+    processes::BenchProcesses,
+    report::mib,
     workload::Maker,
 };
 
@@ -66,7 +66,7 @@ const NAMES: [&str; 6] = ["binpack", "load-balance", "spread", "colocation", "wh
 /// `godel bench reschedule`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.help("Number of nodes, with 16 CPU, 64 GiB and 8 GPUs each")))]
-pub struct Arguments {
+pub struct RescheduleArgs {
     /// Running units for each node, in the mean.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=12))]
     per_node: u16,
@@ -76,7 +76,7 @@ pub struct Arguments {
 
 /// What is reported; field names are stable.
 #[derive(Clone, Debug, Serialize)]
-struct Reschedule {
+struct RescheduleFigures {
     workload: &'static str,
     nodes: usize,
     running_units: usize,
@@ -102,16 +102,16 @@ struct PlanFigures {
     answer_ms: u64,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: RescheduleArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "reschedule", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Reschedule, Failure> {
+async fn measure(wanted: &RescheduleArgs, layout: Layout) -> Result<RescheduleFigures, Failure> {
     let n_nodes = layout.n_nodes;
     let (mut processes, client) = cluster::bring_up(&layout, &shapes(n_nodes), true).await?;
     let (load, traffic) = workload(n_nodes * usize::from(wanted.per_node) / N_REPLICAS);
     let (n_units, running_units) = (load.len(), load.n_replicas());
-    Arc::new(load).submit(client.clone(), Way::Stream, Instant::now()).await?;
+    Arc::new(load).submit(client.clone(), SubmitWay::Stream, Instant::now()).await?;
     wait_running(&client, &mut processes, n_units).await?;
     let load_average = usage::load_average();
     start(&mut processes, &layout, &client).await?;
@@ -135,12 +135,12 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Reschedule, Failu
     let pid = processes.pids().into_iter().find(|(name, _)| name == NAME).map(|(_, pid)| pid);
     let rss = pid.and_then(usage::rss_bytes_max).unwrap_or(0);
     let audit_s = cluster::audited(&client).await?;
-    Ok(Reschedule {
+    Ok(RescheduleFigures {
         workload: "reschedule",
         nodes: n_nodes,
         running_units,
         plans,
-        rss_mib: wide(rss) / 1_048_576.0,
+        rss_mib: mib(rss),
         load_average,
         audit: true,
         audit_s,
@@ -189,7 +189,11 @@ fn workload(n_units: usize) -> (Load, Vec<v1::UnitTraffic>) {
     (load, traffic)
 }
 
-async fn wait_running(client: &Client, processes: &mut Processes, n_units: usize) -> Result<(), Failure> {
+async fn wait_running(
+    client: &Client,
+    processes: &mut BenchProcesses,
+    n_units: usize,
+) -> Result<(), Failure> {
     let started = Instant::now();
     loop {
         processes.check()?;
@@ -205,7 +209,7 @@ async fn wait_running(client: &Client, processes: &mut Processes, n_units: usize
 }
 
 /// Starts the rescheduler and waits until it leads.
-async fn start(processes: &mut Processes, layout: &Layout, client: &Client) -> Result<(), Failure> {
+async fn start(processes: &mut BenchProcesses, layout: &Layout, client: &Client) -> Result<(), Failure> {
     let file = layout.dir.join("policies.toml");
     let written = std::fs::write(&file, POLICIES);
     written.map_err(|error| Failure::failed(format!("{} cannot be written: {error}", file.display())))?;
@@ -223,7 +227,7 @@ async fn start(processes: &mut Processes, layout: &Layout, client: &Client) -> R
     Ok(())
 }
 
-impl Figures for Reschedule {
+impl Figures for RescheduleFigures {
     fn text(&self) -> String {
         let mut text = format!("{} nodes, {} running units\n", self.nodes, self.running_units);
         for plan in &self.plans {

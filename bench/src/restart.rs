@@ -31,10 +31,10 @@ use tonic::Status;
 use super::{
     board::Board,
     cluster::{self, Layout},
-    load::{Load, Way},
+    load::{Load, SubmitWay},
     once::{Figures, Once},
-    processes::Processes,
-    report::wide,
+    processes::{self, BenchProcesses},
+    report::{by_process, mib},
     setup::at_least_one,
     workload::Maker,
 };
@@ -46,7 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// `godel bench restart`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Arguments {
+pub struct RestartArgs {
     /// Running units that are bound when all processes are killed.
     #[arg(long, default_value_t = 1_000_000, value_parser = at_least_one)]
     running_units: usize,
@@ -90,18 +90,18 @@ struct Restart {
     audit_s: f64,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: RestartArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "restart", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure> {
+async fn measure(wanted: &RestartArgs, layout: Layout) -> Result<Restart, Failure> {
     let mut maker = Maker::new(1, false);
     let load = wanted.load(&mut maker);
     let unit = maker.unit(v1::WorkloadClass::Service, 1);
     let (mut processes, client) = cluster::bring_up(&layout, &wanted.once.shapes(), false).await?;
     let (filled, watching) = fill(&client, load).await?;
     output::say("every running unit is bound");
-    let rss_before_mib = memory(&processes, usage::rss_bytes);
+    let rss_before_mib = processes::memory(&children(&processes), usage::rss_bytes);
     let epochs = epochs(&client).await?;
     let disk_bytes = client.store_status().await?.disk_bytes;
     drop(watching);
@@ -123,9 +123,10 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure>
     let bound = tokio::time::timeout(TIMEOUT, board.reached(1, 0)).await;
     let bound = bound.map_err(|_| Failure::new(Code::Timeout, "the new unit is not bound"))?;
     let first_binding_s = (board.started() + bound.last_bound - started).as_secs_f64();
-    let (rss, then) = (memory(&processes, usage::rss_bytes_max), memory(&processes, usage::rss_bytes));
-    let cpu = processes.pids().into_iter().filter(|(name, _)| name != "load");
-    let cpu_s = cpu.filter_map(|(name, pid)| Some((name, usage::cpu_time(pid)?.as_secs_f64()))).collect();
+    let children = children(&processes);
+    let rss_mib = processes::memory(&children, usage::rss_bytes_max);
+    let rss_then_mib = processes::memory(&children, usage::rss_bytes);
+    let cpu_s = processes::each(&children, |pid| Some(usage::cpu_time(pid)?.as_secs_f64()));
     let Seen { mut leases_s, lists_s } = looks.end();
     for lease in leases {
         leases_s.entry(lease).or_insert(first_binding_s);
@@ -144,8 +145,8 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure>
         lists_s,
         submitted_s,
         cpu_s,
-        rss_mib: rss,
-        rss_then_mib: then,
+        rss_mib,
+        rss_then_mib,
         rss_before_mib,
         disk_bytes,
         load_average,
@@ -154,7 +155,12 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Restart, Failure>
     })
 }
 
-impl Arguments {
+/// The processes of the run without this one.
+fn children(processes: &BenchProcesses) -> Vec<(String, u32)> {
+    processes.pids().into_iter().filter(|(name, _)| name != "load").collect()
+}
+
+impl RestartArgs {
     fn load(&self, maker: &mut Maker) -> Load {
         let mut load = Load::default();
         while load.n_replicas() < self.running_units {
@@ -170,7 +176,7 @@ async fn fill(client: &Client, load: Load) -> Result<(Arc<Board>, DropGuard), Fa
     let stop = CancellationToken::new();
     let board = Board::start(client, stop.clone()).await?;
     let n_replicas = load.n_replicas();
-    Arc::new(load).submit(client.clone(), Way::Stream, board.started()).await?;
+    Arc::new(load).submit(client.clone(), SubmitWay::Stream, board.started()).await?;
     let bound = tokio::time::timeout(TIMEOUT, board.reached(n_replicas, 0)).await;
     bound.map_err(|_| {
         let n_bound = board.progress().n_bound;
@@ -310,14 +316,9 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn memory(processes: &Processes, of: impl Fn(u32) -> Option<u64>) -> BTreeMap<String, f64> {
-    let children = processes.pids().into_iter().filter(|(name, _)| name != "load");
-    children.filter_map(|(name, pid)| Some((name, wide(of(pid)?) / 1_048_576.0))).collect()
-}
-
 /// SIGKILL for everything once more: what state lists then is what the watches before and after the restart showed.
 async fn nothing_is_lost(
-    processes: &mut Processes,
+    processes: &mut BenchProcesses,
     layout: &Layout,
     before: &Board,
     after: &Board,
@@ -339,11 +340,7 @@ async fn nothing_is_lost(
 impl Figures for Restart {
     fn text(&self) -> String {
         let Self { nodes, running_units, replicas, first_binding_s, state_s, submitted_s, .. } = self;
-        let disk_mib = wide(self.disk_bytes) / 1_048_576.0;
-        let each = |values: &BTreeMap<String, f64>, digits: usize| {
-            let words = values.iter().map(|(name, value)| format!("{name} {value:.digits$}"));
-            words.collect::<Vec<_>>().join(", ")
-        };
+        let disk_mib = mib(self.disk_bytes);
         format!(
             "{nodes} nodes, {running_units} running units in units of {replicas}, {disk_mib:.0} MiB on disk; seconds since the start\n\
              first binding {first_binding_s:.2}\n\
@@ -356,11 +353,11 @@ impl Figures for Restart {
              before MiB    {}\n\
              load before   {:.2}\n\
              audit         ok in {:.1} s; a restarted state lists what the watches showed\n",
-            each(&self.leases_s, 2),
-            each(&self.lists_s, 2),
-            each(&self.cpu_s, 2),
-            each(&self.rss_mib, 0),
-            each(&self.rss_before_mib, 0),
+            by_process(&self.leases_s, 2),
+            by_process(&self.lists_s, 2),
+            by_process(&self.cpu_s, 2),
+            by_process(&self.rss_mib, 0),
+            by_process(&self.rss_before_mib, 0),
             self.load_average,
             self.audit_s,
         )

@@ -1,23 +1,24 @@
 //! What every benchmark on real processes has in common: its cluster, its directory, its repetitions, its report.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueEnum};
 use godel_client::{
     exit::Failure,
     output::{self, Format},
 };
-use godel_kit::shutdown;
 use godel_proto::v1;
 
 use super::{
+    cases::{dir_name, in_dir},
     cluster::Layout,
-    report::{Report, Run},
+    once::{Figures as _, unless_interrupted},
+    report::{Run, RunReport},
 };
 
 /// The partition mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Mode {
+pub(super) enum PartitionFlag {
     /// Every scheduler uses all nodes alike.
     Global,
     /// Own nodes first, then the others.
@@ -35,7 +36,7 @@ pub(super) struct Setup {
     schedulers: usize,
     /// The partition mode.
     #[arg(long, value_enum, default_value = "global")]
-    partition: Mode,
+    partition: PartitionFlag,
     /// Switch off optimizations of the scheduler.
     #[arg(long, value_enum, value_delimiter = ',')]
     ablate: Vec<Ablation>,
@@ -89,52 +90,33 @@ impl Setup {
         workload: &str,
         run: impl AsyncFn(Layout) -> Result<Run, Failure>,
     ) -> Result<(), Failure> {
-        let stop = shutdown::on_signals()
-            .map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")))?;
-        let mut runs = Vec::new();
-        for number in 1..=self.repeat {
-            if self.repeat > 1 {
-                output::say(format!("run {number} of {}", self.repeat));
+        let runs = unless_interrupted(async {
+            let mut runs = Vec::new();
+            for number in 1..=self.repeat {
+                if self.repeat > 1 {
+                    output::say(format!("run {number} of {}", self.repeat));
+                }
+                let name = format!("{}-{number}", dir_name("run"));
+                let one = in_dir(&self.data_dir, &name, async |dir| run(self.layout(dir)).await).await?;
+                runs.push(self.named(workload, one));
             }
-            // What is dropped kills its processes.
-            let one = tokio::select! {
-                one = self.one(number, &run) => one?,
-                () = stop.cancelled() => return Err(Failure::failed("interrupted")),
-            };
-            runs.push(self.named(workload, one));
-        }
-        let report = Report::of(runs)?;
-        match format {
-            Format::Table | Format::Wide => output::print(&report.text())?,
-            Format::Json | Format::Yaml => output::print_value(format, &report)?,
-        }
-        self.json.as_deref().map_or(Ok(()), |path| output::write_json(path, &report))
+            Ok(runs)
+        });
+        RunReport::of(runs.await?)?.report(format, self.json.as_deref())
     }
 
-    /// One run in a directory of its own.
-    async fn one(
-        &self,
-        number: usize,
-        run: &impl AsyncFn(Layout) -> Result<Run, Failure>,
-    ) -> Result<Run, Failure> {
-        let dir = self.data_dir.join(format!("run-{}-{number}", std::process::id()));
-        let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", dir.display()));
-        std::fs::create_dir_all(&dir).map_err(failed)?;
+    fn layout(&self, dir: &Path) -> Layout {
         let off = self.ablate.iter().map(|off| off.setting().to_owned());
-        let layout = Layout {
-            dir: dir.clone(),
+        Layout {
+            dir: dir.to_owned(),
             n_nodes: self.nodes,
             n_schedulers: self.schedulers,
             partition: match self.partition {
-                Mode::Global => v1::PartitionMode::Global,
-                Mode::Preferred => v1::PartitionMode::Preferred,
+                PartitionFlag::Global => v1::PartitionMode::Global,
+                PartitionFlag::Preferred => v1::PartitionMode::Preferred,
             },
             set: self.set.iter().cloned().chain(off).collect(),
-        };
-        let run = run(layout).await;
-        let run = run.map_err(|failure| failure.during(format!("the run in {}", dir.display())))?;
-        std::fs::remove_dir_all(&dir).map_err(failed)?;
-        Ok(run)
+        }
     }
 
     fn named(&self, workload: &str, run: Run) -> Run {

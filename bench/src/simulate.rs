@@ -2,18 +2,13 @@
 //!
 //! The deciders are the real ones: one `core::dispatcher`, any number of `core::scheduler`s each with a picture of its
 //! own, one `core::binder`. Decisions, conflicts, rejections, backoff and the decisions made again are theirs. Only
-//! time is modelled ([`model`]): each part has a core of its own and takes so long for a unit and for a running unit,
+//! time is modelled ([`delays`]): each part has a core of its own and takes so long for a unit and for a running unit,
 //! messages and commits take so long. Virtual time is independent of the machine: equal arguments give equal
 //! figures.
 
-mod binder;
-mod dispatcher;
-mod model;
-mod scheduler;
-mod state;
+mod delays;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -22,13 +17,16 @@ use godel_agent::inventory;
 use godel_base::ids::{NodeId, UnitId};
 use godel_client::{
     exit::{Code, Failure},
-    output::{self, Format, View},
+    output::{self, Format, View, ViewColumn},
 };
 use godel_core_scheduler::Config;
 use godel_domain::{
     change::{Partition, PartitionMode},
     node::{MAX_RUNNING_UNITS, NodeReport, NodeRuntime, NodeSpec},
     unit::UnitRecord,
+};
+use godel_model::simulation::{
+    self, Nanos, SCHEDULERS, SimulationDelays, SimulationOutcome, SimulationSetup, WorkCost,
 };
 use godel_rules::{
     admission::admit,
@@ -37,13 +35,11 @@ use godel_rules::{
 use godel_wire::from_proto;
 use serde::Serialize;
 
-use self::{
-    model::{Cost, Delays, Nanos},
-    world::{Outcomes, SCHEDULERS, Setup},
-};
+use self::delays::DelayArgs;
 use super::{
     chart,
     load::Load,
+    report::joined,
     workload::{self, Workload},
 };
 
@@ -93,7 +89,7 @@ pub struct Simulate {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     #[command(flatten)]
-    delays: Delays,
+    delays: DelayArgs,
 }
 
 /// The partition mode.
@@ -146,7 +142,7 @@ struct Utilisation {
 
 /// All of them.
 #[derive(Debug, Serialize)]
-struct Report {
+struct SweepReport {
     runs: Vec<Run>,
     /// The last number of schedulers that paid.
     knee: Option<u32>,
@@ -174,46 +170,29 @@ pub(super) fn run(wanted: &Simulate, format: Format) -> Result<(), Failure> {
     }
 }
 
-impl View for Run {
-    const HEADERS: &'static [&'static str] = &[
-        "SCHEDULERS",
-        "PLACEMENTS/S",
-        "GAIN",
-        "CONFLICTS",
-        "RETRIES",
-        "SCHEDULER",
-        "DISPATCHER",
-        "BINDER",
-        "STATE",
-        "UNPLACED",
-        "SECONDS",
-    ];
-    const WIDE: &'static [&'static str] = &["REFUSED"];
-
-    fn row(&self) -> Vec<String> {
-        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-        vec![
-            self.schedulers.to_string(),
-            format!("{:.0}", self.placements_per_s),
-            self.gain.map(|gain| format!("{:+.1} %", 100.0 * gain)).unwrap_or_default(),
-            format!("{:.2} %", 100.0 * self.conflict_share),
-            self.retries.to_string(),
-            percent(self.utilisation.schedulers),
-            percent(self.utilisation.dispatcher),
-            percent(self.utilisation.binder),
-            percent(self.utilisation.state),
-            self.unplaced.to_string(),
-            format!("{:.3}", self.seconds),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        let refused = self.refused.iter().map(|(reason, n)| format!("{reason} {n}"));
-        vec![refused.collect::<Vec<_>>().join(", ")]
-    }
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
 }
 
-fn sweep(wanted: &Simulate) -> Result<Report, Failure> {
+impl View for Run {
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("SCHEDULERS", |view| view.schedulers.to_string()),
+        ("PLACEMENTS/S", |view| format!("{:.0}", view.placements_per_s)),
+        ("GAIN", |view| view.gain.map(|gain| format!("{:+.1} %", 100.0 * gain)).unwrap_or_default()),
+        ("CONFLICTS", |view| format!("{:.2} %", 100.0 * view.conflict_share)),
+        ("RETRIES", |view| view.retries.to_string()),
+        ("SCHEDULER", |view| percent(view.utilisation.schedulers)),
+        ("DISPATCHER", |view| percent(view.utilisation.dispatcher)),
+        ("BINDER", |view| percent(view.utilisation.binder)),
+        ("STATE", |view| percent(view.utilisation.state)),
+        ("UNPLACED", |view| view.unplaced.to_string()),
+        ("SECONDS", |view| format!("{:.3}", view.seconds)),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] =
+        &[("REFUSED", |view| joined(view.refused.iter().map(|(reason, n)| format!("{reason} {n}"))))];
+}
+
+fn sweep(wanted: &Simulate) -> Result<SweepReport, Failure> {
     let plan = wanted.workload()?.plan()?;
     let nodes = nodes(&plan.shapes)?;
     let loads = plan.steps.iter().map(|step| &step.load);
@@ -224,7 +203,7 @@ fn sweep(wanted: &Simulate) -> Result<Report, Failure> {
         run.gain = runs.last().map(|before| gain(before, &run));
         runs.push(run);
     }
-    Ok(Report { knee: knee(&runs), runs })
+    Ok(SweepReport { knee: knee(&runs), runs })
 }
 
 fn simulate(
@@ -242,15 +221,13 @@ fn simulate(
     let (strategy, traits) = (StrategyKind::EvenCount.strategy(), Traits::default());
     let partition = partition::split(&Partition::default(), mode, &names, &ids, strategy, &traits)
         .ok_or_else(|| Failure::usage("there must be a scheduler"))?;
-    let scheduler_us = wanted.scheduler_us();
-    let outcomes = world::run(&Setup {
+    let outcomes = simulation::run(&SimulationSetup {
         nodes,
         units,
         partition,
         config: Config::default(),
         seed: wanted.seed,
-        delays: &wanted.delays,
-        scheduler_us,
+        delays: &wanted.delays(),
         scheduler_share: wanted.scheduler_share,
     });
     if let Some(broken) = outcomes.audit.iter().find(|report| report.has_failed()) {
@@ -260,8 +237,8 @@ fn simulate(
     Ok(figures(wanted, n_schedulers, submitted, outcomes))
 }
 
-fn figures(wanted: &Simulate, n_schedulers: u32, submitted: u64, outcomes: Outcomes) -> Run {
-    let Outcomes { n_bound, last_bound, answers, busy, audit: _ } = outcomes;
+fn figures(wanted: &Simulate, n_schedulers: u32, submitted: u64, outcomes: SimulationOutcome) -> Run {
+    let SimulationOutcome { n_bound, last_bound, answers, busy, audit: _ } = outcomes;
     // What is under way at the end counts whole, so the quotient may be a little too high.
     let share = |busy: &[Nanos]| {
         let whole = last_bound.saturating_mul(busy.len() as u64);
@@ -283,9 +260,9 @@ fn figures(wanted: &Simulate, n_schedulers: u32, submitted: u64, outcomes: Outco
         refused: answers.refused,
         utilisation: Utilisation {
             schedulers: share(&busy[SCHEDULERS..]),
-            dispatcher: share(&busy[world::DISPATCHER..=world::DISPATCHER]),
-            binder: share(&busy[world::BINDER..=world::BINDER]),
-            state: share(&busy[world::STATE..=world::STATE]),
+            dispatcher: share(&busy[simulation::DISPATCHER..=simulation::DISPATCHER]),
+            binder: share(&busy[simulation::BINDER..=simulation::BINDER]),
+            state: share(&busy[simulation::STATE..=simulation::STATE]),
         },
         gain: None,
         audit: true,
@@ -315,9 +292,9 @@ fn draw(wanted: &Simulate, runs: &[Run]) -> Result<String, Failure> {
     let workload =
         wanted.workload.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
     let name = format!("{workload}, {} nodes", wanted.nodes);
-    let throughput = chart::Line { name, points: points(|run| run.placements_per_s) };
+    let throughput = chart::ChartLine { name, points: points(|run| run.placements_per_s) };
     let conflicts =
-        chart::Line { name: "conflicts".to_owned(), points: points(|run| 100.0 * run.conflict_share) };
+        chart::ChartLine { name: "conflicts".to_owned(), points: points(|run| 100.0 * run.conflict_share) };
     chart::by_schedulers(&[throughput], &[conflicts], &[chart::published()])
         .map_err(|error| Failure::failed(error.to_string()))
 }
@@ -351,10 +328,9 @@ impl Simulate {
         })
     }
 
-    /// What a scheduler's try and place cost.
-    fn scheduler_us(&self) -> Cost {
-        let by_workload = if self.workload == Workload::Mixed { Cost::MIXED } else { Cost::PLAIN };
-        self.delays.scheduler_us.unwrap_or(by_workload)
+    fn delays(&self) -> SimulationDelays {
+        let by_workload = if self.workload == Workload::Mixed { WorkCost::MIXED } else { WorkCost::PLAIN };
+        self.delays.delays(by_workload)
     }
 }
 

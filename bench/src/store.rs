@@ -14,7 +14,7 @@ use clap::Args as ClapArgs;
 use godel_base::ids::Revision;
 use godel_client::{
     exit::{Code, Failure},
-    output::{self, Format, View},
+    output::{self, Format, View, ViewColumn},
     replay::Latency,
     usage,
 };
@@ -27,7 +27,7 @@ use self::txns::Txns;
 use godel_crash::CrashPoints;
 
 use super::{
-    cases::{in_dir, per, show},
+    cases::{dir_name, in_dir, per, show},
     report::wide,
 };
 
@@ -38,7 +38,7 @@ const N_CLIENTS: u32 = 64;
 
 /// `godel bench store`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Store {
+pub struct StoreArgs {
     /// Directory in which the store is created and removed again, on the disk to measure.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     data_dir: PathBuf,
@@ -52,7 +52,7 @@ pub struct Store {
 
 /// Figures of one case; field names are stable.
 #[derive(Debug, Default, Serialize)]
-struct Case {
+struct StoreCase {
     case: &'static str,
     what: &'static str,
     txns: u64,
@@ -80,20 +80,20 @@ struct Made {
 
 /// Answers, and how long each took.
 #[derive(Default)]
-struct Answered {
+struct AnsweredTxns {
     committed: Vec<(Committed, u64)>,
     latencies: Vec<Duration>,
 }
 
-pub(super) async fn run(wanted: Store, format: Format) -> Result<(), Failure> {
-    let Store { quick, data_dir, json } = wanted;
-    in_dir(&data_dir, "store", async |dir| {
+pub(super) async fn run(wanted: StoreArgs, format: Format) -> Result<(), Failure> {
+    let StoreArgs { quick, data_dir, json } = wanted;
+    in_dir(&data_dir, &dir_name("store"), async |dir| {
         show("store", format, json.as_deref(), measure(&dir.join("data"), quick)).await
     })
     .await
 }
 
-async fn measure(dir: &Path, quick: bool) -> Result<Vec<Case>, Failure> {
+async fn measure(dir: &Path, quick: bool) -> Result<Vec<StoreCase>, Failure> {
     let time = if quick { Duration::from_millis(50) } else { Duration::from_millis(1_500) };
     let store = open(dir).await?;
     let mut txns = Txns::default();
@@ -102,7 +102,7 @@ async fn measure(dir: &Path, quick: bool) -> Result<Vec<Case>, Failure> {
         store.submit(made.txn, made.role).await.map_err(|refusal| refused(&refusal))?;
     }
     let mut cases = Vec::new();
-    let bench = Bench { store: &store, time };
+    let bench = StoreBench { store: &store, time };
 
     let put = || Some(txns.put_units(1, 1_000));
     let (case, answered) =
@@ -141,12 +141,12 @@ async fn open(dir: &Path) -> Result<LogStore, Failure> {
     opened.map_err(|error| Failure::chain(Code::Failed, &error))
 }
 
-struct Bench<'a> {
+struct StoreBench<'a> {
     store: &'a LogStore,
     time: Duration,
 }
 
-impl Bench<'_> {
+impl StoreBench<'_> {
     /// One writer with up to `n_in_flight` transactions under way, until the time is over or none is left.
     async fn pipeline(
         &self,
@@ -154,15 +154,18 @@ impl Bench<'_> {
         what: &'static str,
         n_in_flight: usize,
         make: impl FnMut() -> Option<Made>,
-    ) -> Result<(Case, Answered), Failure> {
+    ) -> Result<(StoreCase, AnsweredTxns), Failure> {
         let answered = pipeline(self.store, n_in_flight, self.time, make);
-        self.measured(Case { case, what, ..Case::default() }, answered).await
+        self.measured(StoreCase { case, what, ..StoreCase::default() }, answered).await
     }
 
     /// Many writers of one transaction each.
-    async fn clients(&self, txns: &Txns) -> Result<Case, Failure> {
-        let case =
-            Case { case: "put-64", what: "one node report a transaction, from 64 tasks", ..Case::default() };
+    async fn clients(&self, txns: &Txns) -> Result<StoreCase, Failure> {
+        let case = StoreCase {
+            case: "put-64",
+            what: "one node report a transaction, from 64 tasks",
+            ..StoreCase::default()
+        };
         let tasks: Vec<_> = (0..N_CLIENTS)
             .map(|client| {
                 let (store, time, mut made) = (self.store.clone(), self.time, txns.reports(client));
@@ -173,7 +176,7 @@ impl Bench<'_> {
             })
             .collect();
         let all = async {
-            let mut all = Answered::default();
+            let mut all = AnsweredTxns::default();
             for task in tasks {
                 let one = task.await.map_err(|error| Failure::failed(error.to_string()))??;
                 all.committed.extend(one.committed);
@@ -186,9 +189,9 @@ impl Bench<'_> {
 
     async fn measured(
         &self,
-        case: Case,
-        work: impl Future<Output = Result<Answered, Failure>>,
-    ) -> Result<(Case, Answered), Failure> {
+        case: StoreCase,
+        work: impl Future<Output = Result<AnsweredTxns, Failure>>,
+    ) -> Result<(StoreCase, AnsweredTxns), Failure> {
         output::say(format!("{}: {}", case.case, case.what));
         let pid = std::process::id();
         let used = || {
@@ -201,7 +204,7 @@ impl Bench<'_> {
         let (cpu_us, bytes_written) = ((after.0 - before.0) * 1e6, after.1 - before.1);
         let txns = answered.committed.len() as u64;
         let ops = answered.committed.iter().map(|(_, n_ops)| n_ops).sum();
-        let case = Case {
+        let case = StoreCase {
             txns,
             ops,
             seconds,
@@ -224,9 +227,9 @@ async fn pipeline(
     n_in_flight: usize,
     time: Duration,
     mut make: impl FnMut() -> Option<Made>,
-) -> Result<Answered, Failure> {
+) -> Result<AnsweredTxns, Failure> {
     let start = Instant::now();
-    let mut answered = Answered::default();
+    let mut answered = AnsweredTxns::default();
     let mut waiting = VecDeque::new();
     let mut is_open = true;
     loop {
@@ -256,31 +259,22 @@ fn revisions(committed: Committed, n_ops: u64) -> impl Iterator<Item = Revision>
     (0..n_ops).map(move |_| committed.revision)
 }
 
-impl View for Case {
-    const HEADERS: &'static [&'static str] =
-        &["CASE", "TXNS/S", "OPS/S", "CPU US/TXN", "CPU US/OP", "P50 MS", "P99 MS", "BYTES/OP"];
-    const WIDE: &'static [&'static str] = &["TXNS", "OPS", "SECONDS", "TXNS/SYNC", "WHAT"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.case.to_owned(),
-            format!("{:.0}", self.txns_per_s),
-            format!("{:.0}", self.ops_per_s),
-            format!("{:.1}", self.cpu_us_per_txn),
-            format!("{:.2}", self.cpu_us_per_op),
-            format!("{:.2}", self.latency_ms.p50),
-            format!("{:.2}", self.latency_ms.p99),
-            format!("{:.0}", self.bytes_per_op),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![
-            self.txns.to_string(),
-            self.ops.to_string(),
-            format!("{:.2}", self.seconds),
-            format!("{:.1}", self.txns_per_sync),
-            self.what.to_owned(),
-        ]
-    }
+impl View for StoreCase {
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("CASE", |view| view.case.to_owned()),
+        ("TXNS/S", |view| format!("{:.0}", view.txns_per_s)),
+        ("OPS/S", |view| format!("{:.0}", view.ops_per_s)),
+        ("CPU US/TXN", |view| format!("{:.1}", view.cpu_us_per_txn)),
+        ("CPU US/OP", |view| format!("{:.2}", view.cpu_us_per_op)),
+        ("P50 MS", |view| format!("{:.2}", view.latency_ms.p50)),
+        ("P99 MS", |view| format!("{:.2}", view.latency_ms.p99)),
+        ("BYTES/OP", |view| format!("{:.0}", view.bytes_per_op)),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("TXNS", |view| view.txns.to_string()),
+        ("OPS", |view| view.ops.to_string()),
+        ("SECONDS", |view| format!("{:.2}", view.seconds)),
+        ("TXNS/SYNC", |view| format!("{:.1}", view.txns_per_sync)),
+        ("WHAT", |view| view.what.to_owned()),
+    ];
 }

@@ -25,8 +25,8 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use self::{
-    judge::{Check, Figure, Figures},
-    report::Report,
+    judge::{Check, Figure, SuiteFigures},
+    report::SuiteReport,
     targets::{CHARTS, Chart, RUNS, Run, TARGETS, Target},
 };
 use super::chart;
@@ -51,10 +51,10 @@ fn row(id: &str) -> Result<String, String> {
 }
 
 pub(super) async fn run(wanted: Suite, format: Format) -> Result<(), Failure> {
-    let suite = Bench::new(&wanted)?;
+    let suite = SuiteBench::new(&wanted)?;
     let (load_average, started) = (usage::load_average(), Instant::now());
     let runs = chosen(&wanted);
-    let mut figures = Figures::default();
+    let mut figures = SuiteFigures::default();
     for (number, (run, args)) in (1..).zip(&runs) {
         output::say(format!("[{number}/{}] godel bench {args}", runs.len()));
         let (report, took) = suite.run(run, args).await;
@@ -62,13 +62,10 @@ pub(super) async fn run(wanted: Suite, format: Format) -> Result<(), Failure> {
         figures.add(run.key, report);
     }
     let charts = suite.charts(&figures).await?;
-    let report = Report::new(&wanted, load_average, started.elapsed(), &runs, &figures, charts);
+    let report = SuiteReport::new(&wanted, load_average, started.elapsed(), &runs, &figures, charts);
     output::write_json(&wanted.out.join("report.json"), &report)?;
     chart::write(&wanted.out.join("report.md"), &report.markdown())?;
-    match format {
-        Format::Table | Format::Wide => output::print(&report.markdown())?,
-        Format::Json | Format::Yaml => output::print_value(format, &report)?,
-    }
+    output::show(format, &report, || report.markdown())?;
     let failed: Vec<&str> = figures.failed().map(|(run, _)| run).collect();
     if failed.is_empty() {
         return Ok(());
@@ -102,14 +99,14 @@ impl Target {
     }
 }
 
-struct Bench {
+struct SuiteBench {
     program: PathBuf,
     out: PathBuf,
     /// Of the reports and logs of the runs.
     dir: PathBuf,
 }
 
-impl Bench {
+impl SuiteBench {
     fn new(wanted: &Suite) -> Result<Self, Failure> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::failed(format!("this program cannot be found: {error}")))?;
@@ -132,7 +129,7 @@ impl Bench {
     }
 
     /// Draws what has figures; the names of the files.
-    async fn charts(&self, figures: &Figures) -> Result<Vec<String>, Failure> {
+    async fn charts(&self, figures: &SuiteFigures) -> Result<Vec<String>, Failure> {
         let mut names = Vec::new();
         for Chart { name, over, runs } in CHARTS {
             let drawn: Vec<String> = runs
@@ -193,7 +190,7 @@ fn headline(report: &Result<Value, String>) -> String {
         Ok(report) => report,
         Err(why) => return format!("no figure: {why}"),
     };
-    let mut figures = Figures::default();
+    let mut figures = SuiteFigures::default();
     figures.add("", Ok(report.clone()));
     let shown =
         [("/placements_per_s", "/s"), ("/cpu_us_per_placement", "CPU-µs"), ("/latency_ms/p99", "ms at p99")];

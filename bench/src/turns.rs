@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt::Write as _,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,7 +18,6 @@ use godel_client::{
     exit::{Code, Failure},
     output::{self, Format},
     replay::Latency,
-    usage,
 };
 use godel_domain::{change::Change, records::Record, running_units::RunChange};
 use godel_kit::CancellationToken;
@@ -31,8 +29,9 @@ use tonic::Status;
 use super::{
     board,
     cluster::{self, Layout, POLL, READY_TIMEOUT},
-    load::{Load, Way},
+    load::{Load, SubmitWay},
     once::{Figures, Once},
+    processes,
     setup::at_least_one,
     workload::Maker,
 };
@@ -51,7 +50,7 @@ const N_QUEUES_OF_CALL: usize = 500;
 /// `godel bench turns`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("100").help("Nodes: 4 CPU, 16 GiB each")))]
-pub struct Arguments {
+pub struct TurnsArgs {
     /// Units that wait for room at the start of the measurement.
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
     waiting: usize,
@@ -118,44 +117,27 @@ struct Turns {
 
 impl Figures for Turns {
     fn text(&self) -> String {
+        let Self { nodes, queues, schedulers, partition, offered_per_s, seconds, places, .. } = self;
         let Self { place_ms: Latency { p50, p99, max, .. }, waiting: [before, after], .. } = self;
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{} units of {} queues wait on {} full nodes, {after} at the end; {} schedulers, {}, {} more units/s for {} s",
-            before,
-            self.queues,
-            self.nodes,
-            self.schedulers,
-            self.partition,
-            self.offered_per_s,
-            self.seconds
-        );
-        let _ = writeln!(
-            text,
-            "{} places assigned: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms after a running unit ended there",
-            self.places
-        );
-        let _ = writeln!(
-            text,
-            "{} queues were served; {} places went to the queue whose turn is last",
-            self.queues_served, self.places_out_of_turn
-        );
-        let _ = writeln!(
-            text,
-            "{:.2} units were handed out, and {:.0} CPU-us used, per place; audit ok in {:.1} s",
-            self.wakeups_per_place, self.cpu_us_per_place, self.audit_s
-        );
-        text
+        format!(
+            "{before} units of {queues} queues wait on {nodes} full nodes, {after} at the end; {schedulers} schedulers, {partition}, {offered_per_s} more units/s for {seconds} s\n\
+             {places} places assigned: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms after a running unit ended there\n\
+             {} queues were served; {} places went to the queue whose turn is last\n\
+             {:.2} units were handed out, and {:.0} CPU-us used, per place; audit ok in {:.1} s\n",
+            self.queues_served,
+            self.places_out_of_turn,
+            self.wakeups_per_place,
+            self.cpu_us_per_place,
+            self.audit_s,
+        )
     }
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: TurnsArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "turns", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
+async fn measure(wanted: &TurnsArgs, layout: Layout) -> Result<Turns, Failure> {
     let partition = match wanted.partition {
         Split::Global => v1::PartitionMode::Global,
         Split::Preferred => v1::PartitionMode::Preferred,
@@ -173,9 +155,10 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
     let mut maker = Maker::lasting(1, wanted.run_ms);
     let hog = wanted.hog();
     let n_hog = hog.n_replicas();
-    Arc::new(hog).submit(client.clone(), Way::Stream, clock).await?;
-    until(|| seen.lock().n_bound >= n_hog, "the queue that has a quarter of the room is placed").await?;
-    Arc::new(wanted.many(&mut maker)).submit(client.clone(), Way::Stream, clock).await?;
+    Arc::new(hog).submit(client.clone(), SubmitWay::Stream, clock).await?;
+    let placed = "the queue that has a quarter of the room is placed";
+    cluster::until(placed, async || Ok(seen.lock().n_bound >= n_hog)).await?;
+    Arc::new(wanted.many(&mut maker)).submit(client.clone(), SubmitWay::Stream, clock).await?;
     // Most wait for room, and not for a first try.
     let deadline = Instant::now() + READY_TIMEOUT;
     let n_left = u64::try_from(wanted.waiting / 100).unwrap_or(u64::MAX);
@@ -187,13 +170,13 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
     }
     output::say("the nodes are full, and the others wait");
 
-    let cpu = || processes.pids().iter().filter_map(|(_, pid)| usage::cpu_time(*pid)).sum::<Duration>();
+    let cpu = || processes::cpu(&processes.pids()).values().sum::<Duration>();
     let before = client.dispatcher_status().await?;
     seen.lock().begin();
     let cpu_before = cpu();
     let load = wanted.offered(&mut maker);
     Arc::new(load)
-        .submit(client.clone(), Way::Paced { interval: Duration::from_secs(1) / wanted.rate }, clock)
+        .submit(client.clone(), SubmitWay::Paced { interval: Duration::from_secs(1) / wanted.rate }, clock)
         .await?;
     let after = client.dispatcher_status().await?;
     let cpu_used = cpu().saturating_sub(cpu_before);
@@ -223,20 +206,6 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Turns, Failure> {
     })
 }
 
-async fn until(mut is_so: impl FnMut() -> bool, what: &str) -> Result<(), Failure> {
-    let deadline = Instant::now() + READY_TIMEOUT;
-    while !is_so() {
-        if Instant::now() > deadline {
-            return Err(Failure::new(
-                Code::Timeout,
-                format!("timeout after {} s: {what}", READY_TIMEOUT.as_secs()),
-            ));
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    Ok(())
-}
-
 fn queue_name(number: usize) -> String {
     format!("q{number}")
 }
@@ -255,7 +224,7 @@ async fn create_queues(client: &Client, n: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Arguments {
+impl TurnsArgs {
     /// A quarter of the room, for ever.
     fn hog(&self) -> Load {
         let replicas = u32::try_from(self.once.nodes * NODE_CPU / 4).unwrap_or(u32::MAX).max(1);
@@ -316,7 +285,7 @@ struct Shown {
 struct Seen(Arc<Mutex<Shown>>);
 
 /// The result of a measurement.
-struct Places {
+struct MeasuredPlaces {
     places: Vec<(UnitId, Duration)>,
     queues: HashMap<UnitId, String>,
 }
@@ -352,12 +321,15 @@ impl Shown {
         self.measures = true;
     }
 
-    fn end(&mut self) -> Result<Places, Failure> {
+    fn end(&mut self) -> Result<MeasuredPlaces, Failure> {
         self.measures = false;
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        Ok(Places { places: std::mem::take(&mut self.places), queues: std::mem::take(&mut self.queues) })
+        Ok(MeasuredPlaces {
+            places: std::mem::take(&mut self.places),
+            queues: std::mem::take(&mut self.queues),
+        })
     }
 
     fn take(&mut self, answer: &v1::WatchResponse, now: Instant) -> Result<(), Status> {
@@ -401,7 +373,7 @@ mod tests {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
-            wanted: Arguments,
+            wanted: TurnsArgs,
         }
         let line =
             ["turns", "--waiting", "40", "--queues", "10", "--nodes", "1", "--seconds", "2", "--rate", "3"];

@@ -13,7 +13,7 @@ use std::{
 use clap::Args as ClapArgs;
 use godel_client::{
     exit::{Code, Failure},
-    output::{self, Format, View},
+    output::{self, Format, View, ViewColumn},
     usage,
 };
 use godel_kit::{client, config::ClientConfig};
@@ -30,8 +30,8 @@ use tonic::{
 pub(super) use self::serve::run as serve;
 use self::serve::{CONNECTION_WINDOW, STREAM_WINDOW};
 use super::{
-    cases::{in_dir, per, show},
-    processes::Processes,
+    cases::{dir_name, in_dir, per, show},
+    processes::BenchProcesses,
     report::wide,
 };
 
@@ -56,7 +56,7 @@ pub struct Wire {
 
 /// Figures of one case; field names are stable.
 #[derive(Debug, Serialize)]
-struct Case {
+struct WireCase {
     case: &'static str,
     what: &'static str,
     clients: usize,
@@ -71,17 +71,19 @@ struct Case {
 
 pub(super) async fn run(wanted: Wire, format: Format) -> Result<(), Failure> {
     let Wire { quick, data_dir, json } = wanted;
-    in_dir(&data_dir, "wire", async |dir| show("wire", format, json.as_deref(), measure(dir, quick)).await)
-        .await
+    in_dir(&data_dir, &dir_name("wire"), async |dir| {
+        show("wire", format, json.as_deref(), measure(dir, quick)).await
+    })
+    .await
 }
 
-async fn measure(dir: &Path, quick: bool) -> Result<Vec<Case>, Failure> {
+async fn measure(dir: &Path, quick: bool) -> Result<Vec<WireCase>, Failure> {
     let time = if quick { Duration::from_millis(50) } else { Duration::from_millis(1_500) };
-    let mut processes = Processes::new(dir)?;
+    let mut processes = BenchProcesses::new(dir)?;
     let line = processes.start("server", &["bench".to_owned(), "wire-serve".to_owned()]).await?;
     let (bare, service) = addresses(&line)
         .ok_or_else(|| Failure::failed(format!("the other process printed `{line}` instead of addresses")))?;
-    let bench = Bench { pids: processes.pids().into_iter().map(|(_, pid)| pid).collect(), time };
+    let bench = WireBench { pids: processes.pids().into_iter().map(|(_, pid)| pid).collect(), time };
     let bare = BindServiceClient::new(bare_channel(bare)?);
     let service = client::channel(&service.to_string(), &ClientConfig::default());
     let service = BindServiceClient::new(service.map_err(|error| Failure::chain(Code::Failed, &error))?);
@@ -145,12 +147,12 @@ fn decision(n_placements: u32) -> v1::Decision {
     }
 }
 
-struct Bench {
+struct WireBench {
     pids: Vec<u32>,
     time: Duration,
 }
 
-impl Bench {
+impl WireBench {
     /// Measures clients that each send the next call after the answer to the last one.
     async fn unary<C, F>(
         &self,
@@ -158,7 +160,7 @@ impl Bench {
         what: &'static str,
         n_clients: usize,
         call: C,
-    ) -> Result<Case, Failure>
+    ) -> Result<WireCase, Failure>
     where
         C: Fn(v1::EvictRunningUnitsRequest) -> F + Clone + Send + 'static,
         F: Future<Output = Result<(), Status>> + Send,
@@ -200,7 +202,7 @@ impl Bench {
         n_items: usize,
         decision: &v1::Decision,
         client: &BindServiceClient<Channel>,
-    ) -> Result<Case, Failure> {
+    ) -> Result<WireCase, Failure> {
         let decisions = v1::Decisions { decisions: vec![decision.clone(); n_items] };
         let message = v1::DecideRequest { message: Some(v1::decide_request::Message::Decisions(decisions)) };
         let (time, mut client) = (self.time, client.clone());
@@ -228,13 +230,13 @@ impl Bench {
         item_bytes: usize,
         items_per_message: usize,
         work: impl Future<Output = Result<u64, Failure>>,
-    ) -> Result<Case, Failure> {
+    ) -> Result<WireCase, Failure> {
         output::say(format!("{case}: {what}"));
         let cpu = || self.pids.iter().filter_map(|pid| usage::cpu_time(*pid)).sum::<Duration>();
         let (before, start) = (cpu(), Instant::now());
         let items = work.await?;
         let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu().saturating_sub(before));
-        Ok(Case {
+        Ok(WireCase {
             case,
             what,
             clients,
@@ -248,23 +250,18 @@ impl Bench {
     }
 }
 
-impl View for Case {
-    const HEADERS: &'static [&'static str] =
-        &["CASE", "CLIENTS", "ITEM BYTES", "ITEMS/MESSAGE", "ITEMS/S", "CPU US/ITEM"];
-    const WIDE: &'static [&'static str] = &["ITEMS", "SECONDS", "WHAT"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.case.to_owned(),
-            self.clients.to_string(),
-            self.item_bytes.to_string(),
-            self.items_per_message.to_string(),
-            format!("{:.0}", self.items_per_s),
-            format!("{:.2}", self.cpu_us_per_item),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![self.items.to_string(), format!("{:.2}", self.seconds), self.what.to_owned()]
-    }
+impl View for WireCase {
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("CASE", |view| view.case.to_owned()),
+        ("CLIENTS", |view| view.clients.to_string()),
+        ("ITEM BYTES", |view| view.item_bytes.to_string()),
+        ("ITEMS/MESSAGE", |view| view.items_per_message.to_string()),
+        ("ITEMS/S", |view| format!("{:.0}", view.items_per_s)),
+        ("CPU US/ITEM", |view| format!("{:.2}", view.cpu_us_per_item)),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("ITEMS", |view| view.items.to_string()),
+        ("SECONDS", |view| format!("{:.2}", view.seconds)),
+        ("WHAT", |view| view.what.to_owned()),
+    ];
 }

@@ -8,7 +8,7 @@ use godel_base::resources::{CPU, MEMORY};
 use godel_client::{
     exit::{Code, Failure},
     replay::read_tasks,
-    trace::Task,
+    trace::TraceTask,
 };
 use godel_domain::unit_affinity::NODE;
 use godel_proto::v1;
@@ -324,8 +324,8 @@ fn full(maker: &mut Maker, room: usize) -> Vec<Step> {
 }
 
 /// The tasks of one shape are one application: the trace says nothing else of what belongs together.
-fn applications(tasks: Vec<Task>) -> Vec<(Task, u32)> {
-    let mut by_shape: BTreeMap<_, (Task, u32)> = BTreeMap::new();
+fn applications(tasks: Vec<TraceTask>) -> Vec<(TraceTask, u32)> {
+    let mut by_shape: BTreeMap<_, (TraceTask, u32)> = BTreeMap::new();
     for task in tasks {
         let shape = (
             task.cpu_milli,
@@ -359,7 +359,7 @@ impl Room {
     }
 
     /// Whether there was room.
-    fn take(&mut self, task: &Task, replicas: u32) -> bool {
+    fn take(&mut self, task: &TraceTask, replicas: u32) -> bool {
         let n = i64::from(replicas);
         self.cpu_milli -= n * task.cpu_milli;
         self.memory_mib -= n * task.memory_mib;
@@ -477,7 +477,7 @@ impl Maker {
     }
 
     /// So many replicas of a task; one unit in ten stays in a zone.
-    fn application(&mut self, task: &Task, replicas: u32) -> v1::UnitSpec {
+    fn application(&mut self, task: &TraceTask, replicas: u32) -> v1::UnitSpec {
         let mut spec = task.unit(String::new(), "", None);
         for group in &mut spec.task_groups {
             group.replicas = replicas;

@@ -12,7 +12,6 @@ mod master;
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     time::{Duration, Instant},
 };
 
@@ -31,13 +30,13 @@ use tokio::time::sleep;
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 
-use self::{adapter::Faces, master::Master};
+use self::{adapter::Faces, master::HadoopMaster};
 use super::{
     cases::per,
     cluster::{self, Layout, POLL, READY_TIMEOUT},
     once::{Figures, Once},
-    processes::Processes,
-    report::{count, joined, median_of, range},
+    processes::{self, BenchProcesses},
+    report::{by_process, count, median_of, range},
     setup::at_least_one,
 };
 
@@ -51,7 +50,7 @@ const STILL: Duration = Duration::from_secs(1);
 /// `godel bench yarn`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("1000").help("Number of nodes, with 100 CPU and 400 GiB each")))]
-pub struct Arguments {
+pub struct YarnArgs {
     /// Number of masters, each with an application and a connection of its own.
     #[arg(long, default_value_t = 100, value_parser = at_least_one)]
     masters: usize,
@@ -99,7 +98,7 @@ struct Run {
 
 /// Medians of the runs, field by field, and the runs themselves.
 #[derive(Clone, Debug, Serialize)]
-struct Report {
+struct YarnReport {
     #[serde(flatten)]
     median: Run,
     /// Lowest and highest.
@@ -108,12 +107,12 @@ struct Report {
     runs: Vec<Run>,
 }
 
-pub(super) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(wanted: YarnArgs, format: Format) -> Result<(), Failure> {
     wanted.fits()?;
     wanted.once.run(format, "yarn", async |layout| wanted.repeated(layout).await).await
 }
 
-impl Arguments {
+impl YarnArgs {
     fn fits(&self) -> Result<(), Failure> {
         let (wanted, room) =
             (self.masters.saturating_mul(self.containers), self.once.nodes.saturating_mul(NODE_CPU));
@@ -124,7 +123,7 @@ impl Arguments {
         Err(Failure::usage(text).hint("ask for fewer with --containers, or for more --nodes"))
     }
 
-    async fn repeated(&self, layout: Layout) -> Result<Report, Failure> {
+    async fn repeated(&self, layout: Layout) -> Result<YarnReport, Failure> {
         let mut runs = Vec::with_capacity(self.repeat);
         for number in 1..=self.repeat {
             if self.repeat > 1 {
@@ -135,7 +134,7 @@ impl Arguments {
                 .map_err(|error| Failure::failed(format!("{}: {error}", dir.display())))?;
             runs.push(measure(self, Layout { dir, ..layout.clone() }).await?);
         }
-        Ok(Report {
+        Ok(YarnReport {
             median: median_of(&runs)?,
             allocate_calls_per_s_range: range(runs.iter().map(|run| run.allocate_calls_per_s)),
             containers_per_s_range: range(runs.iter().map(|run| run.containers_per_s)),
@@ -144,33 +143,33 @@ impl Arguments {
     }
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
+async fn measure(wanted: &YarnArgs, layout: Layout) -> Result<Run, Failure> {
     let shape = format!("{}x cpu={NODE_CPU},memory=400Gi,label.godel.dev/yarn-port=8041", layout.n_nodes);
     let (mut processes, client) = cluster::bring_up(&layout, &[shape], true).await?;
     let faces = Faces::start(&mut processes, &layout, &client).await?;
     let load_average = usage::load_average();
-    let masters = at_once((1..=wanted.masters).map(|number| Master::register(faces, number))).await?;
+    let masters = at_once((1..=wanted.masters).map(|number| HadoopMaster::register(faces, number))).await?;
     output::say(format!("{} masters have registered", masters.len()));
 
     let n = wanted.containers;
-    let (before, began) = (cpu(&processes), Instant::now());
+    let (before, began) = (processes::cpu(&processes.pids()), Instant::now());
     let masters = at_once(masters.into_iter().map(|master| master.fetch(n))).await?;
     let containers_s = began.elapsed().as_secs_f64();
-    let of_containers = used_since(&before, &processes);
+    let of_containers = processes::used(&before, &processes::cpu(&processes.pids()));
     let containers = wanted.masters * n;
     processes.check()?;
-    until("the units hold the containers", || holds(&client, wanted.masters, n)).await?;
+    cluster::until("the units hold the containers", async || holds(&client, wanted.masters, n).await).await?;
     output::say(format!("{containers} containers have come"));
 
-    let calls = Calls::count(&client, &processes, masters, wanted.seconds).await?;
+    let calls = IdleCalls::count(&client, &processes, masters, wanted.seconds).await?;
     processes.check()?;
-    let ids: Vec<ApplicationIdProto> = calls.masters.iter().map(Master::id).collect();
-    at_once(calls.masters.into_iter().map(Master::finish)).await?;
+    let ids: Vec<ApplicationIdProto> = calls.masters.iter().map(HadoopMaster::id).collect();
+    at_once(calls.masters.into_iter().map(HadoopMaster::finish)).await?;
     let mut as_client = master::client_of(faces.client).await?;
     for id in ids {
         finished(&mut as_client, id).await?;
     }
-    until("the containers end", || holds(&client, wanted.masters, 0)).await?;
+    cluster::until("the containers end", async || holds(&client, wanted.masters, 0).await).await?;
     let audit_s = cluster::audited(&client).await?;
     processes.kill_all().await;
     let allocate_calls = calls.took.len();
@@ -197,35 +196,35 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Run, Failure> {
 }
 
 /// Calls that changed nothing.
-struct Calls {
-    masters: Vec<Master>,
+struct IdleCalls {
+    masters: Vec<HadoopMaster>,
     took: Vec<Duration>,
     seconds: f64,
-    cpu: BTreeMap<String, Duration>,
+    cpu: BTreeMap<String, f64>,
     commits: u64,
 }
 
-impl Calls {
+impl IdleCalls {
     async fn count(
         client: &Client,
-        processes: &Processes,
-        masters: Vec<Master>,
+        processes: &BenchProcesses,
+        masters: Vec<HadoopMaster>,
         seconds: u64,
     ) -> Result<Self, Failure> {
         let revision = still(client).await?;
-        let before = cpu(processes);
+        let before = processes::cpu(&processes.pids());
         let began = Instant::now();
         let end = began + Duration::from_secs(seconds);
         let called = at_once(masters.into_iter().map(|master| master.call_until(end))).await?;
         let seconds = began.elapsed().as_secs_f64();
-        let used = used_since(&before, processes);
+        let used = processes::used(&before, &processes::cpu(&processes.pids()));
         let (commits, of_adapter) = committed_after(client, revision).await?;
         if of_adapter > 0 {
             let text =
                 format!("the adapter made {of_adapter} transactions while nothing was asked for in any call");
             return Err(Failure::failed(text));
         }
-        let (masters, took): (Vec<Master>, Vec<Vec<Duration>>) = called.into_iter().unzip();
+        let (masters, took): (Vec<HadoopMaster>, Vec<Vec<Duration>>) = called.into_iter().unzip();
         Ok(Self { masters, took: took.concat(), seconds, cpu: used, commits })
     }
 }
@@ -244,24 +243,9 @@ where
     Ok(done)
 }
 
-/// CPU time of every process so far.
-fn cpu(processes: &Processes) -> BTreeMap<String, Duration> {
-    let pids = processes.pids().into_iter();
-    pids.filter_map(|(name, pid)| Some((name, usage::cpu_time(pid)?))).collect()
-}
-
-/// The same since then.
-fn used_since(before: &BTreeMap<String, Duration>, processes: &Processes) -> BTreeMap<String, Duration> {
-    let since = |(name, cpu): (String, Duration)| {
-        let used = cpu.saturating_sub(before.get(&name).copied().unwrap_or_default());
-        (name, used)
-    };
-    cpu(processes).into_iter().map(since).collect()
-}
-
 /// Microseconds for each of so many.
-fn each(cpu: &BTreeMap<String, Duration>, n: usize) -> BTreeMap<String, f64> {
-    cpu.iter().map(|(name, cpu)| (name.clone(), per(cpu.as_secs_f64() * 1e6, count(n)))).collect()
+fn each(cpu_s: &BTreeMap<String, f64>, n: usize) -> BTreeMap<String, f64> {
+    cpu_s.iter().map(|(name, seconds)| (name.clone(), per(seconds * 1e6, count(n)))).collect()
 }
 
 /// Waits until nothing has been committed for a while; the revision since then.
@@ -328,61 +312,39 @@ async fn finished(client: &mut godel_hadoop::client::Client, id: ApplicationIdPr
     }
 }
 
-async fn until<F>(what: &str, is_so: impl Fn() -> F) -> Result<(), Failure>
-where
-    F: Future<Output = Result<bool, Failure>>,
-{
-    let deadline = Instant::now() + READY_TIMEOUT;
-    while !is_so().await? {
-        if Instant::now() > deadline {
-            let text = format!("timeout after {} s: {what}", READY_TIMEOUT.as_secs());
-            return Err(Failure::new(Code::Timeout, text));
-        }
-        sleep(POLL).await;
-    }
-    Ok(())
-}
-
-impl Figures for Report {
+impl Figures for YarnReport {
     fn text(&self) -> String {
         let Run { allocate_ms: Latency { p50, p90, p99, max }, .. } = self.median;
         let run = &self.median;
-        let by_process = |cpu_us: &BTreeMap<String, f64>| {
-            joined(cpu_us.iter().map(|(name, us)| format!("{name} {us:.1}")))
+        let [low, high] = self.allocate_calls_per_s_range;
+        let runs = match self.runs.len() {
+            1 => String::new(),
+            n => format!("runs         {n}: {low:.0} to {high:.0} calls/s\n"),
         };
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "containers   {} of {} masters in {:.2} s: {:.0}/s",
-            run.containers, run.masters, run.containers_s, run.containers_per_s
-        );
-        let _ = writeln!(
-            text,
-            "allocate()   {} calls in {:.1} s: {:.0}/s, p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, max {max:.1} ms",
-            run.allocate_calls, run.allocate_s, run.allocate_calls_per_s
-        );
-        let _ = writeln!(
-            text,
-            "CPU us       {:.1} a container: {}",
+        format!(
+            "containers   {} of {} masters in {:.2} s: {:.0}/s\n\
+             allocate()   {} calls in {:.1} s: {:.0}/s, p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, max {max:.1} ms\n\
+             CPU us       {:.1} a container: {}\n\
+             CPU us       {:.1} a call: {}\n\
+             store        {} transactions meanwhile, none of the adapter\n\
+             {runs}\
+             load before  {:.2}\n\
+             audit        ok in {:.1} s\n",
+            run.containers,
+            run.masters,
+            run.containers_s,
+            run.containers_per_s,
+            run.allocate_calls,
+            run.allocate_s,
+            run.allocate_calls_per_s,
             run.cpu_us_per_container,
-            by_process(&run.container_cpu_us_by_process)
-        );
-        let _ = writeln!(
-            text,
-            "CPU us       {:.1} a call: {}",
+            by_process(&run.container_cpu_us_by_process, 1),
             run.cpu_us_per_call,
-            by_process(&run.call_cpu_us_by_process)
-        );
-        let _ =
-            writeln!(text, "store        {} transactions meanwhile, none of the adapter", run.store_commits);
-        if self.runs.len() > 1 {
-            let [low, high] = self.allocate_calls_per_s_range;
-            let _ = writeln!(text, "runs         {}: {low:.0} to {high:.0} calls/s", self.runs.len());
-        }
-        let _ =
-            writeln!(text, "load before  {:.2}\naudit        ok in {:.1} s", run.load_average, run.audit_s);
-        text
+            by_process(&run.call_cpu_us_by_process, 1),
+            run.store_commits,
+            run.load_average,
+            run.audit_s,
+        )
     }
 }
 
@@ -395,7 +357,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: YarnArgs,
     }
 
     #[test]
@@ -419,7 +381,7 @@ mod tests {
             ..Run::default()
         };
         let runs = vec![run(100.0), run(300.0), run(200.0)];
-        let report = Report {
+        let report = YarnReport {
             median: median_of(&runs).unwrap(),
             allocate_calls_per_s_range: range(runs.iter().map(|run| run.allocate_calls_per_s)),
             containers_per_s_range: [0.0; 2],

@@ -31,11 +31,10 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
-use self::watched::{Progress, Watched};
+use self::watched::{Progress, WatchedApplications};
 use super::{
     cluster::{self, Layout, POLL, READY_TIMEOUT, STALL_TIMEOUT},
-    processes::Processes,
-    report::wide,
+    processes::{self, BenchProcesses},
 };
 
 /// Between two looks at the processes.
@@ -50,10 +49,10 @@ const STARTS_CONTAINERS: &str = "label.godel.dev/yarn-port=8041";
 const FACES: [&str; 4] = ["client_address", "master_address", "admin_address", "rest_address"];
 
 /// A running control plane with an adapter.
-struct Stage {
+struct YarnStage {
     client: Client,
-    processes: Processes,
-    watched: Arc<Watched>,
+    processes: BenchProcesses,
+    watched: Arc<WatchedApplications>,
     _watching: DropGuard,
 }
 
@@ -73,7 +72,7 @@ impl Looks {
     }
 }
 
-impl Stage {
+impl YarnStage {
     /// Starts everything; nodes are of this shape.
     async fn start(layout: &Layout, shape: &str) -> Result<Self, Failure> {
         let mut layout = layout.clone();
@@ -84,7 +83,7 @@ impl Stage {
         cluster::serve(&mut processes, "yarn", args.into(), &layout.set).await?;
         leads(&client).await?;
         let stop = CancellationToken::new();
-        let watched = Watched::start(&client, stop.clone()).await?;
+        let watched = WatchedApplications::start(&client, stop.clone()).await?;
         Ok(Self { client, processes, watched, _watching: stop.drop_guard() })
     }
 
@@ -166,16 +165,12 @@ impl Stage {
 
     /// What each process holds, MiB.
     fn memory(&self) -> BTreeMap<String, f64> {
-        let pids = self.processes.pids();
-        let held = pids.into_iter().filter_map(|(name, pid)| Some((name, usage::rss_bytes(pid)?)));
-        held.map(|(name, bytes)| (name, wide(bytes) / 1_048_576.0)).collect()
+        processes::memory(&self.processes.pids(), usage::rss_bytes)
     }
 
-    /// CPU time of each process since its start, seconds.
-    fn cpu(&self) -> BTreeMap<String, f64> {
-        let pids = self.processes.pids();
-        let used = pids.into_iter().filter_map(|(name, pid)| Some((name, usage::cpu_time(pid)?)));
-        used.map(|(name, used)| (name, used.as_secs_f64())).collect()
+    /// CPU time of each process since its start.
+    fn cpu(&self) -> BTreeMap<String, Duration> {
+        processes::cpu(&self.processes.pids())
     }
 }
 
@@ -193,10 +188,4 @@ async fn leads(client: &Client) -> Result<(), Failure> {
             Err(_) => tokio::time::sleep(POLL).await,
         }
     }
-}
-
-/// What was used in between.
-fn used(before: &BTreeMap<String, f64>, after: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
-    let of = |name: &String| before.get(name).copied().unwrap_or_default();
-    after.into_iter().map(|(name, seconds)| (name.clone(), (seconds - of(&name)).max(0.0))).collect()
 }

@@ -6,6 +6,7 @@ mod history;
 pub mod node;
 mod offline;
 pub mod queue;
+pub mod records;
 pub mod reschedule;
 pub mod reservation;
 pub mod top;
@@ -18,11 +19,11 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use godel_client::{exit::EXIT_CODES, output::Format};
 
 use godel_client::unit_file::{label_pair, pair};
-pub use history::{History, HistoryKey};
-pub use offline::{Audit, Config, Replay, State, Trace};
+pub use history::{HistoryArgs, HistoryKey};
+pub use offline::{Audit, Config, ReplayArgs, State, Trace};
 pub use unit::{
-    Checkpoint, Delete, Edit, List, Logs, Moment, Move, Named, Retry, Scale, SortKey, Stop, Unit, Which,
-    split,
+    CheckpointArgs, Delete, EditArgs, ListArgs, LogsArgs, Moment, Move, NamedUnits, Retry, ScaleArgs,
+    SortKey, Stop, UnitVerb, WhichUnits, split,
 };
 
 const EXAMPLES: &str = "Try:
@@ -68,12 +69,12 @@ pub enum Verb {
     Agent(Agent),
     /// Manage nodes.
     #[command(subcommand)]
-    Node(node::Node),
+    Node(node::NodeVerb),
     /// Manage scheduling units.
     #[command(subcommand)]
-    Unit(Unit),
+    Unit(UnitVerb),
     /// List ended units, also those whose records are deleted, with what they used; or sums for owners or queues.
-    History(History),
+    History(HistoryArgs),
     /// Show what nodes or units use now, as agents measure it.
     #[command(subcommand)]
     Top(top::Top),
@@ -82,7 +83,7 @@ pub enum Verb {
     Queue(queue::Queue),
     /// Manage priority classes.
     #[command(subcommand)]
-    PriorityClass(queue::PriorityClass),
+    PriorityClass(queue::PriorityClassVerb),
     /// Manage disruption budgets: how many running units may be evicted at a time.
     #[command(subcommand)]
     Budget(budget::Budget),
@@ -100,10 +101,10 @@ pub enum Verb {
     Apply(queue::Apply),
     /// Show schedulers.
     #[command(subcommand)]
-    Scheduler(Scheduler),
+    Scheduler(SchedulerVerb),
     /// Set how nodes are split over schedulers.
     #[command(subcommand)]
-    Partition(Partition),
+    Partition(PartitionVerb),
     /// Administer the control plane.
     #[command(subcommand)]
     Admin(Admin),
@@ -177,7 +178,7 @@ impl Exposure {
 
 /// The nodes to simulate.
 #[derive(Clone, Debug, Default, ClapArgs)]
-pub struct Simulated {
+pub struct SimulatedNodes {
     /// Simulate nodes: `COUNT x SHAPE`, as `100x cpu=32,memory=64Gi,gpu=8:A10`; may be repeated. A shape may also have
     /// `name=PREFIX`, `max_running_units=N` and `label.KEY=VALUE`.
     #[arg(long, value_name = "SHAPE")]
@@ -191,7 +192,7 @@ pub struct Simulated {
     pub speed: Option<f64>,
 }
 
-impl Simulated {
+impl SimulatedNodes {
     /// Whether simulated nodes are asked for, however many are found.
     pub fn is_asked_for(&self) -> bool {
         self.nodes.is_some() || !self.simulate.is_empty()
@@ -228,7 +229,7 @@ pub struct Up {
     pub no_rescheduler: bool,
     /// The nodes to simulate.
     #[command(flatten)]
-    pub nodes: Simulated,
+    pub nodes: SimulatedNodes,
     /// Who may reach what this process listens on.
     #[command(flatten)]
     pub exposure: Exposure,
@@ -286,7 +287,7 @@ pub struct Demo {
 pub struct Serve {
     /// The service.
     #[arg(value_enum)]
-    pub part: Part,
+    pub part: ServicePart,
     /// Address to listen on. Port 0 takes a free port.
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
@@ -321,7 +322,7 @@ pub struct Health {
 
 /// A service of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub enum ServicePart {
     /// Stores all objects; watch streams, leases, agent sessions.
     State,
     /// Accepts submissions, queues units, assigns them to schedulers.
@@ -336,7 +337,7 @@ pub enum Part {
     Rescheduler,
 }
 
-impl Part {
+impl ServicePart {
     /// As in configuration keys.
     pub const fn name(self) -> &'static str {
         match self {
@@ -359,7 +360,7 @@ pub struct Agent {
     pub verb: Option<AgentVerb>,
     /// The nodes to simulate.
     #[command(flatten)]
-    pub nodes: Simulated,
+    pub nodes: SimulatedNodes,
     /// Name of this machine's node. Default: the host name.
     #[arg(long, conflicts_with_all = ["simulate", "nodes"])]
     pub name: Option<String>,
@@ -384,13 +385,13 @@ pub struct Agent {
 #[derive(Clone, Debug, Subcommand)]
 pub enum AgentVerb {
     /// Show what an agent finds of this machine: capacity, zones, devices and attributes, and what it cannot find out.
-    Topology(Topology),
+    Topology(TopologyArgs),
     /// Give notice that this machine goes away, as a spot machine that is reclaimed: its node is drained until the
     /// deadline.
     Notice(agent::Notice),
     /// Take this machine's node out of the cluster for good: delete its record and end its agent. Refused while running
     /// units are on the node.
-    Leave(agent::Leave),
+    Leave(agent::LeaveArgs),
     /// Keep one running unit: agents start it, nobody else does.
     #[command(hide = true)]
     Keep {
@@ -402,7 +403,7 @@ pub enum AgentVerb {
 
 /// `godel agent topology`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Topology {
+pub struct TopologyArgs {
     /// Name of this machine's node. Default: the host name.
     #[arg(long)]
     pub name: Option<String>,
@@ -437,14 +438,14 @@ pub enum Admin {
 
 /// `godel scheduler`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Scheduler {
+pub enum SchedulerVerb {
     /// List schedulers with lease, load and placements.
     List,
 }
 
 /// `godel partition`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Partition {
+pub enum PartitionVerb {
     /// Set the partition mode.
     Set {
         /// The partition mode.
@@ -487,7 +488,7 @@ mod tests {
     #[test]
     fn units_are_named_in_three_ways() {
         let split = |words: &[&str]| match Args::try_parse_from(words).unwrap().verb {
-            Verb::Unit(Unit::Describe(which)) => {
+            Verb::Unit(UnitVerb::Describe(which)) => {
                 let (namespace, name) = split(&which.namespace, &which.names[0]);
                 (namespace.to_owned(), name.to_owned())
             }

@@ -10,6 +10,7 @@ mod history;
 mod node;
 mod offline;
 mod queue;
+mod records;
 mod reschedule;
 mod reservation;
 mod run;
@@ -23,7 +24,7 @@ mod yarn;
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _};
 
-use crate::args::{Agent, AgentVerb, Args, Partition, PartitionChoice, Scheduler, Verb};
+use crate::args::{Agent, AgentVerb, Args, PartitionChoice, PartitionVerb, SchedulerVerb, Verb};
 use clap::ValueEnum as _;
 use godel_audit::InvariantVerdict;
 use godel_client::{
@@ -76,8 +77,10 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Reschedule(verb) => reschedule::run(&Client::new(&address)?, verb, output).await,
         Verb::Yarn(verb) => yarn::run(&address, verb, output).await,
         Verb::Apply(files) => apply::run(&address, &files, output).await,
-        Verb::Scheduler(Scheduler::List) => schedulers(&Client::new(&address)?, output).await,
-        Verb::Partition(Partition::Set { mode }) => partition(&Client::new(&address)?, mode, output).await,
+        Verb::Scheduler(SchedulerVerb::List) => schedulers(&Client::new(&address)?, output).await,
+        Verb::Partition(PartitionVerb::Set { mode }) => {
+            partition(&Client::new(&address)?, mode, output).await
+        }
         Verb::Admin(verb) => admin::run(&Client::new(&address)?, verb, output).await,
         Verb::Health(wanted) => health::run(&wanted).await,
         Verb::Status => status::run(&Client::new(&address)?, output).await,
@@ -90,10 +93,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
             let patience = wanted.patience;
             let of_run = audit::Wanted { ledger, patience, look_here: Some(run::processes_here) };
             let findings = audit::run(&Client::new(&address)?, of_run).await?;
-            match output {
-                Format::Table | Format::Wide => output::print(&findings.text(Paint::stdout()))?,
-                Format::Json | Format::Yaml => output::print_value(output, &findings.view())?,
-            }
+            output::show(output, &findings.view(), || findings.text(Paint::stdout()))?;
             audit_ended(&findings, wanted.strict)
         }
         Verb::Trace(crate::args::Trace::Replay(replay)) => trace::replay(&address, replay, output).await,
@@ -109,7 +109,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
 }
 
 /// How a process ends that has audited.
-fn audit_ended(findings: &audit::Findings, is_strict: bool) -> Result<(), Failure> {
+fn audit_ended(findings: &audit::AuditFindings, is_strict: bool) -> Result<(), Failure> {
     match findings.verdict() {
         InvariantVerdict::Ok => Ok(()),
         InvariantVerdict::Failed => Err(Failure::failed("the audit failed")),
@@ -139,13 +139,13 @@ fn bench(output: Format, log: Option<String>, words: &[OsString]) -> Result<(), 
 }
 
 /// What `describe` found of each thing that was named, in order.
-type Described<V> = Vec<(String, Result<V, Failure>)>;
+type DescribedNames<V> = Vec<(String, Result<V, Failure>)>;
 
 /// Looks at each thing that is named, whatever became of the others.
 async fn describe_each<V>(
     names: &[String],
     mut look: impl AsyncFnMut(String) -> Result<V, Failure>,
-) -> Described<V> {
+) -> DescribedNames<V> {
     let mut described = Vec::with_capacity(names.len());
     for name in names {
         described.push((name.clone(), look(name.clone()).await));
@@ -158,7 +158,7 @@ async fn describe_each<V>(
 fn print_described<V: serde::Serialize>(
     format: Format,
     kind: &str,
-    described: Described<V>,
+    described: DescribedNames<V>,
     text: impl Fn(&V) -> String,
 ) -> Result<(), Failure> {
     let n_named = described.len();
@@ -194,8 +194,7 @@ fn print_described<V: serde::Serialize>(
 
 async fn schedulers(client: &Client, format: Format) -> Result<(), Failure> {
     let answer = client.schedulers().await?;
-    let views: Vec<SchedulerView> = answer.schedulers.iter().map(SchedulerView::from).collect();
-    output::print_list(format, &views, "schedulers")
+    output::print_views::<SchedulerView, _>(format, &answer.schedulers, "schedulers")
 }
 
 async fn partition(client: &Client, choice: PartitionChoice, format: Format) -> Result<(), Failure> {
@@ -232,7 +231,7 @@ mod tests {
             not_judged: not_judged.iter().map(|why| (*why).to_owned()).collect(),
         };
         let ended = |report, is_strict| {
-            let findings = audit::Findings {
+            let findings = audit::AuditFindings {
                 revision: 1,
                 reports: vec![report],
                 unreadable: Vec::new(),

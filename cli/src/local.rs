@@ -22,7 +22,7 @@ use godel_kit::{
 use godel_rescheduler::Reload;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-use crate::{args::Simulated, config::Root};
+use crate::{args::SimulatedNodes, config::Root};
 
 /// Port of state unless flags say otherwise; the other parts follow.
 const DEFAULT_PORT: u16 = 7700;
@@ -321,7 +321,7 @@ fn numbered(kind: &str, idx: u16, n: u16) -> String {
 ///
 /// # Errors
 /// A list cannot be read, or a shape is wrong.
-pub fn nodes(wanted: &Simulated) -> Result<Vec<NodeDef>, Failure> {
+pub fn nodes(wanted: &SimulatedNodes) -> Result<Vec<NodeDef>, Failure> {
     let mut nodes = Vec::new();
     if let Some(file) = &wanted.nodes {
         nodes.extend(read_nodes(file)?);

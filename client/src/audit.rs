@@ -26,7 +26,7 @@ pub use self::read::list;
 pub use self::{
     ledger::read_ledger,
     quiet::Quiet,
-    view::{AuditView, Findings, InvariantView},
+    view::{AuditFindings, AuditView, InvariantView},
 };
 
 /// Looks before a momentary picture counts as a fault.
@@ -49,7 +49,7 @@ pub struct Wanted {
 ///
 /// # Errors
 /// It cannot be read.
-pub async fn run(client: &Client, wanted: Wanted) -> Result<Findings, Failure> {
+pub async fn run(client: &Client, wanted: Wanted) -> Result<AuditFindings, Failure> {
     let mut evidence = Evidence { ledger: wanted.ledger, ..Evidence::default() };
     let mut unreadable = Unreadables::default();
     let until = Instant::now() + wanted.patience;
@@ -74,7 +74,7 @@ pub async fn run(client: &Client, wanted: Wanted) -> Result<Findings, Failure> {
             let broken_for_good =
                 reports.iter().filter(|report| !momentary(report)).any(InvariantReport::has_failed);
             if settled || broken_for_good || n_looks >= N_LOOKS {
-                return Ok(Findings {
+                return Ok(AuditFindings {
                     revision: evidence.listed.revision.0,
                     reports,
                     unreadable: std::mem::take(&mut evidence.unreadable),

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// A unit that was refused for good: its position, and why.
-pub type Refused = (usize, v1::SubmitError);
+pub type RefusedUnit = (usize, v1::SubmitError);
 
 /// Hears which units have become durable, and at which revision.
 type OnDurable<'a, E> = dyn FnMut(&[usize], u64) -> Result<(), E> + Send + 'a;
@@ -35,8 +35,8 @@ pub async fn submit(
     units: Arc<Vec<v1::UnitSpec>>,
     sent: Arc<dyn Fn(usize) + Send + Sync>,
     durable: &mut OnDurable<'_, Failure>,
-) -> Result<Vec<Refused>, Failure> {
-    let mut work = Work { order: Arc::new((0..units.len()).collect()), ..Work::default() };
+) -> Result<Vec<RefusedUnit>, Failure> {
+    let mut work = BulkWork { order: Arc::new((0..units.len()).collect()), ..BulkWork::default() };
     let mut n_idle_streams = 0;
     let mut backoff = Backoff::new(PAUSE, PAUSE_MAX);
     while work.done < work.order.len() {
@@ -72,17 +72,17 @@ pub async fn submit(
 
 /// What is still to be submitted.
 #[derive(Default)]
-struct Work {
+struct BulkWork {
     /// Positions of units, in the order of this pass.
     order: Arc<Vec<usize>>,
     /// Of this pass.
     done: usize,
     /// For the next pass.
     again: Vec<usize>,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedUnit>,
 }
 
-impl Work {
+impl BulkWork {
     fn failed(&mut self, at: usize, error: v1::SubmitError) {
         let Some(idx) = self.order.get(at).copied() else { return };
         let for_now = [Rpc::Unavailable, Rpc::ResourceExhausted, Rpc::DeadlineExceeded, Rpc::Cancelled];
@@ -98,7 +98,7 @@ impl Work {
 async fn stream(
     client: &Client,
     units: &Arc<Vec<v1::UnitSpec>>,
-    work: &mut Work,
+    work: &mut BulkWork,
     sent: &Arc<dyn Fn(usize) + Send + Sync>,
     durable: &mut OnDurable<'_, Status>,
 ) -> Result<(), godel_kit::client::FailedCall> {

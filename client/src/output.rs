@@ -37,18 +37,56 @@ pub enum Format {
     Yaml,
 }
 
+/// A column: its title, and what its cell says of a view.
+pub type ViewColumn<V> = (&'static str, fn(&V) -> String);
+
 /// Something that has columns.
-pub trait View: Serialize {
-    /// Column titles.
-    const HEADERS: &'static [&'static str];
+pub trait View: Serialize + Sized + 'static {
+    /// The columns of the table.
+    const COLUMNS: &'static [ViewColumn<Self>];
     /// Further ones of the wide table.
-    const WIDE: &'static [&'static str] = &[];
-    /// A cell per title.
-    fn row(&self) -> Vec<String>;
-    /// A cell per further title.
-    fn wide(&self) -> Vec<String> {
-        Vec::new()
+    const WIDE: &'static [ViewColumn<Self>] = &[];
+
+    /// Returns the cells of the table.
+    fn row(&self) -> Vec<String> {
+        Self::COLUMNS.iter().map(|(_, cell)| cell(self)).collect()
     }
+
+    /// Returns the further cells of the wide table.
+    fn wide(&self) -> Vec<String> {
+        Self::WIDE.iter().map(|(_, cell)| cell(self)).collect()
+    }
+}
+
+/// Declares what is shown of a message: a struct with stable field names, each beside the value that it gets. `with`
+/// holds what several of them need.
+#[macro_export]
+macro_rules! view {
+    (
+        $(#[$attribute:meta])*
+        $vis:vis struct $name:ident from ($message:ident: $kind:ty) $(with { $($given:tt)* })? {
+            $(
+                $(#[$field_attribute:meta])*
+                $field_vis:vis $field:ident: $field_kind:ty = $value:expr,
+            )*
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize)]
+        $vis struct $name {
+            $(
+                $(#[$field_attribute])*
+                $field_vis $field: $field_kind,
+            )*
+        }
+
+        impl From<$kind> for $name {
+            fn from($message: $kind) -> Self {
+                $($($given)*)?
+                Self { $($field: $value,)* }
+            }
+        }
+    };
 }
 
 /// Text from elsewhere as people see it, on one line: control characters, line breaks, and characters that nobody sees or
@@ -233,6 +271,29 @@ pub fn print_list<V: View>(format: Format, views: &[V], what: &str) -> Result<()
     }
 }
 
+/// Prints messages as a list of views.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn print_views<'a, V: View + From<&'a M>, M>(
+    format: Format,
+    messages: &'a [M],
+    what: &str,
+) -> Result<(), Failure> {
+    print_list(format, &messages.iter().map(V::from).collect::<Vec<_>>(), what)
+}
+
+/// Prints a value: for people as text, for machines as it is.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn show<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    match format {
+        Format::Table | Format::Wide => print(&text()),
+        Format::Json | Format::Yaml => print_value(format, value),
+    }
+}
+
 /// Prints a value as JSON or, for every other format, as YAML.
 ///
 /// # Errors
@@ -265,20 +326,10 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Failure> {
 /// Views as columns.
 pub fn table<V: View>(format: Format, views: &[V]) -> String {
     let wide = format == Format::Wide;
-    let mut headers: Vec<&str> = V::HEADERS.to_vec();
-    if wide {
-        headers.extend(V::WIDE);
-    }
-    let rows: Vec<Vec<String>> = views
-        .iter()
-        .map(|view| {
-            let mut row = view.row();
-            if wide {
-                row.extend(view.wide());
-            }
-            row
-        })
-        .collect();
+    let shown = || V::COLUMNS.iter().chain(if wide { V::WIDE } else { &[] });
+    let headers: Vec<&str> = shown().map(|(title, _)| *title).collect();
+    let rows: Vec<Vec<String>> =
+        views.iter().map(|view| shown().map(|(_, cell)| cell(view)).collect()).collect();
     columns(&headers, &rows)
 }
 
@@ -322,9 +373,8 @@ pub fn field_of_lines(width: usize, title: &str, text: &str) -> String {
 
 /// A line for each column of a view.
 pub fn fields<V: View>(width: usize, view: &V) -> String {
-    let titles = V::HEADERS.iter().chain(V::WIDE);
-    let cells = view.row().into_iter().chain(view.wide());
-    titles.zip(cells).map(|(title, text)| field(width, &title.to_lowercase(), &text)).collect()
+    let columns = V::COLUMNS.iter().chain(V::WIDE);
+    columns.map(|(title, cell)| field(width, &title.to_lowercase(), &cell(view))).collect()
 }
 
 fn line<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize]) -> String {
@@ -418,14 +468,8 @@ mod tests {
     }
 
     impl View for Tea {
-        const HEADERS: &'static [&'static str] = &["NAME"];
-        const WIDE: &'static [&'static str] = &["CUPS"];
-        fn row(&self) -> Vec<String> {
-            vec![self.name.to_owned()]
-        }
-        fn wide(&self) -> Vec<String> {
-            vec![self.cups.to_string()]
-        }
+        const COLUMNS: &'static [ViewColumn<Self>] = &[("NAME", |tea| tea.name.to_owned())];
+        const WIDE: &'static [ViewColumn<Self>] = &[("CUPS", |tea| tea.cups.to_string())];
     }
 
     #[test]

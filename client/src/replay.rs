@@ -16,13 +16,13 @@ use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
 pub use self::summary::{Latency, SchedulerShare, Summary};
-use self::{submit::Submitter, summary::Baseline, watch::Board};
+use self::{submit::Submitter, summary::Baseline, watch::ReplayBoard};
 use crate::{
     audit::{self, Quiet},
     client::Client,
     exit::{Code, Failure},
     output::{self, progress},
-    trace::{self, Task},
+    trace::{self, TraceTask},
 };
 
 /// How often the dispatcher and the schedulers are asked whether anything is left to do.
@@ -37,7 +37,7 @@ const AUDIT_PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// In file order.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<TraceTask>,
     /// Namespace of the units.
     pub namespace: String,
     /// Lifetimes divided by this; none: tasks run until stopped.
@@ -56,7 +56,10 @@ pub struct Options {
 ///
 /// # Errors
 /// The system cannot be reached, refuses tasks, or does not come to rest in time.
-pub async fn run(client: &Client, options: Options) -> Result<(Summary, Option<audit::Findings>), Failure> {
+pub async fn run(
+    client: &Client,
+    options: Options,
+) -> Result<(Summary, Option<audit::AuditFindings>), Failure> {
     let timeout = options.timeout;
     let replay = run_untimed(client, options);
     tokio::time::timeout(timeout, replay).await.unwrap_or_else(|_| {
@@ -70,7 +73,7 @@ pub async fn run(client: &Client, options: Options) -> Result<(Summary, Option<a
 ///
 /// # Errors
 /// It cannot be read.
-pub fn read_tasks(file: &Path) -> Result<Vec<Task>, Failure> {
+pub fn read_tasks(file: &Path) -> Result<Vec<TraceTask>, Failure> {
     let shown = file.display();
     let input = File::open(file)
         .map_err(|error| Failure::usage(format!("the trace {shown} cannot be read: {error}")))?;
@@ -81,14 +84,14 @@ pub fn read_tasks(file: &Path) -> Result<Vec<Task>, Failure> {
 async fn run_untimed(
     client: &Client,
     options: Options,
-) -> Result<(Summary, Option<audit::Findings>), Failure> {
+) -> Result<(Summary, Option<audit::AuditFindings>), Failure> {
     let baseline = Baseline::take(client, &options.cpu_pids).await?;
     let stop = CancellationToken::new();
     let _stop_at_the_end = stop.clone().drop_guard();
     let bar = progress(options.tasks.len(), "placed");
     let names: Vec<(String, String)> =
         options.tasks.iter().map(|task| (uuid::Uuid::now_v7().to_string(), task.name.clone())).collect();
-    let board = Board::start(client, baseline.revision + 1, &names, stop.clone());
+    let board = ReplayBoard::start(client, baseline.revision + 1, &names, stop.clone());
     let submitter = Submitter::new(client.clone(), options.ledger.as_deref())?;
     let mut units = Vec::with_capacity(options.tasks.len());
     for (task, (uid, _)) in options.tasks.iter().zip(&names) {
@@ -131,7 +134,7 @@ async fn run_untimed(
 
 async fn join(
     submitting: tokio::task::JoinHandle<Result<Vec<(Code, String)>, Failure>>,
-    board: &Board,
+    board: &ReplayBoard,
     bar: &ProgressBar,
 ) -> Result<Vec<(Code, String)>, Failure> {
     let mut submitting = submitting;
@@ -145,14 +148,19 @@ async fn join(
     }
 }
 
-fn show(bar: &ProgressBar, board: &Board) {
+fn show(bar: &ProgressBar, board: &ReplayBoard) {
     let (bound, acknowledged) = (board.n_bound(), board.n_acknowledged());
     bar.set_position(u64::try_from(bound).unwrap_or(0));
     bar.set_message(format!("({acknowledged} acknowledged)"));
 }
 
 /// Waits until every task is bound, or nothing is on its way to a node any more.
-async fn settle(client: &Client, board: &Board, bar: &ProgressBar, options: &Options) -> Result<(), Failure> {
+async fn settle(
+    client: &Client,
+    board: &ReplayBoard,
+    bar: &ProgressBar,
+    options: &Options,
+) -> Result<(), Failure> {
     let n_tasks = options.tasks.len();
     let mut last: Option<Quiet> = None;
     let mut n_same = 0;

@@ -5,10 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use godel_proto::v1;
 use tonic::Request;
 
-use crate::{client::Client, exit::Failure};
+use crate::{client::Client, exit::Failure, pages::read_pages};
 
-/// Pages read of one list; beyond lies a server that never ends.
-const N_PAGES_MAX: usize = 1_000_000;
 /// Pairs of one call of ReportTraffic.
 const N_PAIRS_MAX: usize = 10_000;
 /// Deadline of calls that make a plan: one for the largest clusters takes ten seconds.
@@ -90,21 +88,13 @@ pub async fn list_movements(
     limit: usize,
 ) -> Result<(Vec<v1::MovementSummary>, bool), Failure> {
     let page_size = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX).clamp(1, 1_000);
-    let mut request =
-        v1::ListMovementsRequest { policy: policy.to_owned(), page_size, page_token: String::new() };
-    let mut movements = Vec::new();
-    for _ in 0..N_PAGES_MAX {
+    read_pages(limit, async |page_token| {
+        let request = v1::ListMovementsRequest { policy: policy.to_owned(), page_size, page_token };
         let page =
             client.reschedule(async |mut service| service.list_movements(request.clone()).await).await?;
-        movements.extend(page.movements);
-        request.page_token = page.next_page_token;
-        if request.page_token.is_empty() || movements.len() > limit {
-            break;
-        }
-    }
-    let is_more = movements.len() > limit || !request.page_token.is_empty();
-    movements.truncate(limit);
-    Ok((movements, is_more))
+        Ok((page.movements, page.next_page_token))
+    })
+    .await
 }
 
 /// One movement with its moves.

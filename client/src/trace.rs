@@ -8,7 +8,7 @@ use godel_proto::v1;
 
 /// One task of a trace.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Task {
+pub struct TraceTask {
     /// Unique in the trace.
     pub name: String,
     /// Milli-cores.
@@ -47,7 +47,7 @@ pub enum Error {
 const COLUMNS: [&str; 5] = ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
 
 #[derive(serde::Deserialize)]
-struct Line {
+struct TraceLine {
     name: String,
     cpu_milli: i64,
     memory_mib: i64,
@@ -75,7 +75,7 @@ fn said(error: &csv::Error) -> String {
 ///
 /// # Errors
 /// The first line that is wrong, by number.
-pub fn read(input: impl io::Read) -> Result<Vec<Task>, Error> {
+pub fn read(input: impl io::Read) -> Result<Vec<TraceTask>, Error> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
     let headers = reader.headers()?.clone();
     let has = |column: &&&str| headers.iter().any(|header| header == **column);
@@ -89,7 +89,7 @@ pub fn read(input: impl io::Read) -> Result<Vec<Task>, Error> {
         let record = record?;
         let line = record.position().map_or(0, csv::Position::line);
         let bad = |what: String| Error::Line { line, what };
-        let row: Line = record.deserialize(Some(&headers)).map_err(|error| bad(said(&error)))?;
+        let row: TraceLine = record.deserialize(Some(&headers)).map_err(|error| bad(said(&error)))?;
         if let Some(first) = names.insert(row.name.clone(), line) {
             return Err(bad(format!("duplicate {}, first on line {first}", row.name)));
         }
@@ -101,7 +101,7 @@ pub fn read(input: impl io::Read) -> Result<Vec<Task>, Error> {
     Ok(tasks)
 }
 
-fn task(row: Line) -> Result<Task, String> {
+fn task(row: TraceLine) -> Result<TraceTask, String> {
     if row.name.is_empty() {
         return Err("name is empty".to_owned());
     }
@@ -125,7 +125,7 @@ fn task(row: Line) -> Result<Task, String> {
         (Some(created), Some(deleted)) => (deleted - created).max(0.0),
         _ => 0.0,
     };
-    Ok(Task {
+    Ok(TraceTask {
         name: row.name,
         cpu_milli: row.cpu_milli,
         memory_mib: row.memory_mib,
@@ -137,7 +137,7 @@ fn task(row: Line) -> Result<Task, String> {
     })
 }
 
-impl Task {
+impl TraceTask {
     /// As a unit of one replica in the guaranteed pool. `speed` divides the trace's lifetimes; none: it runs
     /// until stopped.
     pub fn unit(&self, uid: String, namespace: &str, speed: Option<f64>) -> v1::UnitSpec {
@@ -197,7 +197,7 @@ mod tests {
 
     const HEADER: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n";
 
-    fn read_rows(rows: &str) -> Result<Vec<Task>, Error> {
+    fn read_rows(rows: &str) -> Result<Vec<TraceTask>, Error> {
         read(format!("{HEADER}{rows}").as_bytes())
     }
 

@@ -30,7 +30,7 @@ use crate::{
     store::{Loss, OpenError},
 };
 
-pub use export::{ExportReport, Unreadable, export, restore};
+pub use export::{ExportReport, UnreadablePolicy, export, restore};
 pub use repair::{RemoveReport, TruncateReport, remove, truncate};
 
 /// Says what keeps readers from reading a record, if anything. The store itself only looks at keys and rows.

@@ -18,7 +18,7 @@ const CRC_AT: usize = HEADER_BYTES - 4;
 
 /// What a chunk says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ChunkHeader {
     /// First revision of its group; for snapshots the number of the piece.
     pub first: u64,
     /// Last revision of its group; for snapshots the revision at which the snapshot began.
@@ -74,7 +74,7 @@ pub fn cut(first: u64, last: u64, payload: &[u8], previous_crc: u32) -> (Vec<Byt
 ///
 /// # Errors
 /// It is none, or its checksum differs.
-pub fn read(chunk: &Bytes) -> Result<(Header, Bytes), ChunkError> {
+pub fn read(chunk: &Bytes) -> Result<(ChunkHeader, Bytes), ChunkError> {
     if chunk.len() < HEADER_BYTES || chunk.len() > CHUNK_BYTES_MAX || chunk[..4] != [MAGIC, 0, 0, 0] {
         return Err(ChunkError::Format);
     }
@@ -86,7 +86,7 @@ pub fn read(chunk: &Bytes) -> Result<(Header, Bytes), ChunkError> {
     if crc32c::crc32c_append(crc32c::crc32c(&chunk[..CRC_AT]), &payload) != crc {
         return Err(ChunkError::Crc);
     }
-    Ok((Header { first, last, index, count, previous_crc, crc }, payload))
+    Ok((ChunkHeader { first, last, index, count, previous_crc, crc }, payload))
 }
 
 /// A whole group of the log.
@@ -111,7 +111,7 @@ pub struct Assembler {
     previous_crc: Option<u32>,
     /// First revision that the next group must have; `None`: any.
     next: Option<u64>,
-    open: Option<(Header, u16, BytesMut, u64)>,
+    open: Option<(ChunkHeader, u16, BytesMut, u64)>,
 }
 
 impl Assembler {

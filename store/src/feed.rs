@@ -167,7 +167,7 @@ struct Item {
 }
 
 /// What the ring has for a watcher.
-enum Next {
+enum NextCommits {
     Items(Vec<Arc<Published>>),
     /// Nothing new.
     Wait,
@@ -253,15 +253,15 @@ impl Feed {
         Ok(Watcher { feed: Arc::clone(self), next: from.0, published, live: false })
     }
 
-    fn next(&self, next: u64, live: bool) -> Next {
+    fn next(&self, next: u64, live: bool) -> NextCommits {
         let ring = self.ring.lock();
         let end = ring.first + ring.items.len() as u64;
         if next >= end {
-            return if ring.closed { Next::End(WatchEnd::Closed) } else { Next::Wait };
+            return if ring.closed { NextCommits::End(WatchEnd::Closed) } else { NextCommits::Wait };
         }
-        let lagged = Next::End(WatchEnd::Lagged { resume_from: Revision(next) });
+        let lagged = NextCommits::End(WatchEnd::Lagged { resume_from: Revision(next) });
         if next < ring.first {
-            return if live { lagged } else { Next::Older };
+            return if live { lagged } else { NextCommits::Older };
         }
         let skip = usize::try_from(next - ring.first).unwrap_or(usize::MAX);
         let backlog = ring.items.get(skip).map_or(0, |item| ring.end - item.start);
@@ -277,7 +277,7 @@ impl Feed {
                 break;
             }
         }
-        Next::Items(items)
+        NextCommits::Items(items)
     }
 
     /// Whether a watcher at `next` is near enough to the end to be held to the backlog limits.
@@ -308,21 +308,21 @@ impl Watcher {
         loop {
             self.published.mark_unchanged();
             match self.feed.next(self.next, self.live) {
-                Next::Items(items) => {
+                NextCommits::Items(items) => {
                     self.next += items.len() as u64;
                     self.live = self.live || self.feed.is_near(self.next);
                     return Ok(items);
                 }
-                Next::Wait => {
+                NextCommits::Wait => {
                     self.live = true;
                     self.published.changed().await.map_err(|_| WatchEnd::Closed)?;
                 }
-                Next::Older => {
+                NextCommits::Older => {
                     let items = self.older().await?;
                     self.next += items.len() as u64;
                     return Ok(items);
                 }
-                Next::End(end) => return Err(end),
+                NextCommits::End(end) => return Err(end),
             }
         }
     }

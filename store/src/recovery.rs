@@ -206,11 +206,11 @@ fn before(generations: &[Generation], start: usize) -> Vec<Extent> {
 struct Replayed {
     last: Revision,
     extent: Extent,
-    problem: Option<Problem>,
+    problem: Option<RecoveryProblem>,
 }
 
 /// Why it ends there.
-struct Problem {
+struct RecoveryProblem {
     what: String,
     /// Something whole stands behind it.
     is_followed: bool,
@@ -232,7 +232,7 @@ fn replay(
             Ok(chunk) => chunk,
             Err(LogError::Corrupt(what)) => {
                 // Nobody can say what the engine has behind it.
-                let problem = Some(Problem { what, is_followed: true });
+                let problem = Some(RecoveryProblem { what, is_followed: true });
                 return Ok(Replayed { last: at, extent, problem });
             }
             Err(error) => return Err(error),
@@ -251,13 +251,13 @@ fn replay(
                     continue;
                 }
                 // Its checksums are right: this version must not go on without what it cannot read.
-                Err(what) => Problem { what, is_followed: true },
+                Err(what) => RecoveryProblem { what, is_followed: true },
             },
-            Err(what) => Problem { what, is_followed: has_whole_group(chunk, chunks)? },
+            Err(what) => RecoveryProblem { what, is_followed: has_whole_group(chunk, chunks)? },
         };
         return Ok(Replayed { last: at, extent, problem: Some(problem) });
     }
-    let open = || Problem { what: "the last group is incomplete".to_owned(), is_followed: false };
+    let open = || RecoveryProblem { what: "the last group is incomplete".to_owned(), is_followed: false };
     Ok(Replayed { last: at, extent, problem: assembler.is_open().then(open) })
 }
 

@@ -147,7 +147,7 @@ fn fill(state: &State, cursor: Cursor, buffer: &mut BytesMut, piece_bytes: usize
 ///
 /// The state then is at [`Manifest::end_revision`] in part: the log from the base must be replayed onto it.
 pub(crate) fn load(reader: &dyn LogReader, base: Revision, manifest: &Manifest) -> Result<State, LogError> {
-    let mut loader = Loader::default();
+    let mut loader = SnapshotLoader::default();
     let mut crc = 0;
     if manifest.n_pieces > 0 {
         let mut assembler = Assembler::new(Some(0), Some(0));
@@ -189,14 +189,14 @@ pub(crate) fn split_records(rest: &mut Bytes, payload: Bytes) -> Result<Vec<(v1:
 
 /// Puts a state together from the pieces of its snapshot.
 #[derive(Debug, Default)]
-pub(crate) struct Loader {
+pub(crate) struct SnapshotLoader {
     pub(crate) state: State,
     rest: Bytes,
     n_pieces: u64,
     has_counters: bool,
 }
 
-impl Loader {
+impl SnapshotLoader {
     /// Takes the next piece; the last one holds the counters.
     pub(crate) fn piece(&mut self, payload: Bytes, is_last: bool) -> Result<(), String> {
         self.n_pieces += 1;

@@ -31,7 +31,7 @@ use crate::{
 pub(crate) use load::Counters;
 pub use rows::RowsByUnit;
 pub use transact::{Committed, RefusalReason, TxnRefusal};
-pub(crate) use transact::{Outcome, txn_bytes};
+pub(crate) use transact::{TxnOutcome, txn_bytes};
 pub(crate) use window::Window;
 
 /// Everything that is durable, in memory.

@@ -19,7 +19,7 @@ use crate::{
     recovery::{self, Recovered},
     role::Role,
     snapshot::SnapshotWriter,
-    state::{Committed, Outcome, RefusalReason, State, TxnRefusal, txn_bytes},
+    state::{Committed, RefusalReason, State, TxnOutcome, TxnRefusal, txn_bytes},
     store::{Answer, OnFatal, WallClock},
 };
 
@@ -274,7 +274,7 @@ impl Writer {
             ))
         };
         let result = match result {
-            Ok(Outcome::Applied(published)) => {
+            Ok(TxnOutcome::Applied(published)) => {
                 let committed = Committed {
                     revision: published.revision(),
                     commit_time_ms: published.commit.commit_time_ms,
@@ -283,7 +283,7 @@ impl Writer {
                 group.published.push(Arc::new(published));
                 Ok(committed)
             }
-            Ok(Outcome::Repeated(committed)) => Ok(committed),
+            Ok(TxnOutcome::Repeated(committed)) => Ok(committed),
             Err(refusal) => {
                 if refusal.reason == RefusalReason::StaleEpoch {
                     self.shared.gauges.stale_epoch_refusals.fetch_add(1, Ordering::Relaxed);

@@ -43,7 +43,7 @@ impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for Error
 
 /// A named line.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub(crate) name: String,
     /// By ascending x; all positive on a logarithmic axis.
     pub(crate) points: Vec<(f64, f64)>,
@@ -58,7 +58,7 @@ pub(crate) struct Bar {
 
 /// How x is laid out.
 #[derive(Clone, Copy)]
-enum Scale {
+enum AxisScale {
     Linear,
     /// Equal steps for each doubling.
     Doubling,
@@ -67,24 +67,24 @@ enum Scale {
 /// One set of axes and what they show.
 struct Panel<'a> {
     title: &'a str,
-    x: (&'a str, Scale),
+    x: (&'a str, AxisScale),
     /// From 0.
     y: &'a str,
-    lines: &'a [Line],
+    lines: &'a [ChartLine],
     /// On an axis of their own to the right, dashed.
-    right: Option<(&'a str, &'a [Line])>,
+    right: Option<(&'a str, &'a [ChartLine])>,
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Throughput over the number of nodes.
-pub(crate) fn by_cluster_size(lines: &[Line]) -> Result<String, Error> {
+pub(crate) fn by_cluster_size(lines: &[ChartLine]) -> Result<String, Error> {
     draw(WIDTH, |area| {
         panel(
             area,
             &Panel {
                 title: "Throughput by cluster size",
-                x: ("nodes", Scale::Doubling),
+                x: ("nodes", AxisScale::Doubling),
                 y: PER_SECOND,
                 lines,
                 right: None,
@@ -95,13 +95,13 @@ pub(crate) fn by_cluster_size(lines: &[Line]) -> Result<String, Error> {
 
 /// Throughput and conflicts over the number of schedulers; beside it, on axes of its own, what was published.
 pub(crate) fn by_schedulers(
-    throughput: &[Line],
-    conflict_percent: &[Line],
-    published: &[Line],
+    throughput: &[ChartLine],
+    conflict_percent: &[ChartLine],
+    published: &[ChartLine],
 ) -> Result<String, Error> {
     let ours = Panel {
         title: "Throughput by number of schedulers",
-        x: ("schedulers", Scale::Doubling),
+        x: ("schedulers", AxisScale::Doubling),
         y: PER_SECOND,
         lines: throughput,
         right: Some(("conflicts, % of decisions", conflict_percent)),
@@ -111,7 +111,7 @@ pub(crate) fn by_schedulers(
     }
     let theirs = Panel {
         title: "As published for Gödel",
-        x: ("schedulers", Scale::Doubling),
+        x: ("schedulers", AxisScale::Doubling),
         y: "pods per second",
         lines: published,
         right: None,
@@ -124,13 +124,13 @@ pub(crate) fn by_schedulers(
 }
 
 /// A day: shares of the nodes' CPU over its hours.
-pub(crate) fn by_hour(lines: &[Line]) -> Result<String, Error> {
+pub(crate) fn by_hour(lines: &[ChartLine]) -> Result<String, Error> {
     draw(WIDTH, |area| {
         panel(
             area,
             &Panel {
                 title: "CPU over a day",
-                x: ("hour", Scale::Linear),
+                x: ("hour", AxisScale::Linear),
                 y: "% of the nodes' CPU",
                 lines,
                 right: None,
@@ -140,13 +140,13 @@ pub(crate) fn by_hour(lines: &[Line]) -> Result<String, Error> {
 }
 
 /// Throughput over the share of online work, in percent.
-pub(crate) fn by_online_share(lines: &[Line]) -> Result<String, Error> {
+pub(crate) fn by_online_share(lines: &[ChartLine]) -> Result<String, Error> {
     draw(WIDTH, |area| {
         panel(
             area,
             &Panel {
                 title: "Throughput by share of online work",
-                x: ("online, % of placements", Scale::Linear),
+                x: ("online, % of placements", AxisScale::Linear),
                 y: PER_SECOND,
                 lines,
                 right: None,
@@ -295,13 +295,13 @@ fn dot(right: i32, mark: usize, colour: RGBColor) -> Polygon<(i32, i32)> {
 
 /// An axis from the first to the last of the values on it, with some room, and a tick at each.
 struct Axis {
-    scale: Scale,
+    scale: AxisScale,
     range: Range<f64>,
     ticks: Vec<f64>,
 }
 
 impl Axis {
-    fn new(scale: Scale, values: &[f64]) -> Self {
+    fn new(scale: AxisScale, values: &[f64]) -> Self {
         let first = values.first().copied().unwrap_or(1.0);
         let last = values.last().copied().filter(|last| *last > first).unwrap_or(first + 1.0);
         Self { scale, range: first..last, ticks: values.to_vec() }
@@ -309,8 +309,8 @@ impl Axis {
 
     fn at(&self, value: f64) -> f64 {
         match self.scale {
-            Scale::Linear => value,
-            Scale::Doubling => value.log2(),
+            AxisScale::Linear => value,
+            AxisScale::Doubling => value.log2(),
         }
     }
 }
@@ -344,7 +344,7 @@ impl ValueFormatter<f64> for Axis {
 }
 
 /// Room for the lines and, above them, for their names.
-fn heights(lines: &[Line]) -> f64 {
+fn heights(lines: &[ChartLine]) -> f64 {
     ceiling(lines.iter().flat_map(|line| &line.points).map(|point| point.1))
 }
 

@@ -1,12 +1,15 @@
 //! What grows with the number of running units that have come and gone.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use godel_client::replay::Latency;
 use godel_state::Config;
 use serde::{Deserialize, Serialize};
 
-use crate::report::{count, joined, wide};
+use crate::{
+    processes,
+    report::{by_process, count, wide},
+};
 
 const MIB: f64 = 1_048_576.0;
 /// A generation is its log, its snapshot and what the engine adds: up to so many times the bytes of its log
@@ -15,7 +18,7 @@ const FILES_OF_LOG: f64 = 2.5;
 
 /// One look at every process and at the store.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sample {
+pub(super) struct GrowthSample {
     pub(super) n_ended: usize,
     /// Bytes held now, by process.
     pub(super) rss: BTreeMap<String, u64>,
@@ -28,12 +31,12 @@ pub(super) struct Sample {
 
 /// What the retention contract allows on the disk, apart from live data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bound {
+pub(super) struct DiskBound {
     generation_bytes: u64,
     history_bytes: u64,
 }
 
-impl Bound {
+impl DiskBound {
     /// Of a store with these settings.
     pub(super) fn of(set: &[String]) -> Self {
         let usual = Config::default();
@@ -87,11 +90,11 @@ impl Endurance {
     pub(super) fn of(
         warm_up: usize,
         replicas: u32,
-        samples: &[Sample],
+        samples: &[GrowthSample],
         latencies: &[Duration],
-        bound: Bound,
+        bound: DiskBound,
     ) -> Self {
-        let mib = |sample: Option<&Sample>| -> BTreeMap<String, f64> {
+        let mib = |sample: Option<&GrowthSample>| -> BTreeMap<String, f64> {
             let rss = sample.into_iter().flat_map(|sample| &sample.rss);
             rss.map(|(name, bytes)| (name.clone(), wide(*bytes) / MIB)).collect()
         };
@@ -134,37 +137,29 @@ impl Endurance {
 
     /// For people, as lines of a report.
     pub(crate) fn text(&self) -> String {
-        let figures = |figures: &BTreeMap<String, f64>| {
-            joined(figures.iter().map(|(name, figure)| format!("{name} {figure:.1}")))
-        };
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "MiB/million  {}", figures(&self.memory_slope_mib_per_million));
-        let _ = writeln!(text, "first MiB    {}", figures(&self.rss_start_mib));
-        let _ = writeln!(text, "last MiB     {}", figures(&self.rss_end_mib));
         let within = if self.disk_within_contract { "within" } else { "BEYOND" };
-        let _ = writeln!(
-            text,
-            "disk MiB     {:.1}, {within} the contract's {:.1}",
-            self.disk_mib, self.disk_allowed_mib
-        );
-        let _ = writeln!(
-            text,
-            "p99 ms       {:.1} of the first tenth, {:.1} of the last: ratio {:.2}",
-            self.latency_first_tenth_ms.p99, self.latency_last_tenth_ms.p99, self.p99_ratio
-        );
-        text
+        format!(
+            "MiB/million  {}\n\
+             first MiB    {}\n\
+             last MiB     {}\n\
+             disk MiB     {:.1}, {within} the contract's {:.1}\n\
+             p99 ms       {:.1} of the first tenth, {:.1} of the last: ratio {:.2}\n",
+            by_process(&self.memory_slope_mib_per_million, 1),
+            by_process(&self.rss_start_mib, 1),
+            by_process(&self.rss_end_mib, 1),
+            self.disk_mib,
+            self.disk_allowed_mib,
+            self.latency_first_tenth_ms.p99,
+            self.latency_last_tenth_ms.p99,
+            self.p99_ratio,
+        )
     }
 }
 
 /// CPU seconds by process and bytes written, from the first sample to the last.
-pub(super) fn used(samples: &[Sample]) -> (BTreeMap<String, f64>, u64) {
+pub(super) fn used(samples: &[GrowthSample]) -> (BTreeMap<String, f64>, u64) {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Default::default() };
-    let cpu = last.cpu.iter().map(|(name, cpu)| {
-        let before = first.cpu.get(name).copied().unwrap_or_default();
-        (name.clone(), cpu.saturating_sub(before).as_secs_f64())
-    });
-    (cpu.collect(), last.bytes_written.saturating_sub(first.bytes_written))
+    (processes::used(&first.cpu, &last.cpu), last.bytes_written.saturating_sub(first.bytes_written))
 }
 
 /// Least squares; 0 where all lie at one place.
@@ -181,13 +176,13 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 mod tests {
     use super::*;
 
-    fn samples(rss_mib: &[u64]) -> Vec<Sample> {
-        let sample = |(n_ended, mib): (usize, &u64)| Sample {
+    fn samples(rss_mib: &[u64]) -> Vec<GrowthSample> {
+        let sample = |(n_ended, mib): (usize, &u64)| GrowthSample {
             n_ended: n_ended * 100_000,
             rss: [("state".to_owned(), mib << 20)].into(),
             disk_bytes: 100 << 20,
             live_bytes: 1 << 20,
-            ..Sample::default()
+            ..GrowthSample::default()
         };
         (0..).zip(rss_mib).map(sample).collect()
     }
@@ -197,13 +192,13 @@ mod tests {
         let warm = samples(&[10, 20, 30, 40, 50, 50, 50, 50, 50]);
         let mut latencies = vec![Duration::from_millis(90); 4];
         latencies.extend([10, 20, 20, 20, 20, 20, 20, 20, 20, 15].map(Duration::from_millis));
-        let growth = Endurance::of(400_000, 100_000, &warm, &latencies, Bound::of(&[]));
+        let growth = Endurance::of(400_000, 100_000, &warm, &latencies, DiskBound::of(&[]));
         assert_eq!((growth.warm_up, growth.memory_slope_mib_per_million["state"]), (400_000, 0.0));
         assert_eq!((growth.rss_start_mib["state"], growth.rss_end_mib["state"]), (10.0, 50.0));
         assert_eq!(growth.memory_mib["state"][..2], [(0.0, 10.0), (0.1, 20.0)]);
         assert_eq!((growth.p99_ratio, growth.disk_mib, growth.disk_within_contract), (1.5, 100.0, true));
         assert!(growth.text().contains("within the contract's"));
-        let all = Endurance::of(0, 100_000, &warm, &latencies, Bound::of(&[]));
+        let all = Endurance::of(0, 100_000, &warm, &latencies, DiskBound::of(&[]));
         assert!(all.memory_slope_max_mib_per_million > 40.0 && all.p99_ratio < 1.0, "{all:?}");
     }
 
@@ -214,7 +209,7 @@ mod tests {
             for (sample, mib) in leak.iter_mut().zip([10u64, 10, 10, 11, 12, 13]) {
                 sample.rss.insert(name.to_owned(), mib << 20);
             }
-            let growth = Endurance::of(200_000, 7, &leak, &[], Bound::of(&[]));
+            let growth = Endurance::of(200_000, 7, &leak, &[], DiskBound::of(&[]));
             assert!((growth.memory_slope_max_mib_per_million - found).abs() < 1e-9, "{name}: {growth:?}");
         }
     }
@@ -222,7 +217,7 @@ mod tests {
     #[test]
     fn the_disk_is_held_to_the_settings_of_the_store() {
         let set = ["state.generation_bytes_min=1000", "state.history_bytes_min=500"].map(str::to_owned);
-        let bound = Bound::of(&set);
+        let bound = DiskBound::of(&set);
         assert_eq!(bound.bytes(100), 2.5 * (300.0 + 3000.0 + 500.0));
         assert_eq!(bound.bytes(1000), 2.5 * (3000.0 + 6000.0 + 500.0), "generations follow large snapshots");
         let growth = Endurance::of(0, 1, &samples(&[1, 1]), &[], bound);

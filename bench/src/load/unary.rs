@@ -69,7 +69,7 @@ pub(crate) struct Target {
 
 /// Calls on one connection; clones share it.
 #[derive(Clone)]
-pub(crate) struct Calls {
+pub(crate) struct UnaryCalls {
     sender: SendRequest<Bytes>,
     path: Uri,
 }
@@ -88,17 +88,17 @@ impl Target {
     /// A connection of its own, and what has to be polled for it to work: ends with it.
     pub(crate) async fn connect(
         &self,
-    ) -> Result<(Calls, impl Future<Output = Status> + Send + use<>), Status> {
+    ) -> Result<(UnaryCalls, impl Future<Output = Status> + Send + use<>), Status> {
         let socket = TcpStream::connect(&self.host).await?;
         socket.set_nodelay(true)?;
         let (sender, connection) = h2::client::handshake(socket).await.map_err(broken)?;
         let over =
             async { connection.await.map_or_else(broken, |()| Status::unavailable("the connection ended")) };
-        Ok((Calls { sender, path: self.path.clone() }, over))
+        Ok((UnaryCalls { sender, path: self.path.clone() }, over))
     }
 }
 
-impl Calls {
+impl UnaryCalls {
     /// Submits an encoded unit; durable when this is well.
     pub(crate) async fn submit(&mut self, unit: Bytes) -> Result<(), Status> {
         std::future::poll_fn(|cx| self.sender.poll_ready(cx)).await.map_err(broken)?;

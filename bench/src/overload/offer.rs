@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tonic::Status;
 
 use crate::{
-    load::unary::{Calls, Target, back_off},
+    load::unary::{Target, UnaryCalls, back_off},
     report::{count, wide},
 };
 
@@ -44,7 +44,7 @@ pub(super) struct Offer {
 
 /// A unit that was admitted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedUnit {
     /// From 0; the unit is called `u-1` and so on.
     pub(super) number: usize,
     /// When the call that was answered well began.
@@ -54,7 +54,7 @@ pub(super) struct Admitted {
 /// What became of an offer.
 #[derive(Debug, Default)]
 pub(super) struct Offered {
-    pub(super) admitted: Vec<Admitted>,
+    pub(super) admitted: Vec<AdmittedUnit>,
     /// Calls made.
     pub(super) attempts: u64,
     /// Calls that were refused with a hint.
@@ -114,7 +114,7 @@ impl Offer {
         Ok(offered)
     }
 
-    async fn client(self: Arc<Self>, mut calls: Calls) -> Result<Vec<Admitted>, Status> {
+    async fn client(self: Arc<Self>, mut calls: UnaryCalls) -> Result<Vec<AdmittedUnit>, Status> {
         let mut admitted = Vec::new();
         while let Some(due) = self.take_next(self.started.elapsed()) {
             tokio::time::sleep(due.saturating_sub(self.started.elapsed())).await;
@@ -129,7 +129,7 @@ impl Offer {
                 self.attempts.fetch_add(1, Relaxed);
                 match calls.submit(unit.clone()).await {
                     Ok(()) => {
-                        admitted.push(Admitted { number, began });
+                        admitted.push(AdmittedUnit { number, began });
                         break;
                     }
                     Err(refused) => {

@@ -82,11 +82,11 @@ fn the_knee_is_where_schedulers_stop_being_the_bottleneck() {
 
 #[test]
 fn costs_are_read_and_shown_alike() {
-    let cost: Cost = "12.5+0.25".parse().unwrap();
+    let cost: WorkCost = "12.5+0.25".parse().unwrap();
     assert_eq!(cost.to_string(), "12.5+0.25");
     assert_eq!(cost.of(2, 100), 50_000);
     for wrong in ["12", "a+1", "1+-1", "1e300+0"] {
-        assert!(wrong.parse::<Cost>().is_err(), "{wrong}");
+        assert!(wrong.parse::<WorkCost>().is_err(), "{wrong}");
     }
 }
 

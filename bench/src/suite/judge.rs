@@ -101,7 +101,7 @@ pub(super) enum Check {
 /// What became of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Verdict {
+pub(super) enum TargetVerdict {
     Reached,
     NotReached,
     /// A run of it failed.
@@ -112,9 +112,9 @@ pub(super) enum Verdict {
 
 /// Reports of the runs by key; of a run that failed, why.
 #[derive(Debug, Default)]
-pub(super) struct Figures(BTreeMap<String, Result<Value, String>>);
+pub(super) struct SuiteFigures(BTreeMap<String, Result<Value, String>>);
 
-impl Figures {
+impl SuiteFigures {
     /// One more. Cases of a benchmark are found by their names.
     pub(super) fn add(&mut self, run: &str, report: Result<Value, String>) {
         let report = report.map(|report| match report.get("cases").and_then(Value::as_array) {
@@ -200,7 +200,7 @@ impl Check {
     }
 
     /// What was reached, in words, and whether that is enough; or why nobody knows.
-    pub(super) fn judge(&self, figures: &Figures) -> Result<(String, bool), String> {
+    pub(super) fn judge(&self, figures: &SuiteFigures) -> Result<(String, bool), String> {
         Ok(match *self {
             Self::AtLeast { of, floor, unit } => {
                 let reached = figures.number(of)?;
@@ -264,19 +264,23 @@ impl Check {
 }
 
 /// All that a target demands: the words of each, the worst verdict, and the reasons for missing figures.
-pub(super) fn judge(checks: &[Check], figures: &Figures) -> (String, Verdict, Vec<String>) {
-    let (mut words, mut verdict, mut reasons) = (Vec::new(), Verdict::Reached, Vec::new());
+pub(super) fn judge(checks: &[Check], figures: &SuiteFigures) -> (String, TargetVerdict, Vec<String>) {
+    let (mut words, mut verdict, mut reasons) = (Vec::new(), TargetVerdict::Reached, Vec::new());
     let mut missing = |check: &Check, why: String| {
         if !reasons.contains(&why) {
             reasons.push(why);
         }
-        if check.runs().iter().any(|run| figures.ran(run)) { Verdict::NoFigure } else { Verdict::NotRun }
+        if check.runs().iter().any(|run| figures.ran(run)) {
+            TargetVerdict::NoFigure
+        } else {
+            TargetVerdict::NotRun
+        }
     };
     for check in checks {
         let one = match check.judge(figures) {
             Ok((text, reached)) => {
                 words.push(text);
-                if reached { Verdict::Reached } else { Verdict::NotReached }
+                if reached { TargetVerdict::Reached } else { TargetVerdict::NotReached }
             }
             Err(why) => missing(check, why),
         };
@@ -286,7 +290,7 @@ pub(super) fn judge(checks: &[Check], figures: &Figures) -> (String, Verdict, Ve
 }
 
 fn at_least_slower(
-    figures: &Figures,
+    figures: &SuiteFigures,
     name: &str,
     pairs: &'static [(&'static str, &'static str)],
     share: f64,
@@ -306,14 +310,14 @@ fn at_least_slower(
     Ok((format!("without {name}: {}", list.join(", ")), most >= share))
 }
 
-fn conflicts(figures: &Figures, run: &'static str) -> Result<f64, String> {
+fn conflicts(figures: &SuiteFigures, run: &'static str) -> Result<f64, String> {
     let conflicts = figures.number(Figure { run, at: "/conflicts" })?;
     let placements = figures.number(Figure { run, at: "/placements" })?;
     Ok(conflicts / (conflicts + placements).max(1.0))
 }
 
 /// Placements a second and conflicts for each number of schedulers.
-fn sweep(figures: &Figures, run: &'static str) -> Result<String, String> {
+fn sweep(figures: &SuiteFigures, run: &'static str) -> Result<String, String> {
     let at = "/runs";
     let runs = figures.value(Figure { run, at })?.as_array().ok_or_else(|| format!("{run} has no {at}"))?;
     let of = |one: &Value, key: &str| one[key].as_f64().ok_or_else(|| format!("{run} does not report {key}"));

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::{
     Suite,
-    judge::{self, Figures, Verdict},
-    targets::{Limit, Run, Target},
+    judge::{self, SuiteFigures, TargetVerdict},
+    targets::{MachineLimit, Run, Target},
 };
 
 /// A suite. Field names are stable.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct SuiteReport {
     version: &'static str,
     /// Of the machine.
     cores: usize,
@@ -32,7 +32,7 @@ struct Row {
     what: &'static str,
     target: &'static str,
     reached: String,
-    verdict: Verdict,
+    verdict: TargetVerdict,
     /// Of the machine, in the same suite.
     limits: Vec<String>,
     commands: Vec<String>,
@@ -40,13 +40,13 @@ struct Row {
     reasons: Vec<String>,
 }
 
-impl Report {
+impl SuiteReport {
     pub(super) fn new(
         wanted: &Suite,
         load_average: f64,
         took: Duration,
         runs: &[(&'static Run, &'static str)],
-        figures: &Figures,
+        figures: &SuiteFigures,
         charts: Vec<String>,
     ) -> Self {
         Self {
@@ -78,7 +78,9 @@ impl Report {
             let _ = writeln!(text, "- {id}: `{}`", commands.join("`, `"));
         }
         let missing = targets.iter().flat_map(|row| row.reasons.iter().map(move |why| (row, why)));
-        for (number, (row, why)) in missing.filter(|(row, _)| row.verdict == Verdict::NoFigure).enumerate() {
+        for (number, (row, why)) in
+            missing.filter(|(row, _)| row.verdict == TargetVerdict::NoFigure).enumerate()
+        {
             let title = if number == 0 { "\nNo figures:\n\n" } else { "" };
             let _ = writeln!(text, "{title}- {}: {why}", row.id);
         }
@@ -93,20 +95,20 @@ impl Row {
     fn markdown(&self) -> String {
         let Self { id, what, target, reached, verdict, limits, .. } = self;
         let verdict = match verdict {
-            Verdict::Reached => "yes",
-            Verdict::NotReached => "**no**",
-            Verdict::NoFigure => "**no figure**",
-            Verdict::NotRun => "not measured yet",
+            TargetVerdict::Reached => "yes",
+            TargetVerdict::NotReached => "**no**",
+            TargetVerdict::NoFigure => "**no figure**",
+            TargetVerdict::NotRun => "not measured yet",
         };
         format!("| {id} | {what} | {target} | {reached} | {verdict} | {} |\n", limits.join("; "))
     }
 }
 
-fn row(target: &Target, runs: &[(&'static Run, &'static str)], figures: &Figures) -> Row {
+fn row(target: &Target, runs: &[(&'static Run, &'static str)], figures: &SuiteFigures) -> Row {
     let (reached, verdict, reasons) = judge::judge(target.checks, figures);
     let keys: Vec<&str> = target.checks.iter().flat_map(|check| check.runs()).collect();
     let commands = runs.iter().filter(|(run, _)| keys.contains(&run.key));
-    let limit = |Limit { name, of, unit }: &Limit| {
+    let limit = |MachineLimit { name, of, unit }: &MachineLimit| {
         let figure = figures.number(*of).ok()?;
         Some(format!("{} ({name})", judge::with_unit(figure, unit)))
     };
@@ -132,15 +134,15 @@ mod tests {
         *,
     };
 
-    fn report(figures: &Figures) -> Report {
+    fn report(figures: &SuiteFigures) -> SuiteReport {
         let wanted = Suite { quick: true, only: Vec::new(), out: "".into() };
         let charts = vec!["nodes.svg".to_owned()];
-        Report::new(&wanted, 0.25, Duration::from_secs(61), &chosen(&wanted), figures, charts)
+        SuiteReport::new(&wanted, 0.25, Duration::from_secs(61), &chosen(&wanted), figures, charts)
     }
 
     #[test]
     fn the_table_has_every_row() {
-        let mut figures = Figures::default();
+        let mut figures = SuiteFigures::default();
         let reached = json!({"placements_per_s": 1_277_055.0, "cpu_us_per_placement": 1.3});
         figures.add("service", Ok(reached));
         figures.add("store", Ok(json!({"cases": [{"case": "bind-1000", "ops_per_s": 2e6}]})));
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn machines_read_the_same() {
-        let json = serde_json::to_value(report(&Figures::default())).unwrap();
+        let json = serde_json::to_value(report(&SuiteFigures::default())).unwrap();
         assert_eq!(
             (&json["targets"][0]["id"], &json["targets"][0]["verdict"]),
             (&json!("P1"), &json!("not-run"))

@@ -15,7 +15,7 @@ pub(super) struct Run {
 
 /// A limit of the machine, measured by the same suite.
 #[derive(Debug)]
-pub(super) struct Limit {
+pub(super) struct MachineLimit {
     pub(super) name: &'static str,
     pub(super) of: Figure,
     pub(super) unit: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct Target {
     pub(super) what: &'static str,
     pub(super) goal: &'static str,
     pub(super) checks: &'static [Check],
-    pub(super) limits: &'static [Limit],
+    pub(super) limits: &'static [MachineLimit],
 }
 
 /// A chart of some runs.
@@ -158,19 +158,19 @@ const fn at_most(run: &'static str, at: &'static str, ceiling: f64, unit: &'stat
     AtMost { of: of(run, at), ceiling, unit }
 }
 
-const fn store(name: &'static str, at: &'static str) -> Limit {
-    Limit { name, of: of("store", at), unit: "/s" }
+const fn store(name: &'static str, at: &'static str) -> MachineLimit {
+    MachineLimit { name, of: of("store", at), unit: "/s" }
 }
 
-const fn wire(name: &'static str, at: &'static str) -> Limit {
-    Limit { name, of: of("wire", at), unit: "/s" }
+const fn wire(name: &'static str, at: &'static str) -> MachineLimit {
+    MachineLimit { name, of: of("wire", at), unit: "/s" }
 }
 
-const BIND: Limit = store("store, 1,000 placements a commit", "/bind-1000/ops_per_s");
-const BIND_SINGLES: Limit = store("store, placements of 100 units a commit", "/bind-100x1/ops_per_s");
-const PUT: Limit = store("store, 100 units a commit", "/put-100/ops_per_s");
-const ITEMS: Limit = wire("wire, small messages", "/stream-1/items_per_s");
-const CALLS: Limit = wire("wire, calls of 64 clients", "/unary-64-service/items_per_s");
+const BIND: MachineLimit = store("store, 1,000 placements a commit", "/bind-1000/ops_per_s");
+const BIND_SINGLES: MachineLimit = store("store, placements of 100 units a commit", "/bind-100x1/ops_per_s");
+const PUT: MachineLimit = store("store, 100 units a commit", "/put-100/ops_per_s");
+const ITEMS: MachineLimit = wire("wire, small messages", "/stream-1/items_per_s");
+const CALLS: MachineLimit = wire("wire, calls of 64 clients", "/unary-64-service/items_per_s");
 const SERIAL: Figure = of("store", "/put-serial/latency_ms/p99");
 
 /// In order. 10,000 nodes unless said.
@@ -299,7 +299,7 @@ pub(super) const TARGETS: &[Target] = &[
                 name: "3 × two commits:",
             },
         ],
-        limits: &[Limit { name: "store, one commit", of: SERIAL, unit: "ms at p99" }],
+        limits: &[MachineLimit { name: "store, one commit", of: SERIAL, unit: "ms at p99" }],
     },
     Target {
         id: "P11",

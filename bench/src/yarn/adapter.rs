@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::master;
 use crate::{
     cluster::{self, Layout, POLL, READY_TIMEOUT},
-    processes::Processes,
+    processes::BenchProcesses,
 };
 
 /// Name of its process, and of the lease under which it writes.
@@ -32,7 +32,7 @@ pub(super) struct Faces {
 impl Faces {
     /// Starts the adapter, and waits until it leads.
     pub(super) async fn start(
-        processes: &mut Processes,
+        processes: &mut BenchProcesses,
         layout: &Layout,
         client: &Client,
     ) -> Result<Self, Failure> {

@@ -37,7 +37,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 const CONTAINER: (i64, i32) = (1_024, 1);
 
 /// A registered master.
-pub(super) struct Master {
+pub(super) struct HadoopMaster {
     id: ApplicationIdProto,
     connection: Client,
     /// The answer that it has seen last.
@@ -69,7 +69,7 @@ pub(super) async fn state_of(
     Ok(report(client, id).await?.yarn_application_state())
 }
 
-impl Master {
+impl HadoopMaster {
     /// Submits an application whose master runs elsewhere, waits until it is launched, and registers as that master.
     pub(super) async fn register(at: Faces, number: usize) -> Result<Self, Failure> {
         let mut client = client_of(at.client).await?;

@@ -9,7 +9,7 @@ use godel_client::{client::Client, exit::Failure};
 use godel_proto::v1;
 use tokio::sync::Notify;
 
-use super::watched::{Seen, Watched};
+use super::watched::{Seen, WatchedApplications};
 
 /// What every container has: memory in MiB, CPUs.
 pub(super) const CONTAINER: (i64, i64) = (1_024, 1);
@@ -21,7 +21,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_s
 /// See the module.
 pub(super) struct Master {
     client: Client,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedApplications>,
     bell: Arc<Notify>,
     application: String,
     attempt: String,
@@ -32,15 +32,15 @@ pub(super) struct Master {
 }
 
 /// Grows from call to call while nothing comes of them.
-pub(super) struct Pause(Duration);
+pub(super) struct CallPause(Duration);
 
-impl Default for Pause {
+impl Default for CallPause {
     fn default() -> Self {
         Self(PAUSES.0)
     }
 }
 
-impl Pause {
+impl CallPause {
     /// The next one.
     pub(super) fn next(&mut self) -> Duration {
         let next = self.0;
@@ -53,7 +53,7 @@ impl Master {
     /// Submits an application to a queue; its record is durable.
     pub(super) async fn submit(
         client: &Client,
-        watched: &Arc<Watched>,
+        watched: &Arc<WatchedApplications>,
         name: &str,
         queue: &str,
     ) -> Result<Self, Failure> {
@@ -80,7 +80,7 @@ impl Master {
 
     /// Waits until its attempt may register, and registers.
     pub(super) async fn register(&mut self) -> Result<(), Failure> {
-        let mut pause = Pause::default();
+        let mut pause = CallPause::default();
         loop {
             if self.seen().has_attempt
                 && let Some(attempt) = self.launched().await?
@@ -131,7 +131,7 @@ impl Master {
             final_status: v1::YarnAppFinalStatus::Succeeded.into(),
             ..v1::FinishMasterRequest::default()
         };
-        let mut pause = Pause::default();
+        let mut pause = CallPause::default();
         loop {
             let answer = self.client.yarn(async |mut yarn| yarn.finish_master(request.clone()).await).await?;
             if answer.done {
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_second() {
-        let mut pause = Pause::default();
+        let mut pause = CallPause::default();
         let pauses: Vec<u128> = (0..10).map(|_| pause.next().as_millis()).collect();
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1_000, 1_000]);
     }

@@ -10,27 +10,27 @@
 
 mod work;
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args as ClapArgs;
 use godel_client::{client::Client, exit::Failure, output::Format, replay::Latency, usage};
 use godel_proto::v1;
 use serde::Serialize;
 
-use self::work::Work;
+use self::work::JobWork;
 use super::{
-    Stage,
-    master::{Master, Pause},
+    YarnStage,
+    master::{CallPause, Master},
     shares::QUEUES,
-    trace::{self, Job},
-    used,
-    watched::Watched,
+    trace::{self, TraceJob},
+    watched::WatchedApplications,
 };
 use crate::{
     cases::per,
     cluster::{self, Layout},
     once::{Figures, Once},
-    report::{count, joined, wide},
+    processes,
+    report::{by_process, count, joined, wide},
     setup::at_least_one,
 };
 
@@ -44,7 +44,7 @@ const DEVIATION_MAX_PERCENT: f64 = 2.0;
 /// `godel bench yarn-replay`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("4").help("Nodes, with room for ten containers each")))]
-pub struct Arguments {
+pub struct YarnReplayArgs {
     /// Jobs of the trace to replay, the first ones. Default: all.
     #[arg(long, value_parser = at_least_one)]
     jobs: Option<usize>,
@@ -66,7 +66,7 @@ pub struct Arguments {
 
 /// What is reported; field names are stable.
 #[derive(Clone, Debug, Serialize)]
-struct Replay {
+struct ReplayFigures {
     workload: &'static str,
     nodes: usize,
     speed: u32,
@@ -103,22 +103,22 @@ struct Replay {
 }
 
 /// What became of a job, as its master knows it.
-struct Played {
+struct PlayedJob {
     application: String,
     began: Duration,
     n_containers: u64,
     n_again: u64,
 }
 
-pub(crate) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(crate) async fn run(wanted: YarnReplayArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "yarn-replay", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> {
+async fn measure(wanted: &YarnReplayArgs, layout: Layout) -> Result<ReplayFigures, Failure> {
     let jobs = wanted.jobs()?;
     let n_jobs = jobs.len();
     let shape = format!("{}x cpu={N_OF_NODE},memory={N_OF_NODE}Gi", layout.n_nodes);
-    let mut stage = Stage::start(&layout, &shape).await?;
+    let mut stage = YarnStage::start(&layout, &shape).await?;
     create_queues(&stage.client, layout.n_nodes * N_OF_NODE).await?;
     let (load_average, cpu_before) = (usage::load_average(), stage.cpu());
     let first = jobs.first().map_or(Duration::ZERO, |job| job.submitted);
@@ -134,8 +134,8 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
     let Sums { containers, asked_again, surplus } = nothing_is_lost(&watched, &played)?;
     let shares = watched.shares().0;
     let audit_s = cluster::audited(&stage.client).await?;
-    let took = |job: &Played| Some(watched.seen(&job.application).over?.saturating_sub(job.began));
-    Ok(Replay {
+    let took = |job: &PlayedJob| Some(watched.seen(&job.application).over?.saturating_sub(job.began));
+    Ok(ReplayFigures {
         workload: "yarn-replay",
         nodes: layout.n_nodes,
         speed,
@@ -155,7 +155,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
         deviation_percent: shares.deviation_percent(),
         // Otherwise there are no figures.
         lost: 0,
-        cpu_s: used(&cpu_before, stage.cpu()),
+        cpu_s: processes::used(&cpu_before, &stage.cpu()),
         rss_end_mib: stage.memory(),
         load_average,
         audit: true,
@@ -163,8 +163,8 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Replay, Failure> 
     })
 }
 
-impl Arguments {
-    fn jobs(&self) -> Result<Vec<Job>, Failure> {
+impl YarnReplayArgs {
+    fn jobs(&self) -> Result<Vec<TraceJob>, Failure> {
         let shown = self.trace.display();
         let text = std::fs::read_to_string(&self.trace)
             .map_err(|error| Failure::usage(format!("the trace {shown} cannot be read: {error}")))?;
@@ -199,20 +199,20 @@ async fn create_queues(client: &Client, n_containers: usize) -> Result<(), Failu
 /// The master of a job, from its submission to its goodbye.
 async fn play(
     client: Client,
-    watched: Arc<Watched>,
-    job: Job,
+    watched: Arc<WatchedApplications>,
+    job: TraceJob,
     speed: u32,
     asks_max: u32,
-) -> Result<Played, Failure> {
+) -> Result<PlayedJob, Failure> {
     let began = watched.now();
     let queue = QUEUES.get(job.queue()).map_or("", |(queue, _)| queue);
     let name = format!("job{}", job.number);
     let mut master = Master::submit(&client, &watched, &name, queue).await?;
     master.register().await?;
     let n_containers = job.n_containers();
-    let mut work = Work::new(job.phases, speed, asks_max);
+    let mut work = JobWork::new(job.phases, speed, asks_max);
     let mut asks = vec![work.ask()];
-    let mut soon = Pause::default();
+    let mut soon = CallPause::default();
     loop {
         let release = work.release(watched.now());
         if work.is_over() && release.is_empty() {
@@ -228,12 +228,17 @@ async fn play(
         if master.may_hear() {
             master.rung(soon.next().min(until_due)).await;
         } else {
-            soon = Pause::default();
+            soon = CallPause::default();
             master.rung(HEARTBEAT.min(until_due)).await;
         }
     }
     master.finish().await?;
-    Ok(Played { application: master.application().to_owned(), began, n_containers, n_again: work.n_again() })
+    Ok(PlayedJob {
+        application: master.application().to_owned(),
+        began,
+        n_containers,
+        n_again: work.n_again(),
+    })
 }
 
 /// Containers of all jobs.
@@ -245,7 +250,7 @@ struct Sums {
 }
 
 /// All containers of all jobs have come and ended, and all jobs have finished well, as the watch shows.
-fn nothing_is_lost(watched: &Watched, played: &[Played]) -> Result<Sums, Failure> {
+fn nothing_is_lost(watched: &WatchedApplications, played: &[PlayedJob]) -> Result<Sums, Failure> {
     let (mut sums, mut wrong) = (Sums::default(), Vec::new());
     for job in played {
         let seen = watched.seen(&job.application);
@@ -266,7 +271,7 @@ fn nothing_is_lost(watched: &Watched, played: &[Played]) -> Result<Sums, Failure
     }
 }
 
-impl Figures for Replay {
+impl Figures for ReplayFigures {
     fn judge(&self) -> Result<(), Failure> {
         if self.windows < self.windows_min {
             return Err(Failure::failed(format!(
@@ -285,46 +290,36 @@ impl Figures for Replay {
     }
 
     fn text(&self) -> String {
-        let mut text = String::new();
+        let Self { jobs, containers, nodes, speed, lost, asked_again, surplus, windows, windows_all, .. } =
+            self;
         let Latency { p50, p90, p99, max } = self.job_ms;
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "replayed     {} jobs with {} containers on {} nodes, {} × as fast, lost {}",
-            self.jobs, self.containers, self.nodes, self.speed, self.lost
-        );
-        let _ = writeln!(
-            text,
-            "took         {:.0} s: {:.0} containers/s; {} were taken and asked for again, {} came beyond that",
-            self.seconds, self.containers_per_s, self.asked_again, self.surplus
-        );
-        let _ = writeln!(
-            text,
-            "jobs         p50 {:.1}, p90 {:.1}, p99 {:.1}, max {:.1} s from submission to FINISHED",
-            p50 / 1e3,
-            p90 / 1e3,
-            p99 / 1e3,
-            max / 1e3
-        );
         let shares = self.shares_percent.iter().map(|(queue, percent)| {
             let configured = self.configured_percent.get(queue).copied().unwrap_or_default();
             format!("{queue} {percent:.2} of {configured} %")
         });
-        let _ = writeln!(
-            text,
-            "shares       {}: {:.2} % off at most, in {} of {} seconds, in which all waited",
+        let of_job = |seconds: f64| seconds * 1e3 / count(*jobs);
+        let cpu = self.cpu_s.iter().map(|(name, seconds)| format!("{name} {:.1}", of_job(*seconds)));
+        format!(
+            "replayed     {jobs} jobs with {containers} containers on {nodes} nodes, {speed} × as fast, lost {lost}\n\
+             took         {:.0} s: {:.0} containers/s; {asked_again} were taken and asked for again, {surplus} came beyond that\n\
+             jobs         p50 {:.1}, p90 {:.1}, p99 {:.1}, max {:.1} s from submission to FINISHED\n\
+             shares       {}: {:.2} % off at most, in {windows} of {windows_all} seconds, in which all waited\n\
+             CPU ms a job {}\n\
+             last MiB     {}\n\
+             load before  {:.2}\n\
+             audit        ok in {:.1} s\n",
+            self.seconds,
+            self.containers_per_s,
+            p50 / 1e3,
+            p90 / 1e3,
+            p99 / 1e3,
+            max / 1e3,
             joined(shares),
             self.deviation_percent,
-            self.windows,
-            self.windows_all
-        );
-        let of_job = |seconds: f64| seconds * 1e3 / count(self.jobs);
-        let cpu = self.cpu_s.iter().map(|(name, seconds)| format!("{name} {:.1}", of_job(*seconds)));
-        let _ = writeln!(text, "CPU ms a job {}", joined(cpu));
-        let memory = self.rss_end_mib.iter().map(|(name, mib)| format!("{name} {mib:.0}"));
-        let _ = writeln!(text, "last MiB     {}", joined(memory));
-        let _ =
-            writeln!(text, "load before  {:.2}\naudit        ok in {:.1} s", self.load_average, self.audit_s);
-        text
+            joined(cpu),
+            by_process(&self.rss_end_mib, 0),
+            self.load_average,
+            self.audit_s,
+        )
     }
 }

@@ -9,7 +9,7 @@ pub(super) const QUEUES: [(&str, u32); N_QUEUES] = [("half", 50), ("third", 30),
 
 /// Follows containers of queues, window by window. Times never go back.
 #[derive(Clone, Debug)]
-pub(super) struct Meter {
+pub(super) struct ShareMeter {
     window: Duration,
     at: Duration,
     /// End of the window that is open.
@@ -22,12 +22,12 @@ pub(super) struct Meter {
     used: [f64; N_QUEUES],
     /// Every queue waited in the window so far.
     all_wait: bool,
-    shares: Shares,
+    shares: QueueShares,
 }
 
 /// Sums over the windows that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Shares {
+pub(super) struct QueueShares {
     /// Windows in which every queue waited throughout.
     pub(super) n_windows: u64,
     /// Windows in all.
@@ -36,7 +36,7 @@ pub(super) struct Shares {
     pub(super) mib_s: [f64; N_QUEUES],
 }
 
-impl Meter {
+impl ShareMeter {
     /// From time 0 on.
     pub(super) fn new(window: Duration) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Meter {
             waiting: [0; N_QUEUES],
             used: [0.0; N_QUEUES],
             all_wait: false,
-            shares: Shares::default(),
+            shares: QueueShares::default(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Meter {
     }
 
     /// What was counted until the last window that is over.
-    pub(super) fn shares(&self) -> Shares {
+    pub(super) fn shares(&self) -> QueueShares {
         self.shares
     }
 
@@ -106,7 +106,7 @@ impl Meter {
     }
 }
 
-impl Shares {
+impl QueueShares {
     /// What each queue had, per cent of all.
     pub(super) fn percent(&self) -> [f64; N_QUEUES] {
         let all: f64 = self.mib_s.iter().sum();
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn only_windows_in_which_every_queue_waits_count() {
-        let mut meter = Meter::new(ms(1_000));
+        let mut meter = ShareMeter::new(ms(1_000));
         for (queue, n) in [(0, 5), (1, 3), (2, 2)] {
             meter.waits(ms(0), queue, 0, n + 1);
             (0..n).for_each(|_| meter.placed(ms(500), queue, 100));
@@ -154,6 +154,6 @@ mod tests {
         let shares = meter.shares();
         assert_eq!((shares.n_windows, shares.mib_s), (2, [900.0, 600.0, 500.0]));
         assert!((shares.deviation_percent() - 25.0).abs() < 1e-9, "{}", shares.deviation_percent());
-        assert!(Shares::default().deviation_percent() > 99.0, "nothing was counted");
+        assert!(QueueShares::default().deviation_percent() > 99.0, "nothing was counted");
     }
 }

@@ -4,7 +4,7 @@
 //! counts from the moment at which an application was due to be submitted. All of them must be seen on state's watch: their units, a container each, its
 //! end, and a record that says FINISHED and SUCCEEDED; otherwise there are no figures.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use clap::Args as ClapArgs;
 use godel_client::{
@@ -17,16 +17,16 @@ use godel_client::{
 use serde::Serialize;
 
 use super::{
-    Stage,
-    master::{Master, Pause, ask},
-    used,
-    watched::{Progress, Watched},
+    YarnStage,
+    master::{CallPause, Master, ask},
+    watched::{Progress, WatchedApplications},
 };
 use crate::{
     cases::per,
     cluster::{self, Layout},
     once::{Figures, Once},
-    report::{count, joined},
+    processes,
+    report::{by_process, count, joined, latencies},
 };
 
 /// The queue of all of them.
@@ -37,7 +37,7 @@ const RATE_MIN_PERCENT: f64 = 99.0;
 /// `godel bench yarn-submissions`.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(mut_arg("nodes", |nodes| nodes.default_value("100")))]
-pub struct Arguments {
+pub struct YarnSubmissionsArgs {
     /// Applications submitted per second.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
@@ -50,7 +50,7 @@ pub struct Arguments {
 
 /// What is reported; field names are stable.
 #[derive(Clone, Debug, Serialize)]
-struct Submissions {
+struct SubmissionFigures {
     workload: &'static str,
     nodes: usize,
     offered_per_s: u32,
@@ -76,20 +76,20 @@ struct Submissions {
 }
 
 /// Times of one application since the watch began, as its master knows them.
-struct Played {
+struct PlayedApplication {
     application: String,
     due: Duration,
     submitted: Duration,
     container: Duration,
 }
 
-pub(crate) async fn run(wanted: Arguments, format: Format) -> Result<(), Failure> {
+pub(crate) async fn run(wanted: YarnSubmissionsArgs, format: Format) -> Result<(), Failure> {
     wanted.once.run(format, "yarn-submissions", async |layout| measure(&wanted, layout).await).await
 }
 
-async fn measure(wanted: &Arguments, layout: Layout) -> Result<Submissions, Failure> {
+async fn measure(wanted: &YarnSubmissionsArgs, layout: Layout) -> Result<SubmissionFigures, Failure> {
     let [shape] = wanted.once.shapes();
-    let mut stage = Stage::start(&layout, &shape).await?;
+    let mut stage = YarnStage::start(&layout, &shape).await?;
     let (load_average, cpu_before, rss_start_mib) = (usage::load_average(), stage.cpu(), stage.memory());
     let n = wanted.n_applications();
     let (client, watched) = (stage.client.clone(), Arc::clone(&stage.watched));
@@ -100,7 +100,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Submissions, Fail
     });
     let n_parts = usize::try_from(n).unwrap_or(usize::MAX);
     let played = stage.play(n_parts, parts).await?;
-    let (rss_end_mib, cpu_s) = (stage.memory(), used(&cpu_before, stage.cpu()));
+    let (rss_end_mib, cpu_s) = (stage.memory(), processes::used(&cpu_before, &stage.cpu()));
     let progress = nothing_is_lost(&watched, &played)?;
     let last = played.iter().map(|one| one.submitted).max().unwrap_or_default();
     let achieved_per_s = per(count(played.len()), last.saturating_sub(began).as_secs_f64());
@@ -109,11 +109,11 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Submissions, Fail
         return Err(Failure::new(Code::Busy, text));
     }
     let audit_s = cluster::audited(&stage.client).await?;
-    let since_due = |at: &dyn Fn(&Played) -> Option<Duration>| {
-        let of = |one: &Played| Some(at(one)?.saturating_sub(one.due));
+    let since_due = |at: &dyn Fn(&PlayedApplication) -> Option<Duration>| {
+        let of = |one: &PlayedApplication| Some(at(one)?.saturating_sub(one.due));
         Latency::of(played.iter().filter_map(of).collect())
     };
-    Ok(Submissions {
+    Ok(SubmissionFigures {
         workload: "yarn-submissions",
         nodes: layout.n_nodes,
         offered_per_s: wanted.rate,
@@ -137,7 +137,7 @@ async fn measure(wanted: &Arguments, layout: Layout) -> Result<Submissions, Fail
     })
 }
 
-impl Arguments {
+impl YarnSubmissionsArgs {
     /// Below 2^32, since both factors are bounded.
     fn n_applications(&self) -> u32 {
         (f64::from(self.rate) * self.minutes * 60.0).ceil().max(1.0) as u32
@@ -150,12 +150,17 @@ fn minutes(text: &str) -> Result<f64, String> {
 }
 
 /// The master of one application, from its submission to its goodbye.
-async fn play(client: Client, watched: Arc<Watched>, number: u32, due: Duration) -> Result<Played, Failure> {
+async fn play(
+    client: Client,
+    watched: Arc<WatchedApplications>,
+    number: u32,
+    due: Duration,
+) -> Result<PlayedApplication, Failure> {
     let mut master = Master::submit(&client, &watched, &format!("a{number}"), QUEUE).await?;
     let submitted = watched.now();
     master.register().await?;
     let mut answer = master.allocate(vec![ask(0, 1)], Vec::new()).await?;
-    let (mut soon, mut later) = (Pause::default(), Pause::default());
+    let (mut soon, mut later) = (CallPause::default(), CallPause::default());
     while answer.allocated.is_empty() {
         let limit = if master.may_hear() { soon.next() } else { later.next() };
         master.rung(limit).await;
@@ -165,12 +170,12 @@ async fn play(client: Client, watched: Arc<Watched>, number: u32, due: Duration)
     }
     let container = watched.now();
     master.finish().await?;
-    Ok(Played { application: master.application().to_owned(), due, submitted, container })
+    Ok(PlayedApplication { application: master.application().to_owned(), due, submitted, container })
 }
 
 /// Everything that was submitted was seen, and has come to its end.
-fn nothing_is_lost(watched: &Watched, played: &[Played]) -> Result<Progress, Failure> {
-    let is_whole = |one: &&Played| {
+fn nothing_is_lost(watched: &WatchedApplications, played: &[PlayedApplication]) -> Result<Progress, Failure> {
+    let is_whole = |one: &&PlayedApplication| {
         let seen = watched.seen(&one.application);
         seen.has_unit && seen.has_succeeded && (seen.n_bound, seen.n_ended) == (1, 1)
     };
@@ -189,36 +194,33 @@ fn nothing_is_lost(watched: &Watched, played: &[Played]) -> Result<Progress, Fai
     Err(Failure::failed(text))
 }
 
-impl Figures for Submissions {
+impl Figures for SubmissionFigures {
     fn text(&self) -> String {
-        let latency = |Latency { p50, p90, p99, max }: Latency| {
-            format!("p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, max {max:.1} ms")
-        };
-        let memory =
-            |mib: &BTreeMap<String, f64>| joined(mib.iter().map(|(name, mib)| format!("{name} {mib:.0}")));
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "offered      {}/s for {} min: {} applications, {:.1}/s taken, lost {}",
-            self.offered_per_s, self.minutes, self.submitted, self.achieved_per_s, self.lost
-        );
-        let _ = writeln!(
-            text,
-            "watch        {} units, {} containers, {} finished",
-            self.units_seen, self.containers_seen, self.finished_seen
-        );
-        let _ = writeln!(text, "recorded     {}", latency(self.submission_ms));
-        let _ = writeln!(text, "container    {}", latency(self.container_ms));
-        let _ = writeln!(text, "FINISHED     {}", latency(self.finished_ms));
-        let each = |seconds: f64| seconds * 1e6 / count(self.submitted);
+        let Self { offered_per_s, minutes, submitted, lost, units_seen, containers_seen, .. } = self;
+        let each = |seconds: f64| seconds * 1e6 / count(*submitted);
         let cpu = self.cpu_s.iter().map(|(name, seconds)| format!("{name} {:.0}", each(*seconds)));
-        let _ = writeln!(text, "CPU us each  {}", joined(cpu));
-        let _ = writeln!(text, "first MiB    {}", memory(&self.rss_start_mib));
-        let _ = writeln!(text, "last MiB     {}", memory(&self.rss_end_mib));
-        let _ =
-            writeln!(text, "load before  {:.2}\naudit        ok in {:.1} s", self.load_average, self.audit_s);
-        text
+        format!(
+            "offered      {offered_per_s}/s for {minutes} min: {submitted} applications, {:.1}/s taken, lost {lost}\n\
+             watch        {units_seen} units, {containers_seen} containers, {} finished\n\
+             recorded     {}\n\
+             container    {}\n\
+             FINISHED     {}\n\
+             CPU us each  {}\n\
+             first MiB    {}\n\
+             last MiB     {}\n\
+             load before  {:.2}\n\
+             audit        ok in {:.1} s\n",
+            self.achieved_per_s,
+            self.finished_seen,
+            latencies(self.submission_ms),
+            latencies(self.container_ms),
+            latencies(self.finished_ms),
+            joined(cpu),
+            by_process(&self.rss_start_mib, 0),
+            by_process(&self.rss_end_mib, 0),
+            self.load_average,
+            self.audit_s,
+        )
     }
 }
 
@@ -231,7 +233,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: YarnSubmissionsArgs,
     }
 
     #[test]

@@ -22,16 +22,16 @@ const N_COLUMNS: usize = 6;
 
 /// One job; times are those of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct TraceJob {
     pub(super) number: u64,
     pub(super) submitted: Duration,
     /// Maps, and reduces where there are any: each begins when the one before is over.
-    pub(super) phases: Vec<Phase>,
+    pub(super) phases: Vec<JobPhase>,
 }
 
 /// Containers of a job that run side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Phase {
+pub(super) struct JobPhase {
     /// Lower goes first, as MapReduce asks.
     pub(super) priority: i32,
     pub(super) n: u32,
@@ -39,7 +39,7 @@ pub(super) struct Phase {
     last_life: Duration,
 }
 
-impl Job {
+impl TraceJob {
     /// By its number, in proportion 50, 30 and 20.
     pub(super) fn queue(&self) -> usize {
         const QUEUE_OF: [usize; 10] = [0, 0, 0, 0, 0, 1, 1, 1, 2, 2];
@@ -53,7 +53,7 @@ impl Job {
     }
 }
 
-impl Phase {
+impl JobPhase {
     /// How long its container of this index lasts.
     pub(super) fn life(&self, idx: u32) -> Duration {
         if idx + 1 == self.n { self.last_life } else { self.life }
@@ -84,23 +84,23 @@ fn lasting(bytes: u64) -> Duration {
 ///
 /// # Errors
 /// The first line that says something impossible.
-pub(super) fn read(text: &str) -> Result<Vec<Job>, String> {
+pub(super) fn read(text: &str) -> Result<Vec<TraceJob>, String> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(number, line)| job(line).map_err(|wrong| format!("line {number}: {wrong}"))).collect()
 }
 
-fn job(line: &str) -> Result<Job, String> {
+fn job(line: &str) -> Result<TraceJob, String> {
     let columns: Vec<&str> = line.trim().split('\t').collect();
     let &[name, submitted, _, input, shuffled, output] = columns.as_slice() else {
         return Err(format!("{} columns instead of {N_COLUMNS}", columns.len()));
     };
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is not a number"));
     let (shuffled, output) = (number(shuffled)?, number(output)?);
-    let mut phases = vec![Phase::maps(number(input)?)?];
+    let mut phases = vec![JobPhase::maps(number(input)?)?];
     if shuffled > 0 {
-        phases.push(Phase::reduces(shuffled.saturating_add(output))?);
+        phases.push(JobPhase::reduces(shuffled.saturating_add(output))?);
     }
-    Ok(Job {
+    Ok(TraceJob {
         number: number(name.strip_prefix("job").unwrap_or(name))?,
         submitted: Duration::from_secs(number(submitted)?),
         phases,

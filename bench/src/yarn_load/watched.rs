@@ -16,7 +16,7 @@ use prost::Message as _;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use super::shares::{Meter, QUEUES, Shares};
+use super::shares::{QUEUES, QueueShares, ShareMeter};
 use crate::board::{self, BIND, RUN_STATUS, unreadable};
 
 /// Field numbers in `godel.v1.Op`.
@@ -62,7 +62,7 @@ pub(super) struct Seen {
 }
 
 /// See the module.
-pub(super) struct Watched {
+pub(super) struct WatchedApplications {
     started: Instant,
     inner: Mutex<Inner>,
 }
@@ -73,7 +73,7 @@ struct Inner {
     /// Ids of applications, by unit.
     units: HashMap<u64, String>,
     progress: Progress,
-    meter: Meter,
+    meter: ShareMeter,
     failure: Option<Failure>,
 }
 
@@ -117,7 +117,7 @@ impl Group {
     }
 }
 
-impl Watched {
+impl WatchedApplications {
     /// Watches from now on, until `stop`.
     pub(super) async fn start(client: &Client, stop: CancellationToken) -> Result<Arc<Self>, Failure> {
         let watched = Arc::new(Self::new(client.store_status().await?.revision));
@@ -143,7 +143,7 @@ impl Watched {
             applications: HashMap::new(),
             units: HashMap::new(),
             progress: Progress::default(),
-            meter: Meter::new(WINDOW),
+            meter: ShareMeter::new(WINDOW),
             failure: None,
         };
         Self { started: Instant::now(), inner: Mutex::new(inner) }
@@ -170,7 +170,7 @@ impl Watched {
     }
 
     /// What each queue had while every queue waited, and how many containers of each wait now.
-    pub(super) fn shares(&self) -> (Shares, Vec<u64>) {
+    pub(super) fn shares(&self) -> (QueueShares, Vec<u64>) {
         let inner = self.lock();
         (inner.meter.shares(), inner.meter.waiting().to_vec())
     }
@@ -208,7 +208,7 @@ impl Watched {
 }
 
 impl Inner {
-    fn of_unit(&mut self, unit: u64) -> Option<(&mut Application, &mut Progress, &mut Meter)> {
+    fn of_unit(&mut self, unit: u64) -> Option<(&mut Application, &mut Progress, &mut ShareMeter)> {
         let application = self.applications.get_mut(self.units.get(&unit)?)?;
         Some((application, &mut self.progress, &mut self.meter))
     }
@@ -344,7 +344,7 @@ impl Application {
     }
 
     /// Has the meter know how many wait now, if that has changed.
-    fn count(&self, now: Duration, before: u64, meter: &mut Meter) {
+    fn count(&self, now: Duration, before: u64, meter: &mut ShareMeter) {
         let after = self.n_waiting();
         if let Some(queue) = self.queue.filter(|_| before != after) {
             meter.waits(now, queue, before, after);

@@ -9,7 +9,7 @@ use super::Layers;
 
 /// `godel agent leave`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Leave {
+pub struct LeaveArgs {
     /// Which node.
     #[command(flatten)]
     pub node: OwnNode,

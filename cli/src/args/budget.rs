@@ -2,47 +2,23 @@
 
 use clap::{Args as ClapArgs, Subcommand};
 
+use super::records::{ChangedRecords, DeletedRecords, NewRecords, RecordNames};
+
 /// `godel budget`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Budget {
     /// Create a disruption budget.
-    Create {
-        /// Names (labels, as `web`). All get the same settings.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// The settings.
-        #[command(flatten)]
-        settings: BudgetSettings,
-    },
+    Create(NewRecords<BudgetSettings>),
     /// List disruption budgets with the evictions that they allow now.
     List,
     /// Show disruption budgets.
-    Describe {
-        /// Full names. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-    },
+    Describe(RecordNames),
     /// Change disruption budgets; other settings stay.
-    Set {
-        /// Full names. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// The new settings.
-        #[command(flatten)]
-        settings: BudgetSettings,
-        /// Fail unless the budget has this revision; 0: any.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    #[command(mut_arg("revision", |arg| arg.help("Fail unless the budget has this revision; 0: any")))]
+    Set(ChangedRecords<BudgetSettings>),
     /// Delete disruption budgets.
-    Delete {
-        /// Full names. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// Fail unless the budget has this revision; 0: any.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    #[command(mut_arg("revision", |arg| arg.help("Fail unless the budget has this revision; 0: any")))]
+    Delete(DeletedRecords),
 }
 
 /// Settings of a disruption budget.

@@ -7,7 +7,7 @@ use godel_base::duration;
 
 /// `godel history`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct History {
+pub struct HistoryArgs {
     /// Only this namespace.
     #[arg(long, short = 'n')]
     pub namespace: Option<String>,

@@ -8,7 +8,7 @@ use super::label_pair;
 
 /// Nodes by name or by label.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Nodes {
+pub struct NamedNodes {
     /// Full names or uids. All are processed, also after an error.
     pub names: Vec<String>,
     /// Every node with these labels, as `zone=a,rack=r1`.
@@ -18,10 +18,10 @@ pub struct Nodes {
 
 /// `godel node drain`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Drain {
+pub struct DrainArgs {
     /// The nodes.
     #[command(flatten)]
-    pub nodes: Nodes,
+    pub nodes: NamedNodes,
     /// After this time evict all running units, whatever their units can spare.
     #[arg(long, value_parser = godel_base::duration::parse_whole)]
     pub deadline: Option<Duration>,
@@ -41,7 +41,7 @@ pub struct Drain {
 pub struct Notice {
     /// The nodes.
     #[command(flatten)]
-    pub nodes: Nodes,
+    pub nodes: NamedNodes,
     /// Reason, shown to users.
     #[arg(long, default_value = "notice")]
     pub reason: String,
@@ -64,7 +64,7 @@ pub struct Changes {
 
 /// `godel node`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Node {
+pub enum NodeVerb {
     /// List nodes.
     List {
         /// Only nodes with these labels, as `zone=a,rack=r1`.
@@ -78,15 +78,15 @@ pub enum Node {
         names: Vec<String>,
     },
     /// Cordon nodes: no new placements.
-    Cordon(Nodes),
+    Cordon(NamedNodes),
     /// Uncordon nodes: allow new placements again.
-    Uncordon(Nodes),
+    Uncordon(NamedNodes),
     /// Drain nodes: evict running units as their units can spare them, and block new placements.
-    Drain(Drain),
+    Drain(DrainArgs),
     /// Give notice that the machines of nodes go away, as spot machines that are reclaimed: drain them until the deadline.
     Notice(Notice),
     /// End a drain, and a notice: the remaining running units stay, and new placements are allowed again unless the node is cordoned.
-    Undrain(Nodes),
+    Undrain(NamedNodes),
     /// Set labels (`key=value`) or remove them (`key-`).
     Label(Changes),
     /// Set taints (`key[=value]:no-schedule`, `:prefer-no-schedule` or `:no-execute`) or remove them (`key-`). A taint

@@ -25,12 +25,12 @@ pub struct Audit {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Trace {
     /// Submit all tasks of a trace at once in file order, and watch until nothing changes any more.
-    Replay(Replay),
+    Replay(ReplayArgs),
 }
 
 /// `godel trace replay`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Replay {
+pub struct ReplayArgs {
     /// CSV `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,…`.
     pub file: PathBuf,
     /// Namespace of the units.

@@ -4,52 +4,35 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 
+use super::records::{ChangedRecords, DeletedRecords, NewRecords, RecordNames};
+
+const NEW_PATHS: &str = "Paths: labels separated by `.`, as `prod.search`. All get the same settings";
+const PATHS: &str = "Full paths. All are processed, also after an error";
+
 /// `godel queue`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Queue {
     /// Create a queue below an existing queue, or at the top.
-    Create {
-        /// Paths: labels separated by `.`, as `prod.search`. All get the same settings.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// The settings.
-        #[command(flatten)]
-        settings: Settings,
-    },
+    #[command(mut_arg("names", |arg| arg.help(NEW_PATHS)))]
+    Create(NewRecords<QueueSettings>),
     /// List queues with their usage: `used/guaranteed/max` and `+borrowed`.
     List,
     /// Show queues.
-    Describe {
-        /// Full paths. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-    },
+    #[command(mut_arg("names", |arg| arg.help(PATHS)))]
+    Describe(RecordNames),
     /// Change queues; other settings stay.
-    Set {
-        /// Full paths. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// The new settings.
-        #[command(flatten)]
-        settings: Settings,
-        /// Fail unless the queue has this revision; 0: any.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    #[command(mut_arg("names", |arg| arg.help(PATHS)))]
+    #[command(mut_arg("revision", |arg| arg.help("Fail unless the queue has this revision; 0: any")))]
+    Set(ChangedRecords<QueueSettings>),
     /// Delete queues without units and without children.
-    Delete {
-        /// Full paths. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// Fail unless the queue has this revision; 0: any.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    #[command(mut_arg("names", |arg| arg.help(PATHS)))]
+    #[command(mut_arg("revision", |arg| arg.help("Fail unless the queue has this revision; 0: any")))]
+    Delete(DeletedRecords),
 }
 
 /// Settings of a queue.
 #[derive(Clone, Debug, Default, ClapArgs)]
-pub struct Settings {
+pub struct QueueSettings {
     /// Guarantee, as `cpu=4,memory=8Gi,gpu=2`; `cpu-` removes one.
     #[arg(long, value_delimiter = ',', value_name = "RESOURCE=QUANTITY")]
     pub min: Vec<String>,
@@ -90,7 +73,7 @@ pub struct Settings {
 
 /// `godel priority-class`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum PriorityClass {
+pub enum PriorityClassVerb {
     /// Create a priority class.
     Create {
         /// Names (labels, as `gold`). All get the same settings.
@@ -109,11 +92,7 @@ pub enum PriorityClass {
     /// List priority classes, including built-in ones.
     List,
     /// Show priority classes.
-    Describe {
-        /// Full names. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-    },
+    Describe(RecordNames),
     /// Change priority classes; other settings stay.
     Set {
         /// Full names. All are processed, also after an error.
@@ -133,14 +112,8 @@ pub enum PriorityClass {
         revision: u64,
     },
     /// Delete priority classes that no unit names.
-    Delete {
-        /// Full names. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// Fail unless the class has this revision; 0: any.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    #[command(mut_arg("revision", |arg| arg.help("Fail unless the class has this revision; 0: any")))]
+    Delete(DeletedRecords),
 }
 
 /// `godel apply`.

@@ -4,47 +4,23 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 
+use super::records::{ChangedRecords, DeletedRecords, NewRecords, RecordNames};
+
 /// `godel reservation`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Reservation {
     /// Create a reservation.
-    Create {
-        /// Names (labels, as `web`). All get the same settings.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// The settings.
-        #[command(flatten)]
-        settings: ReservationSettings,
-    },
+    Create(NewRecords<ReservationSettings>),
     /// List reservations with their numbers of held and used slots.
     List,
     /// Show reservations and the nodes of their slots.
-    Describe {
-        /// Full names. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-    },
+    Describe(RecordNames),
     /// Change reservations; other settings stay.
-    Set {
-        /// Full names. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// The new settings.
-        #[command(flatten)]
-        settings: ReservationSettings,
-        /// Fail unless the reservation has this revision; 0: any.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    #[command(mut_arg("revision", |arg| arg.help("Fail unless the reservation has this revision; 0: any")))]
+    Set(ChangedRecords<ReservationSettings>),
     /// Delete reservations whose slots no running unit uses; the slots become free room.
-    Delete {
-        /// Full names. All are processed, also after an error.
-        #[arg(required = true, value_name = "NAME")]
-        names: Vec<String>,
-        /// Fail unless the reservation has this revision; 0: any.
-        #[arg(long, default_value_t = 0)]
-        revision: u64,
-    },
+    #[command(mut_arg("revision", |arg| arg.help("Fail unless the reservation has this revision; 0: any")))]
+    Delete(DeletedRecords),
 }
 
 /// Settings of a reservation.

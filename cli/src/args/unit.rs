@@ -9,7 +9,7 @@ use godel_client::unit_file::{Submit, label_pair, parse_time};
 
 /// Units to show.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Which {
+pub struct WhichUnits {
     /// Names, uids, or unique prefixes; `namespace/name` works too.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
@@ -25,7 +25,7 @@ pub fn split<'a>(namespace: &'a str, name: &'a str) -> (&'a str, &'a str) {
 
 /// Units to change.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Named {
+pub struct NamedUnits {
     /// Full names or uids, or `namespace/name`. All are processed, also after an error.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
@@ -54,10 +54,10 @@ pub struct Stop {
 
 /// `godel unit scale`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Scale {
+pub struct ScaleArgs {
     /// The units.
     #[command(flatten)]
-    pub units: Named,
+    pub units: NamedUnits,
     /// The new number of replicas.
     #[arg(long)]
     pub replicas: u32,
@@ -71,7 +71,7 @@ pub struct Scale {
 pub struct Move {
     /// The units.
     #[command(flatten)]
-    pub units: Named,
+    pub units: NamedUnits,
     /// Path of the queue.
     #[arg(long)]
     pub queue: String,
@@ -79,7 +79,7 @@ pub struct Move {
 
 /// `godel unit edit`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Edit {
+pub struct EditArgs {
     /// Full name or uid, or `namespace/name`.
     #[arg(value_name = "NAME")]
     pub name: String,
@@ -102,7 +102,7 @@ pub struct Edit {
 pub struct Retry {
     /// The units.
     #[command(flatten)]
-    pub units: Named,
+    pub units: NamedUnits,
     /// Run replicas again too that have succeeded.
     #[arg(long)]
     pub all: bool,
@@ -116,7 +116,7 @@ pub struct Retry {
 pub struct Delete {
     /// The units.
     #[command(flatten)]
-    pub units: Named,
+    pub units: NamedUnits,
     /// Cancel units that have not ended, and wait for their end.
     #[arg(long)]
     pub cancel: bool,
@@ -130,7 +130,7 @@ pub struct Delete {
 
 /// `godel unit logs`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Logs {
+pub struct LogsArgs {
     /// The unit, by name, uid or unique prefix, and an ordinal: `web/0`, `team/web/0` in namespace `team`. Without an ordinal the
     /// logs of all replicas are printed, each line behind the ordinal of its replica if there are several.
     #[arg(value_name = "NAME[/ORDINAL]")]
@@ -151,7 +151,7 @@ pub struct Logs {
 
 /// `godel unit checkpoint`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Checkpoint {
+pub struct CheckpointArgs {
     /// The unit and an ordinal: `train/0`, `team/train/0` in namespace `team`. Without an ordinal all replicas that run are meant.
     #[arg(value_name = "NAME[/ORDINAL]")]
     pub name: String,
@@ -185,7 +185,7 @@ fn moment(text: &str) -> Result<Moment, String> {
 
 /// `godel unit list`.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct List {
+pub struct ListArgs {
     /// Only this namespace.
     #[arg(long, short = 'n')]
     pub namespace: Option<String>,
@@ -237,7 +237,7 @@ pub enum SortKey {
 
 /// `godel unit`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Unit {
+pub enum UnitVerb {
     /// Submit units from files, or one from flags.
     Submit(Box<Submit>),
     /// Check unit files; needs no server.
@@ -247,38 +247,38 @@ pub enum Unit {
         files: Vec<PathBuf>,
     },
     /// List units.
-    List(List),
+    List(ListArgs),
     /// Show units with the nodes of their running units, or the reasons why they wait. With `-o json` one unit is an
     /// object, several are an array. `-o yaml` prints their unit files, which can be submitted elsewhere.
-    Describe(Which),
+    Describe(WhichUnits),
     /// Show the result of submitting units now; changes nothing.
     Plan(Box<Submit>),
     /// Cancel units: pending running units are dropped, the others are stopped.
-    Cancel(Named),
+    Cancel(NamedUnits),
     /// Suspend units: stop their running units and free their queue usage; the records stay.
-    Suspend(Named),
+    Suspend(NamedUnits),
     /// Resume suspended units: queue them again with the same ordinals.
-    Resume(Named),
+    Resume(NamedUnits),
     /// Stop single running units for good: the number of replicas decreases, and their ordinals are never used again.
     Stop(Stop),
     /// Change the replicas of a task group.
-    Scale(Scale),
+    Scale(ScaleArgs),
     /// Move units to another queue, running or not: what runs of them goes on, and counts in that queue, which must take them and
     /// have room for what runs.
     Move(Move),
     /// Change a unit: open its file in `$VISUAL` or `$EDITOR`, show what differs, and ask. With `-f` a file is taken as it
     /// is. Fails if somebody else changes the unit meanwhile.
-    Edit(Edit),
+    Edit(EditArgs),
     /// Run ended units again: replicas that have failed or were stopped return as their next incarnations.
     Retry(Retry),
     /// Delete the records of ended units: their names are free at once.
     Delete(Delete),
     /// Print what running units have written to standard output and standard error. Restarts in place write to one log; a replica that
     /// was placed again has a new one. Logs of ended running units are kept as long as their unit.
-    Logs(Logs),
+    Logs(LogsArgs),
     /// Report that running units have saved their work: a move of them loses what they did since. Programs report each of their
     /// checkpoints, as `godel unit checkpoint $GODEL_UNIT/$GODEL_ORDINAL`.
-    Checkpoint(Checkpoint),
+    Checkpoint(CheckpointArgs),
     /// Print each change as it commits, until interrupted. The watch continues after a change of leader.
     Watch {
         /// Names or unique prefixes. Default: all units.

@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, Subcommand};
 
 /// What is read, and what it is imported for.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct YarnQueues {
+pub struct YarnImportArgs {
     /// Directory with `capacity-scheduler.xml` and, if there is one, `yarn-site.xml`; or one such file.
     #[arg(long, value_name = "DIR")]
     pub conf: PathBuf,
@@ -71,7 +71,7 @@ pub enum YarnApp {
 
 /// `godel yarn queue`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum YarnQueue {
+pub enum YarnQueueVerb {
     /// List queues as YARN sees them, in percentages of what is above them.
     List,
 }
@@ -84,13 +84,13 @@ pub enum Yarn {
     App(YarnApp),
     /// Show queues as clients of YARN see them. Needs a running YARN adapter.
     #[command(subcommand)]
-    Queue(YarnQueue),
+    Queue(YarnQueueVerb),
     /// Create or change queues as the CapacityScheduler's configuration says, all together or not at all. Queues that it
     /// does not name stay.
     ImportQueues {
         /// What is read.
         #[command(flatten)]
-        queues: YarnQueues,
+        queues: YarnImportArgs,
         /// Print the queues as a file for `godel apply`, and change nothing.
         #[arg(long)]
         dry_run: bool,
@@ -100,6 +100,6 @@ pub enum Yarn {
     Preflight {
         /// What is read.
         #[command(flatten)]
-        queues: YarnQueues,
+        queues: YarnImportArgs,
     },
 }

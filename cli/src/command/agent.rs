@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::{node, run::set_address};
 use crate::{
-    args::agent::{Leave, Notice, OwnNode},
+    args::agent::{LeaveArgs, Notice, OwnNode},
     config,
 };
 
@@ -57,12 +57,12 @@ pub(super) async fn notice(
 
 /// Takes the node out of the cluster: what runs there leaves first, if that is asked for, then its record goes, and its agent ends.
 pub(super) async fn leave(
-    wanted: Leave,
+    wanted: LeaveArgs,
     log: Option<String>,
     address: &str,
     format: Format,
 ) -> Result<(), Failure> {
-    let Leave { node, drain, deadline, force, timeout } = wanted;
+    let LeaveArgs { node, drain, deadline, force, timeout } = wanted;
     let own = own(&node, log, address)?;
     if drain || force {
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

@@ -14,7 +14,10 @@ use godel_wire::BadField;
 use serde::Serialize;
 
 use super::{
+    budget::NamedBudgets,
     each::several,
+    records,
+    reservation::NamedReservations,
     unit::{DOCS, read},
 };
 use crate::args::queue::Apply;
@@ -36,7 +39,7 @@ const ENDED: &str = "ended";
 
 /// Documents by kind, each with where it stands.
 #[derive(Default)]
-struct Loaded {
+struct LoadedDocuments {
     queues: Vec<(String, v1::Queue)>,
     classes: Vec<(String, v1::PriorityClass)>,
     budgets: Vec<(String, v1::DisruptionBudget)>,
@@ -60,13 +63,13 @@ pub(super) async fn put_queues(
     placed: Vec<(String, v1::Queue)>,
     format: Format,
 ) -> Result<(), Failure> {
-    let loaded = Loaded { queues: placed, ..Loaded::default() };
+    let loaded = LoadedDocuments { queues: placed, ..LoadedDocuments::default() };
     let views = queues(&Client::new(address)?, &loaded).await?;
     print(format, &views)
 }
 
 /// Every document is tried, whatever became of the others; what failed.
-async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedView>) -> Vec<Failure> {
+async fn one_by_one(client: &Client, loaded: &LoadedDocuments, views: &mut Vec<AppliedView>) -> Vec<Failure> {
     let mut failures = Vec::new();
     let mut note =
         |kind, name: &str, place: &str, applied: Result<(&'static str, u64), Failure>| match applied {
@@ -86,10 +89,10 @@ async fn one_by_one(client: &Client, loaded: &Loaded, views: &mut Vec<AppliedVie
             }
         };
     for (place, budget) in &loaded.budgets {
-        note("disruption-budget", &budget.name, place, super::budget::apply(client, budget).await);
+        note("disruption-budget", &budget.name, place, records::apply::<NamedBudgets>(client, budget).await);
     }
     for (place, spec) in &loaded.reservations {
-        note("reservation", &spec.name, place, super::reservation::apply(client, spec).await);
+        note("reservation", &spec.name, place, records::apply::<NamedReservations>(client, spec).await);
     }
     for (place, unit) in &loaded.units {
         let name = unit.meta.as_ref().map_or("", |meta| meta.name.as_str());
@@ -110,8 +113,8 @@ fn ended(n_tried: usize, mut failures: Vec<Failure>) -> Result<(), Failure> {
     Err(several(code, format!("{} of {} failed", failures.len(), count(n_tried, "document")), &failures))
 }
 
-fn load(apply: &Apply) -> Result<Loaded, Failure> {
-    let mut loaded = Loaded::default();
+fn load(apply: &Apply) -> Result<LoadedDocuments, Failure> {
+    let mut loaded = LoadedDocuments::default();
     let mut n_documents = 0;
     for path in &apply.files {
         let shown = path.display();
@@ -148,7 +151,7 @@ fn load(apply: &Apply) -> Result<Loaded, Failure> {
     Ok(loaded)
 }
 
-async fn queues(client: &Client, loaded: &Loaded) -> Result<Vec<AppliedView>, Failure> {
+async fn queues(client: &Client, loaded: &LoadedDocuments) -> Result<Vec<AppliedView>, Failure> {
     if loaded.queues.is_empty() && loaded.classes.is_empty() {
         return Ok(Vec::new());
     }
@@ -184,7 +187,7 @@ fn word(outcome: i32) -> &'static str {
 }
 
 /// Says of what is wrong with `queues[3]` where that stands.
-fn placed(client: &Client, failed: FailedCall, loaded: &Loaded) -> Failure {
+fn placed(client: &Client, failed: FailedCall, loaded: &LoadedDocuments) -> Failure {
     let mut violations = rpc::violations_of(&failed.status);
     violations.extend(rpc::preconditions_of(&failed.status));
     let queues = loaded.queues.iter().map(|(place, _)| place).enumerate();
@@ -265,10 +268,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
 }
 
 fn print(format: Format, views: &[AppliedView]) -> Result<(), Failure> {
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &views),
-        Format::Table | Format::Wide => output::print(&views.iter().map(line).collect::<String>()),
-    }
+    output::show(format, &views, || views.iter().map(line).collect::<String>())
 }
 
 fn line(view: &AppliedView) -> String {

@@ -13,10 +13,10 @@ use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 
 use super::wait;
-use crate::args::{History, HistoryKey};
+use crate::args::{HistoryArgs, HistoryKey};
 
-pub(super) async fn run(client: &Client, wanted: History, format: Format) -> Result<(), Failure> {
-    let History { namespace, owner, queue, phase, since, limit, sum } = wanted;
+pub(super) async fn run(client: &Client, wanted: HistoryArgs, format: Format) -> Result<(), Failure> {
+    let HistoryArgs { namespace, owner, queue, phase, since, limit, sum } = wanted;
     let phase = phase.map(|word| wait::phase(&word)).transpose()?;
     let since_ms = since.map_or(0, |since| {
         let since = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
@@ -34,10 +34,9 @@ pub(super) async fn run(client: &Client, wanted: History, format: Format) -> Res
     let (units, is_more) = history::list(client, request, n_max).await?;
     match sum {
         None => {
-            let views: Vec<HistoryView> = units.iter().map(HistoryView::from).collect();
-            output::print_list(format, &views, "ended units")?;
+            output::print_views::<HistoryView, _>(format, &units, "ended units")?;
             if is_more {
-                output::say(format!("the newest {}; --limit shows more", views.len()));
+                output::say(format!("the newest {}; --limit shows more", units.len()));
             }
             Ok(())
         }

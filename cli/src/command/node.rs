@@ -19,25 +19,24 @@ use godel_proto::v1;
 use serde::Serialize;
 use tonic::Response;
 
-use crate::args::node::Node;
+use crate::args::node::NodeVerb;
 
-pub(super) async fn run(client: &Client, node: Node, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(client: &Client, node: NodeVerb, format: Format) -> Result<(), Failure> {
     match node {
-        Node::List { selector } => {
+        NodeVerb::List { selector } => {
             let nodes = client.list_nodes(&selector).await?;
-            let views: Vec<NodeView> = nodes.iter().map(NodeView::from).collect();
-            output::print_list(format, &views, "nodes")
+            output::print_views::<NodeView, _>(format, &nodes, "nodes")
         }
-        Node::Describe { names } => describe(client, &names, format).await,
-        Node::Cordon(nodes) => change::cordon(client, nodes, true, format).await,
-        Node::Uncordon(nodes) => change::cordon(client, nodes, false, format).await,
-        Node::Drain(drain) => drain::run(client, drain, format).await,
-        Node::Notice(notice) => change::notice(client, notice, format).await,
-        Node::Undrain(nodes) => change::undrain(client, nodes, format).await,
-        Node::Label(changes) => change::label(client, changes, format).await,
-        Node::Taint(changes) => change::taint(client, changes, format).await,
-        Node::ResumeEvictions => resume(client, format).await,
-        Node::Delete { names } => change::delete(client, &names, format).await,
+        NodeVerb::Describe { names } => describe(client, &names, format).await,
+        NodeVerb::Cordon(nodes) => change::cordon(client, nodes, true, format).await,
+        NodeVerb::Uncordon(nodes) => change::cordon(client, nodes, false, format).await,
+        NodeVerb::Drain(drain) => drain::run(client, drain, format).await,
+        NodeVerb::Notice(notice) => change::notice(client, notice, format).await,
+        NodeVerb::Undrain(nodes) => change::undrain(client, nodes, format).await,
+        NodeVerb::Label(changes) => change::label(client, changes, format).await,
+        NodeVerb::Taint(changes) => change::taint(client, changes, format).await,
+        NodeVerb::ResumeEvictions => resume(client, format).await,
+        NodeVerb::Delete { names } => change::delete(client, &names, format).await,
     }
 }
 

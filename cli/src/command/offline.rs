@@ -6,12 +6,13 @@ use clap::CommandFactory as _;
 use godel_client::{
     exit::{Code, Failure},
     output::{self, Format},
+    view,
 };
 use godel_kit::clock::SystemClock;
 use godel_proto::v1;
 use godel_store::{
     Key,
-    admin::{self, Unreadable},
+    admin::{self, UnreadablePolicy},
 };
 use godel_wire::from_proto;
 use godel_wire::ops;
@@ -22,32 +23,35 @@ use crate::{
     config::Root,
 };
 
-/// A check as JSON.
-#[derive(Serialize)]
-struct CheckView {
-    ok: bool,
-    store_id: u64,
-    revision: u64,
-    acknowledged: Option<u64>,
-    floor: u64,
-    rows: u64,
-    torn: Option<String>,
-    notes: Vec<String>,
-    lost: Option<LossView>,
-    history_missing: Vec<RangeView>,
-    unreadable: Vec<String>,
-    problems: Vec<String>,
+view! {
+    /// A check as JSON.
+    struct CheckView from (report: &admin::CheckReport) {
+        ok: bool = report.is_ok(),
+        store_id: u64 = report.store_id,
+        revision: u64 = report.revision,
+        acknowledged: Option<u64> = report.acknowledged,
+        floor: u64 = report.floor,
+        rows: u64 = report.rows,
+        torn: Option<String> = report.torn.clone(),
+        notes: Vec<String> = report.notes.clone(),
+        lost: Option<LossView> =
+            report.loss.map(|loss| LossView { from: loss.from, n_commits: loss.n_commits() }),
+        history_missing: Vec<RangeView> =
+            report.history_missing.iter().map(|&(from, to)| RangeView { from, to }).collect(),
+        unreadable: Vec<String> = report.unreadable.clone(),
+        problems: Vec<String> = report.problems.clone(),
+    }
 }
 
 /// Commits that cannot be recovered.
-#[derive(Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 struct LossView {
     from: u64,
     n_commits: Option<u64>,
 }
 
 /// Revisions, first and last.
-#[derive(Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 struct RangeView {
     from: u64,
     to: u64,
@@ -80,29 +84,6 @@ struct TruncatedView {
     kept_in: String,
 }
 
-impl CheckView {
-    fn new(report: &admin::CheckReport) -> Self {
-        Self {
-            ok: report.is_ok(),
-            store_id: report.store_id,
-            revision: report.revision,
-            acknowledged: report.acknowledged,
-            floor: report.floor,
-            rows: report.rows,
-            torn: report.torn.clone(),
-            notes: report.notes.clone(),
-            lost: report.loss.map(|loss| LossView { from: loss.from, n_commits: loss.n_commits() }),
-            history_missing: report
-                .history_missing
-                .iter()
-                .map(|&(from, to)| RangeView { from, to })
-                .collect(),
-            unreadable: report.unreadable.clone(),
-            problems: report.problems.clone(),
-        }
-    }
-}
-
 pub(super) async fn state(state: State, format: Format) -> Result<(), Failure> {
     // Files only, and for long.
     let worked = tokio::task::spawn_blocking(move || state_blocking(state, format)).await;
@@ -113,10 +94,7 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
     match state {
         State::Check { dir } => {
             let report = admin::check(&dir, &readable).map_err(|error| explain(&error))?;
-            match format {
-                Format::Table | Format::Wide => output::print(&format!("{report}\n"))?,
-                Format::Json | Format::Yaml => output::print_value(format, &CheckView::new(&report))?,
-            }
+            output::show(format, &CheckView::from(&report), || format!("{report}\n"))?;
             if report.is_ok() { Ok(()) } else { Err(damaged(&report, &dir)) }
         }
         State::Export { dir, file } => {
@@ -127,7 +105,7 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
             tell(format, &CopiedView { revision, store_id, to, start: None }, &[said])
         }
         State::Restore { file, dir, keep_unreadable } => {
-            let unreadable = if keep_unreadable { Unreadable::Keep } else { Unreadable::Refuse };
+            let unreadable = if keep_unreadable { UnreadablePolicy::Keep } else { UnreadablePolicy::Refuse };
             let report =
                 admin::restore(&file, &dir, &readable, unreadable).map_err(|error| explain(&error))?;
             let (revision, store_id) = (report.revision, report.store_id);

@@ -5,7 +5,7 @@ use std::{collections::HashMap, num::NonZeroU32};
 use godel_client::{
     client::Client,
     exit::{Code, Failure},
-    output::{self, Format, View},
+    output::{self, Format},
     unit_file::{nearest, parse_amount},
     views::{PriorityClassView, QueueView, parse_policy},
 };
@@ -16,54 +16,151 @@ use super::{
     describe_each,
     each::{Done, each},
     print_described,
+    records::{self, CreatedRecord, NamedRecord, StoredRecord, different, exists, hint, titled},
 };
-use crate::args::queue::{PriorityClass, Queue, Settings};
+use crate::args::{
+    queue::{PriorityClassVerb, Queue, QueueSettings},
+    records::{DeletedRecords, RecordNames},
+};
 
-const QUEUE: &str = "queue";
 const CLASS: &str = "priority class";
 
-pub(super) async fn run(client: &Client, queue: Queue, format: Format) -> Result<(), Failure> {
-    match queue {
-        Queue::Create { names, settings } => {
-            let created = each(format, QUEUE, &names, async |name| {
-                let meta = v1::ObjectMeta { name, ..v1::ObjectMeta::default() };
-                let mut queue = v1::Queue { meta: Some(meta), ..v1::Queue::default() };
-                settle(&mut queue, settings.clone())?;
-                create(client, queue).await
-            });
-            created.await.map(drop)
-        }
-        Queue::List => {
-            let queues = client.list_queues().await?;
-            let views: Vec<QueueView> = queues.iter().map(QueueView::from).collect();
-            output::print_list(format, &views, "queues")
-        }
-        Queue::Describe { names } => {
-            let found =
-                describe_each(&names, async |name| Ok(QueueView::from(&get(client, &name).await?))).await;
-            print_described(format, QUEUE, found, describe_text)
-        }
-        Queue::Set { names, settings, revision } => {
-            let set = each(format, QUEUE, &names, async |name| {
-                set(client, &name, settings.clone(), revision).await
-            });
-            set.await.map(drop)
-        }
-        Queue::Delete { names, revision } => {
-            let deleted = each(format, QUEUE, &names, async |name| {
-                let request = v1::DeleteQueueRequest { name, expected_revision: revision };
-                let call = client.queues(async |mut queues| queues.delete_queue(request.clone()).await);
-                let answer = call.await.map_err(|failure| delete_hint(queue_hint(failure)))?;
-                Ok(Done::at("deleted", answer.revision))
-            });
-            deleted.await.map(drop)
-        }
+pub(super) async fn run(client: &Client, verb: Queue, format: Format) -> Result<(), Failure> {
+    match verb {
+        Queue::Create(new) => records::create::<NamedQueues>(client, new, format).await,
+        Queue::List => records::list::<NamedQueues>(client, format).await,
+        Queue::Describe(names) => records::describe::<NamedQueues>(client, names, format).await,
+        Queue::Set(changed) => records::set::<NamedQueues>(client, changed, format).await,
+        Queue::Delete(deleted) => records::delete::<NamedQueues>(client, deleted, format).await,
     }
 }
 
-pub(super) async fn run_class(client: &Client, class: PriorityClass, format: Format) -> Result<(), Failure> {
+/// Queues.
+struct NamedQueues;
+
+impl NamedRecord for NamedQueues {
+    const NAMES: [&str; 2] = ["queue", "queues"];
+    const VERB: &str = "queue";
+    type Settings = QueueSettings;
+    type Record = v1::Queue;
+    type View = QueueView;
+
+    fn fresh(name: String) -> Self::Record {
+        let meta = v1::ObjectMeta { name, ..v1::ObjectMeta::default() };
+        v1::Queue { meta: Some(meta), ..v1::Queue::default() }
+    }
+
+    fn settle(queue: &mut Self::Record, settings: QueueSettings) -> Result<(), Failure> {
+        let QueueSettings {
+            min,
+            max,
+            max_running_units,
+            max_per_owner,
+            am_share,
+            weight,
+            policy,
+            submit_owners,
+            any_owner,
+            owner_weights,
+            owner,
+            labels,
+        } = settings;
+        for (flag, changes, amounts) in [
+            ("--min", min, &mut queue.min),
+            ("--max", max, &mut queue.max),
+            ("--max-per-owner", max_per_owner, &mut queue.max_per_owner),
+        ] {
+            change(&mut amounts.get_or_insert_default().amounts, &changes, |name, text| {
+                parse_amount(name, text).map_err(|error| Failure::usage(format!("{flag} {name}: {error}")))
+            })?;
+        }
+        if let Some(max) = max_running_units {
+            queue.max_running_units = (max > 0).then_some(max);
+        }
+        if let Some(text) = am_share {
+            let share = if text == "0" { Ok(None) } else { parse_share(&text).map(Some) };
+            queue.am_share_milli = share.map_err(|wrong| Failure::usage(format!("--am-share: {wrong}")))?;
+        }
+        queue.weight = weight.or(queue.weight);
+        if let Some(word) = policy {
+            let policy = parse_policy(&word).ok_or_else(|| {
+                let known = ["fifo", "priority", "drf", "fair-share"];
+                let hint = nearest(&word, &known).map_or_else(
+                    || format!("policies are {}", known.join(", ")),
+                    |near| format!("did you mean `{near}`?"),
+                );
+                Failure::usage(format!("--policy: unknown policy `{word}`")).hint(hint)
+            })?;
+            queue.policy = policy.into();
+        }
+        if any_owner || !submit_owners.is_empty() {
+            queue.submit_owners = submit_owners;
+        }
+        change(&mut queue.owner_weights, &owner_weights, |owner, text| {
+            let wrong =
+                |_| Failure::usage(format!("--owner-weight {owner}: `{text}` is not a number of at least 1"));
+            text.parse::<NonZeroU32>().map(NonZeroU32::get).map_err(wrong)
+        })?;
+        let meta = queue.meta.get_or_insert_default();
+        meta.owner = owner.unwrap_or(std::mem::take(&mut meta.owner));
+        change(&mut meta.labels, &labels, |_, text| Ok(text.to_owned()))
+    }
+
+    async fn list(client: &Client) -> Result<Vec<QueueView>, Failure> {
+        Ok(client.list_queues().await?.iter().map(QueueView::from).collect())
+    }
+
+    async fn get(client: &Client, name: String) -> Result<StoredRecord<Self>, Failure> {
+        let request = v1::GetQueueRequest { name };
+        let call = client.queues(async |mut queues| queues.get_queue(request.clone()).await);
+        let status = call.await.map_err(hint::<Self>)?.queue.unwrap_or_default();
+        let view = QueueView::from(&status);
+        let record = status.queue.unwrap_or_default();
+        let revision = record.meta.as_ref().map_or(0, |meta| meta.revision);
+        Ok(StoredRecord { view, record, revision })
+    }
+
+    async fn create(client: &Client, queue: Self::Record) -> Result<CreatedRecord, Failure> {
+        let request = v1::CreateQueueRequest { queue: Some(queue) };
+        let call = client.queues(async |mut queues| queues.create_queue(request.clone()).await);
+        let answer = call.await.map_err(|failure| match failure.code {
+            Code::NotFound if failure.message.ends_with("for it to be below") => {
+                failure.hint("create the queue above it first, or apply a file with both")
+            }
+            Code::NotFound => hint::<Self>(failure),
+            _ => exists::<Self>(failure),
+        })?;
+        Ok(CreatedRecord { is_duplicate: answer.duplicate, revision: answer.revision })
+    }
+
+    async fn update(client: &Client, queue: Self::Record, revision: u64) -> Result<Done, Failure> {
+        if revision == 0 {
+            // `default` before it has a record.
+            return Self::create(client, queue).await.map(Done::from);
+        }
+        let request = v1::UpdateQueueRequest { queue: Some(queue), expected_revision: revision };
+        let call = client.queues(async |mut queues| queues.update_queue(request.clone()).await);
+        Ok(Done::at("updated", call.await.map_err(hint::<Self>)?.revision))
+    }
+
+    async fn delete(client: &Client, name: String, revision: u64) -> Result<u64, Failure> {
+        let request = v1::DeleteQueueRequest { name, expected_revision: revision };
+        let call = client.queues(async |mut queues| queues.delete_queue(request.clone()).await);
+        Ok(call.await.map_err(|failure| delete_hint(hint::<Self>(failure)))?.revision)
+    }
+
+    fn text(view: &QueueView) -> String {
+        describe_text(view)
+    }
+}
+
+pub(super) async fn run_class(
+    client: &Client,
+    class: PriorityClassVerb,
+    format: Format,
+) -> Result<(), Failure> {
     match class {
-        PriorityClass::Create { names, value, not_preemptible, description } => {
+        PriorityClassVerb::Create { names, value, not_preemptible, description } => {
             let created = each(format, CLASS, &names, async |name| {
                 let description = description.clone();
                 let class = v1::PriorityClass { name, value, preemptible: !not_preemptible, description };
@@ -71,18 +168,17 @@ pub(super) async fn run_class(client: &Client, class: PriorityClass, format: For
             });
             created.await.map(drop)
         }
-        PriorityClass::List => {
+        PriorityClassVerb::List => {
             let classes = client.list_priority_classes().await?;
-            let views: Vec<PriorityClassView> = classes.iter().map(PriorityClassView::from).collect();
-            output::print_list(format, &views, "priority classes")
+            output::print_views::<PriorityClassView, _>(format, &classes, "priority classes")
         }
-        PriorityClass::Describe { names } => {
+        PriorityClassVerb::Describe(RecordNames { names }) => {
             let look = async |name: String| {
                 Ok::<_, Failure>(PriorityClassView::from(&get_class(client, &name).await?))
             };
             print_described(format, CLASS, describe_each(&names, look).await, titled)
         }
-        PriorityClass::Set { names, value, preemptible, description, revision } => {
+        PriorityClassVerb::Set { names, value, preemptible, description, revision } => {
             let set = each(format, CLASS, &names, async |name| {
                 let status = get_class(client, &name).await?;
                 let mut class = status.priority_class.unwrap_or_default();
@@ -100,8 +196,8 @@ pub(super) async fn run_class(client: &Client, class: PriorityClass, format: For
             });
             set.await.map(drop)
         }
-        PriorityClass::Delete { names, revision } => {
-            let deleted = each(format, CLASS, &names, async |name| {
+        PriorityClassVerb::Delete(DeletedRecords { records, revision }) => {
+            let deleted = each(format, CLASS, &records.names, async |name| {
                 let request = v1::DeletePriorityClassRequest { name, expected_revision: revision };
                 let call =
                     client.queues(async |mut queues| queues.delete_priority_class(request.clone()).await);
@@ -111,24 +207,6 @@ pub(super) async fn run_class(client: &Client, class: PriorityClass, format: For
             deleted.await.map(drop)
         }
     }
-}
-
-async fn create(client: &Client, queue: v1::Queue) -> Result<Done, Failure> {
-    let answer = client
-        .queues(async |mut queues| {
-            queues.create_queue(v1::CreateQueueRequest { queue: Some(queue.clone()) }).await
-        })
-        .await
-        .map_err(|failure| match failure.code {
-            Code::Conflict => {
-                exists(failure).hint("`godel queue set` changes it, `godel apply -f` replaces it")
-            }
-            Code::NotFound if failure.message.ends_with("for it to be below") => {
-                failure.hint("create the queue above it first, or apply a file with both")
-            }
-            _ => queue_hint(failure),
-        })?;
-    Ok(created(answer.duplicate, answer.revision))
 }
 
 async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<Done, Failure> {
@@ -141,29 +219,11 @@ async fn create_class(client: &Client, class: v1::PriorityClass) -> Result<Done,
         .await
         .map_err(|failure| match failure.code {
             Code::Conflict => {
-                exists(failure).hint("`godel priority-class set` changes it, unless it is built in")
+                different(failure).hint("`godel priority-class set` changes it, unless it is built in")
             }
             _ => failure,
         })?;
-    Ok(created(answer.duplicate, answer.revision))
-}
-
-/// Something else has the name.
-pub(super) fn exists(failure: Failure) -> Failure {
-    Failure { message: format!("{} with other settings", failure.message), ..failure }
-}
-
-/// What is created, or was before.
-pub(super) fn created(duplicate: bool, revision: u64) -> Done {
-    Done::at(if duplicate { "already exists" } else { "created" }, revision)
-}
-
-async fn get(client: &Client, name: &str) -> Result<v1::QueueStatus, Failure> {
-    let answer = client
-        .queues(async |mut queues| queues.get_queue(v1::GetQueueRequest { name: name.to_owned() }).await)
-        .await
-        .map_err(queue_hint)?;
-    Ok(answer.queue.unwrap_or_default())
+    Ok(CreatedRecord { is_duplicate: answer.duplicate, revision: answer.revision }.into())
 }
 
 async fn get_class(client: &Client, name: &str) -> Result<v1::PriorityClassStatus, Failure> {
@@ -174,24 +234,6 @@ async fn get_class(client: &Client, name: &str) -> Result<v1::PriorityClassStatu
         .await
         .map_err(class_hint)?;
     Ok(answer.priority_class.unwrap_or_default())
-}
-
-async fn set(client: &Client, name: &str, settings: Settings, revision: u64) -> Result<Done, Failure> {
-    let mut queue = get(client, name).await?.queue.unwrap_or_default();
-    let known = queue.meta.as_ref().map_or(0, |meta| meta.revision);
-    settle(&mut queue, settings)?;
-    if known == 0 && revision == 0 {
-        // `default` before it has a record.
-        return create(client, queue).await;
-    }
-    // What was read is what is changed.
-    let expected_revision = if revision == 0 { known } else { revision };
-    let request = v1::UpdateQueueRequest { queue: Some(queue), expected_revision };
-    let answer = client
-        .queues(async |mut queues| queues.update_queue(request.clone()).await)
-        .await
-        .map_err(queue_hint)?;
-    Ok(Done::at("updated", answer.revision))
 }
 
 fn describe_text(view: &QueueView) -> String {
@@ -218,18 +260,6 @@ fn describe_text(view: &QueueView) -> String {
     text
 }
 
-/// A line for each column.
-pub(super) fn titled<V: View>(view: &V) -> String {
-    output::fields(13, view)
-}
-
-fn queue_hint(failure: Failure) -> Failure {
-    match failure.code {
-        Code::NotFound => failure.hint("`godel queue list` shows what there is"),
-        _ => failure,
-    }
-}
-
 fn class_hint(failure: Failure) -> Failure {
     match failure.code {
         Code::NotFound => failure.hint("`godel priority-class list` shows what there is"),
@@ -245,63 +275,6 @@ fn delete_hint(failure: Failure) -> Failure {
         Code::Failed if failure.hint.is_none() => failure.hint("delete or cancel these first"),
         _ => failure,
     }
-}
-
-/// Changes what the flags name, and nothing else.
-fn settle(queue: &mut v1::Queue, settings: Settings) -> Result<(), Failure> {
-    let Settings {
-        min,
-        max,
-        max_running_units,
-        max_per_owner,
-        am_share,
-        weight,
-        policy,
-        submit_owners,
-        any_owner,
-        owner_weights,
-        owner,
-        labels,
-    } = settings;
-    for (flag, changes, amounts) in [
-        ("--min", min, &mut queue.min),
-        ("--max", max, &mut queue.max),
-        ("--max-per-owner", max_per_owner, &mut queue.max_per_owner),
-    ] {
-        change(&mut amounts.get_or_insert_default().amounts, &changes, |name, text| {
-            parse_amount(name, text).map_err(|error| Failure::usage(format!("{flag} {name}: {error}")))
-        })?;
-    }
-    if let Some(max) = max_running_units {
-        queue.max_running_units = (max > 0).then_some(max);
-    }
-    if let Some(text) = am_share {
-        let share = if text == "0" { Ok(None) } else { parse_share(&text).map(Some) };
-        queue.am_share_milli = share.map_err(|wrong| Failure::usage(format!("--am-share: {wrong}")))?;
-    }
-    queue.weight = weight.or(queue.weight);
-    if let Some(word) = policy {
-        let policy = parse_policy(&word).ok_or_else(|| {
-            let known = ["fifo", "priority", "drf", "fair-share"];
-            let hint = nearest(&word, &known).map_or_else(
-                || format!("policies are {}", known.join(", ")),
-                |near| format!("did you mean `{near}`?"),
-            );
-            Failure::usage(format!("--policy: unknown policy `{word}`")).hint(hint)
-        })?;
-        queue.policy = policy.into();
-    }
-    if any_owner || !submit_owners.is_empty() {
-        queue.submit_owners = submit_owners;
-    }
-    change(&mut queue.owner_weights, &owner_weights, |owner, text| {
-        let wrong =
-            |_| Failure::usage(format!("--owner-weight {owner}: `{text}` is not a number of at least 1"));
-        text.parse::<NonZeroU32>().map(NonZeroU32::get).map_err(wrong)
-    })?;
-    let meta = queue.meta.get_or_insert_default();
-    meta.owner = owner.unwrap_or(std::mem::take(&mut meta.owner));
-    change(&mut meta.labels, &labels, |_, text| Ok(text.to_owned()))
 }
 
 /// `key=value` sets, `key-` removes.
@@ -358,7 +331,7 @@ mod tests {
             owner_weights: [("bob".to_owned(), 2), ("eve".to_owned(), 5)].into(),
             ..v1::Queue::default()
         };
-        let settings = Settings {
+        let settings = QueueSettings {
             min: words(&["cpu=2", "gpu-"]),
             max: words(&["gpu=0", "memory=1Gi"]),
             max_per_owner: words(&["cpu=1", "memory=2Gi"]),
@@ -366,9 +339,9 @@ mod tests {
             policy: Some("drf".to_owned()),
             labels: words(&["team=a"]),
             owner_weights: words(&["ann=3", "bob-"]),
-            ..Settings::default()
+            ..QueueSettings::default()
         };
-        settle(&mut queue, settings).unwrap();
+        NamedQueues::settle(&mut queue, settings).unwrap();
         let min = queue.min.as_ref().unwrap();
         assert_eq!((min.amounts.len(), min.amounts["cpu"]), (1, 2_000));
         let max = queue.max.as_ref().unwrap();
@@ -379,23 +352,25 @@ mod tests {
         assert_eq!(queue.meta.as_ref().unwrap().labels["team"], "a");
         let per_owner = queue.max_per_owner.clone().unwrap();
         assert_eq!((per_owner.amounts["cpu"], queue.am_share_milli), (1_000, Some(100)));
-        let none = Settings { any_owner: true, am_share: Some("0".to_owned()), ..Settings::default() };
-        settle(&mut queue, none).unwrap();
+        let none =
+            QueueSettings { any_owner: true, am_share: Some("0".to_owned()), ..QueueSettings::default() };
+        NamedQueues::settle(&mut queue, none).unwrap();
         assert_eq!((queue.submit_owners.is_empty(), queue.am_share_milli), (true, None));
     }
 
     #[test]
     fn wrong_flags_say_which() {
-        let settle = |settings| settle(&mut v1::Queue::default(), settings).unwrap_err().to_string();
-        let wrong = settle(Settings { max: words(&["cpu=many"]), ..Settings::default() });
+        let settle =
+            |settings| NamedQueues::settle(&mut v1::Queue::default(), settings).unwrap_err().to_string();
+        let wrong = settle(QueueSettings { max: words(&["cpu=many"]), ..QueueSettings::default() });
         assert!(wrong.starts_with("--max cpu: `many` is no CPU quantity"), "{wrong}");
-        let wrong = settle(Settings { min: words(&["cpu"]), ..Settings::default() });
+        let wrong = settle(QueueSettings { min: words(&["cpu"]), ..QueueSettings::default() });
         assert_eq!(wrong, "`cpu` is neither key=value nor key-");
-        let wrong = settle(Settings { owner_weights: words(&["ann=0"]), ..Settings::default() });
+        let wrong = settle(QueueSettings { owner_weights: words(&["ann=0"]), ..QueueSettings::default() });
         assert_eq!(wrong, "--owner-weight ann: `0` is not a number of at least 1");
-        let wrong = settle(Settings { am_share: Some("2".to_owned()), ..Settings::default() });
+        let wrong = settle(QueueSettings { am_share: Some("2".to_owned()), ..QueueSettings::default() });
         assert!(wrong.starts_with("--am-share: `2` is no share"), "{wrong}");
-        let wrong = settle(Settings { policy: Some("fair".to_owned()), ..Settings::default() });
+        let wrong = settle(QueueSettings { policy: Some("fair".to_owned()), ..QueueSettings::default() });
         assert!(wrong.contains("did you mean `fair-share`?"), "{wrong}");
     }
 }

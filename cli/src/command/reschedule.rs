@@ -52,8 +52,7 @@ pub(super) async fn run(client: &Client, verb: Reschedule, format: Format) -> Re
     match verb {
         Reschedule::Policies => {
             let policies = reschedule::list_policies(client).await?;
-            let views: Vec<ReschedulePolicyView> = policies.iter().map(ReschedulePolicyView::from).collect();
-            output::print_list(format, &views, "policies")
+            output::print_views::<ReschedulePolicyView, _>(format, &policies, "policies")
         }
         Reschedule::Plan { name } => {
             let plan =
@@ -69,10 +68,7 @@ pub(super) async fn run(client: &Client, verb: Reschedule, format: Format) -> Re
         Reschedule::MakeRoom(wanted) => make_room(client, &wanted, format).await,
         Reschedule::Status => {
             let view = RescheduleStatusView::from(&reschedule::status(client).await?);
-            match format {
-                Format::Table | Format::Wide => output::print(&view.text()),
-                Format::Json | Format::Yaml => output::print_value(format, &view),
-            }
+            output::show(format, &view, || view.text())
         }
         Reschedule::Movements(verb) => movements(client, verb, format).await,
         Reschedule::Traffic { file } => traffic(client, &file, format).await,
@@ -104,10 +100,9 @@ async fn movements(client: &Client, verb: Movements, format: Format) -> Result<(
     match verb {
         Movements::List(MovementList { policy, limit }) => {
             let (movements, is_more) = reschedule::list_movements(client, &policy, limit).await?;
-            let views: Vec<MovementView> = movements.iter().map(MovementView::from).collect();
-            output::print_list(format, &views, "movements")?;
+            output::print_views::<MovementView, _>(format, &movements, "movements")?;
             if is_more {
-                output::say(format!("the newest {}; --limit shows more", views.len()));
+                output::say(format!("the newest {}; --limit shows more", movements.len()));
             }
             Ok(())
         }
@@ -162,10 +157,7 @@ fn hinted(failure: Failure, hint: &str) -> Failure {
 }
 
 fn print_plan(format: Format, view: &ReschedulePlanView) -> Result<(), Failure> {
-    match format {
-        Format::Table | Format::Wide => output::print(&view.text(format == Format::Wide)),
-        Format::Json | Format::Yaml => output::print_value(format, view),
-    }
+    output::show(format, view, || view.text(format == Format::Wide))
 }
 
 /// Prints what a run came to: its plan, and the movement or why there is none.

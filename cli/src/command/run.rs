@@ -22,7 +22,7 @@ use godel_rescheduler::Reload;
 use tokio::sync::watch;
 
 use crate::{
-    args::{Agent, Demo, Layers, Part, Serve, Simulated, Up},
+    args::{Agent, Demo, Layers, Serve, ServicePart, SimulatedNodes, Up},
     config::{self, Root},
     local::{self, Layout, Local},
 };
@@ -117,10 +117,10 @@ pub(super) fn processes_here() -> Vec<LocalProcess> {
 async fn show(
     local: &mut Local,
     demo: &Demo,
-    tasks: Vec<godel_client::trace::Task>,
+    tasks: Vec<godel_client::trace::TraceTask>,
     nodes: Vec<godel_agent::NodeDef>,
     agent: godel_agent::Config,
-) -> Result<Option<audit::Findings>, Failure> {
+) -> Result<Option<audit::AuditFindings>, Failure> {
     let (n_nodes, n_tasks) = (nodes.len(), tasks.len());
     output::print(&greeting(local, &store_of(demo.memory, &demo.data_dir), 0))?;
     local.simulate(agent, nodes).await?;
@@ -202,7 +202,7 @@ fn with_store(mut root: Root, data_dir: &Path, memory: bool) -> Root {
     root
 }
 
-fn agent_config(root: &Root, simulated: &Simulated) -> godel_agent::Config {
+fn agent_config(root: &Root, simulated: &SimulatedNodes) -> godel_agent::Config {
     let mut agent = root.agent.clone();
     if let Some(speed) = simulated.speed {
         agent.speed = speed;
@@ -240,10 +240,10 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
         (key("server.advertise"), serve.advertise.clone()),
         (key("server.insecure"), serve.exposure.flag()),
     ];
-    if matches!(serve.part, Part::State | Part::Scheduler) {
+    if matches!(serve.part, ServicePart::State | ServicePart::Scheduler) {
         flags.push((key("name"), serve.name.clone()));
     }
-    if serve.part == Part::State {
+    if serve.part == ServicePart::State {
         flags.push((key("data_dir"), serve.data_dir.as_ref().map(|dir| dir.display().to_string())));
     } else {
         flags.push((key("client.state"), set_address(&serve.layers, &key("client.state"), address)));
@@ -254,33 +254,33 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
     let _guard = telemetry(logs_of(&root, serve.part), log)?;
     let stop = signals()?;
     match serve.part {
-        Part::State => {
+        ServicePart::State => {
             let (listener, deps) = (listen(part, &root.state.server).await?, godel_state::Deps::default());
             let deps = godel_state::Deps { listener: Some(listener), ..deps };
             over(part, godel_state::serve(root.state, deps, stop).await)
         }
-        Part::Dispatcher => {
+        ServicePart::Dispatcher => {
             let listener = listen(part, &root.dispatcher.server).await?;
             let deps =
                 godel_dispatcher::Deps { listener: Some(listener), ..godel_dispatcher::Deps::default() };
             over(part, godel_dispatcher::serve(root.dispatcher, deps, stop).await)
         }
-        Part::Scheduler => {
+        ServicePart::Scheduler => {
             let listener = listen(part, &root.scheduler.server).await?;
             let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
             over(part, godel_scheduler::serve(root.scheduler, deps, stop).await)
         }
-        Part::Binder => {
+        ServicePart::Binder => {
             let listener = listen(part, &root.binder.server).await?;
             let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
             over(part, godel_binder::serve(root.binder, deps, stop).await)
         }
-        Part::Yarn => {
+        ServicePart::Yarn => {
             let listener = listen(part, &root.yarn.server).await?;
             let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
             over(part, godel_yarn::serve(root.yarn, deps, stop).await)
         }
-        Part::Rescheduler => {
+        ServicePart::Rescheduler => {
             let listener = listen(part, &root.rescheduler.server).await?;
             let deps =
                 godel_rescheduler::Deps { listener: Some(listener), ..godel_rescheduler::Deps::default() };
@@ -308,15 +308,15 @@ pub(super) fn set_address(layers: &Layers, key: &str, address: &str) -> Option<S
     (!set && !default && godel_kit::config::env(&env).is_none()).then(|| address.to_owned())
 }
 
-fn logs_of(root: &Root, part: Part) -> TelemetryConfig {
+fn logs_of(root: &Root, part: ServicePart) -> TelemetryConfig {
     let default = TelemetryConfig::default();
     let own = match part {
-        Part::State => default.clone(),
-        Part::Dispatcher => root.dispatcher.telemetry.clone(),
-        Part::Scheduler => root.scheduler.telemetry.clone(),
-        Part::Binder => root.binder.telemetry.clone(),
-        Part::Yarn => root.yarn.telemetry.clone(),
-        Part::Rescheduler => root.rescheduler.telemetry.clone(),
+        ServicePart::State => default.clone(),
+        ServicePart::Dispatcher => root.dispatcher.telemetry.clone(),
+        ServicePart::Scheduler => root.scheduler.telemetry.clone(),
+        ServicePart::Binder => root.binder.telemetry.clone(),
+        ServicePart::Yarn => root.yarn.telemetry.clone(),
+        ServicePart::Rescheduler => root.rescheduler.telemetry.clone(),
     };
     // What a part says for itself wins over what the process says.
     if own == default { root.telemetry.clone() } else { own }

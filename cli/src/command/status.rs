@@ -14,6 +14,7 @@ use godel_client::{
     client::Client,
     exit::Failure,
     output::{self, Format, Paint, shown},
+    view,
     views::amounts,
 };
 
@@ -29,101 +30,117 @@ struct StatusView {
     binder: Option<BinderView>,
 }
 
-#[derive(Serialize)]
-struct MemberView {
-    lease: String,
-    address: String,
-    holder: String,
-    epoch: u64,
-    remaining_ms: u32,
-    /// Who would hold it if its holder did not.
-    standbys: Vec<StandbyView>,
-    /// Records that its version cannot read.
-    unreadable_records: u64,
+view! {
+    struct MemberView from (member: v1::Member) with {
+        let counters = member.status.unwrap_or_default().counters;
+    } {
+        lease: String = member.lease,
+        address: String = member.address,
+        holder: String = member.holder,
+        epoch: u64 = member.epoch,
+        remaining_ms: u32 = member.remaining_ms,
+        /// Who would hold it if its holder did not.
+        standbys: Vec<StandbyView> = member.standbys.into_iter().map(StandbyView::from).collect(),
+        /// Records that its version cannot read.
+        unreadable_records: u64 = counters.get(UNREAD_COUNTER).copied().unwrap_or(0),
+    }
 }
 
-#[derive(Serialize)]
-struct StandbyView {
-    address: String,
-    holder: String,
+view! {
+    struct StandbyView from (standby: v1::Standby) {
+        address: String = standby.address,
+        holder: String = standby.holder,
+    }
 }
 
-#[derive(Serialize)]
-struct StoreView {
-    store_id: u64,
-    engine: String,
-    revision: u64,
-    floor_revision: u64,
-    disk_bytes: u64,
-    log_bytes: u64,
-    history_bytes: u64,
-    history_age_ms: u64,
-    live_bytes: u64,
-    nodes: u64,
-    sessions: u64,
-    units: u64,
-    rows: u64,
-    commits: u64,
-    watchers: u64,
-    stale_epoch_refusals: u64,
-    full: bool,
-    /// Measured by agents, over all nodes.
-    usage: BTreeMap<String, i64>,
-    guaranteed_usage: BTreeMap<String, i64>,
-    capacity: BTreeMap<String, i64>,
+view! {
+    struct StoreView from (store: v1::GetStoreStatusResponse) {
+        store_id: u64 = store.store_id,
+        engine: String = store.engine,
+        revision: u64 = store.revision,
+        floor_revision: u64 = store.floor_revision,
+        disk_bytes: u64 = store.disk_bytes,
+        log_bytes: u64 = store.log_bytes,
+        history_bytes: u64 = store.history_bytes,
+        history_age_ms: u64 = store.history_age_ms,
+        live_bytes: u64 = store.live_bytes,
+        nodes: u64 = store.nodes,
+        sessions: u64 = store.sessions,
+        units: u64 = store.units,
+        rows: u64 = store.rows,
+        commits: u64 = store.commits,
+        watchers: u64 = store.watchers,
+        stale_epoch_refusals: u64 = store.stale_epoch_refusals,
+        full: bool = store.full,
+        /// Measured by agents, over all nodes.
+        usage: BTreeMap<String, i64> = amounts(store.usage.as_ref()),
+        guaranteed_usage: BTreeMap<String, i64> = amounts(store.guaranteed_usage.as_ref()),
+        capacity: BTreeMap<String, i64> = amounts(store.capacity.as_ref()),
+    }
 }
 
-#[derive(Serialize)]
-struct DispatcherView {
-    epoch: u64,
-    units: u64,
-    queued_units: u64,
-    dispatched_units: u64,
-    parked_units: u64,
-    submitted: u64,
-    redispatched: u64,
-    repairs: u64,
-    nodes: u64,
-    nodes_not_ready: u64,
-    evictions_paused: bool,
-    pauses: Vec<PauseView>,
-    partition_mode: &'static str,
-    partition_by_hand: bool,
-    partition_reason: String,
-    partition_change_time_ms: i64,
-    phases: BTreeMap<String, u64>,
-    /// What running units that are bound ask for, and what all nodes have; devices by their kind, in thousandths.
-    allocated: BTreeMap<String, i64>,
-    capacity: BTreeMap<String, i64>,
+view! {
+    struct DispatcherView from (status: v1::GetDispatcherStatusResponse) with {
+        let mode = mode_name(status.partition_mode());
+    } {
+        epoch: u64 = status.epoch,
+        units: u64 = status.units,
+        queued_units: u64 = status.queued_units,
+        dispatched_units: u64 = status.dispatched_units,
+        parked_units: u64 = status.parked_units,
+        submitted: u64 = status.submitted,
+        redispatched: u64 = status.redispatched,
+        repairs: u64 = status.repairs,
+        nodes: u64 = status.nodes,
+        nodes_not_ready: u64 = status.nodes_not_ready,
+        evictions_paused: bool = status.evictions_paused,
+        pauses: Vec<PauseView> = status.pauses.into_iter().map(PauseView::from).collect(),
+        partition_mode: &'static str = mode,
+        partition_by_hand: bool = status.partition_by_hand,
+        partition_reason: String = status.partition_reason,
+        partition_change_time_ms: i64 = status.partition_change_time_ms,
+        phases: BTreeMap<String, u64> = status.phases.into_iter().filter(|(_, n)| *n > 0).collect(),
+        /// What running units that are bound ask for, and what all nodes have; devices by their kind, in thousandths.
+        allocated: BTreeMap<String, i64> = amounts(status.allocated.as_ref()),
+        capacity: BTreeMap<String, i64> = amounts(status.capacity.as_ref()),
+    }
 }
 
-#[derive(Serialize)]
-struct PauseView {
-    scope: String,
-    since_ms: i64,
-    reason: String,
+view! {
+    struct PauseView from (pause: v1::Pause) {
+        scope: String = pause.scope,
+        since_ms: i64 = pause.since_ms,
+        reason: String = pause.reason,
+    }
 }
 
-#[derive(Serialize)]
-struct BinderView {
-    epoch: u64,
-    decisions: u64,
-    bound: u64,
-    rejected: BTreeMap<String, u64>,
-    txns: u64,
-    txns_refused: u64,
-    gathering: Vec<GatheringView>,
+view! {
+    struct BinderView from (status: v1::GetBinderStatusResponse) {
+        epoch: u64 = status.epoch,
+        decisions: u64 = status.decisions,
+        bound: u64 = status.bound,
+        rejected: BTreeMap<String, u64> = status.rejected.into_iter().filter(|(_, n)| *n > 0).collect(),
+        txns: u64 = status.txns,
+        txns_refused: u64 = status.txns_refused,
+        gathering: Vec<GatheringView> = status.gathering.into_iter().map(GatheringView::from).collect(),
+    }
 }
 
-/// A gang that gathers room.
-#[derive(Serialize)]
-struct GatheringView {
-    unit_id: u64,
-    pool: &'static str,
-    since_ms: i64,
-    until_ms: i64,
-    held: u32,
-    wanted: u32,
+view! {
+    /// A gang that gathers room.
+    struct GatheringView from (gang: v1::Gathering) with {
+        let pool = match gang.pool() {
+            v1::Pool::BestEffort => "best-effort",
+            v1::Pool::Guaranteed | v1::Pool::Unspecified => "guaranteed",
+        };
+    } {
+        unit_id: u64 = gang.unit_id,
+        pool: &'static str = pool,
+        since_ms: i64 = gang.since_ms,
+        until_ms: i64 = gang.until_ms,
+        held: u32 = gang.held,
+        wanted: u32 = gang.wanted,
+    }
 }
 
 pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> {
@@ -138,15 +155,12 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
         .collect();
     let view = StatusView {
         address: client.address().to_owned(),
-        members: members.into_iter().map(member).collect(),
-        store: store_view(store),
-        dispatcher: dispatcher.ok().map(dispatcher_view),
-        binder: binder.ok().map(binder_view),
+        members: members.into_iter().map(MemberView::from).collect(),
+        store: store.into(),
+        dispatcher: dispatcher.ok().map(DispatcherView::from),
+        binder: binder.ok().map(BinderView::from),
     };
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &view)?,
-        Format::Table | Format::Wide => output::print(&text(&view, Paint::stdout()))?,
-    }
+    output::show(format, &view, || text(&view, Paint::stdout()))?;
     if missing.is_empty() {
         Ok(())
     } else {
@@ -155,105 +169,12 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
     }
 }
 
-fn member(member: v1::Member) -> MemberView {
-    let counters = member.status.unwrap_or_default().counters;
-    MemberView {
-        unreadable_records: counters.get(UNREAD_COUNTER).copied().unwrap_or(0),
-        lease: member.lease,
-        address: member.address,
-        holder: member.holder,
-        epoch: member.epoch,
-        remaining_ms: member.remaining_ms,
-        standbys: member.standbys.into_iter().map(standby).collect(),
-    }
-}
-
-fn standby(standby: v1::Standby) -> StandbyView {
-    let v1::Standby { holder, address } = standby;
-    StandbyView { address, holder }
-}
-
-fn store_view(store: v1::GetStoreStatusResponse) -> StoreView {
-    StoreView {
-        store_id: store.store_id,
-        engine: store.engine,
-        revision: store.revision,
-        floor_revision: store.floor_revision,
-        disk_bytes: store.disk_bytes,
-        log_bytes: store.log_bytes,
-        history_bytes: store.history_bytes,
-        history_age_ms: store.history_age_ms,
-        live_bytes: store.live_bytes,
-        nodes: store.nodes,
-        sessions: store.sessions,
-        units: store.units,
-        rows: store.rows,
-        commits: store.commits,
-        watchers: store.watchers,
-        stale_epoch_refusals: store.stale_epoch_refusals,
-        full: store.full,
-        usage: amounts(store.usage.as_ref()),
-        guaranteed_usage: amounts(store.guaranteed_usage.as_ref()),
-        capacity: amounts(store.capacity.as_ref()),
-    }
-}
-
-fn dispatcher_view(status: v1::GetDispatcherStatusResponse) -> DispatcherView {
-    DispatcherView {
-        epoch: status.epoch,
-        units: status.units,
-        queued_units: status.queued_units,
-        dispatched_units: status.dispatched_units,
-        parked_units: status.parked_units,
-        submitted: status.submitted,
-        redispatched: status.redispatched,
-        repairs: status.repairs,
-        nodes: status.nodes,
-        nodes_not_ready: status.nodes_not_ready,
-        evictions_paused: status.evictions_paused,
-        partition_mode: mode_name(status.partition_mode()),
-        pauses: status.pauses.into_iter().map(pause_view).collect(),
-        partition_by_hand: status.partition_by_hand,
-        partition_reason: status.partition_reason,
-        partition_change_time_ms: status.partition_change_time_ms,
-        allocated: amounts(status.allocated.as_ref()),
-        capacity: amounts(status.capacity.as_ref()),
-        phases: status.phases.into_iter().filter(|(_, n)| *n > 0).collect(),
-    }
-}
-
-fn pause_view(pause: v1::Pause) -> PauseView {
-    let v1::Pause { scope, since_ms, reason, sub_cluster_key: _ } = pause;
-    PauseView { scope, since_ms, reason }
-}
-
 fn mode_name(mode: v1::PartitionMode) -> &'static str {
     match mode {
         v1::PartitionMode::Global | v1::PartitionMode::Unspecified => "global",
         v1::PartitionMode::Preferred => "preferred",
         v1::PartitionMode::Strict => "strict",
     }
-}
-
-fn binder_view(status: v1::GetBinderStatusResponse) -> BinderView {
-    BinderView {
-        epoch: status.epoch,
-        decisions: status.decisions,
-        bound: status.bound,
-        rejected: status.rejected.into_iter().filter(|(_, n)| *n > 0).collect(),
-        txns: status.txns,
-        txns_refused: status.txns_refused,
-        gathering: status.gathering.into_iter().map(gathering_view).collect(),
-    }
-}
-
-fn gathering_view(gang: v1::Gathering) -> GatheringView {
-    let pool = match gang.pool() {
-        v1::Pool::BestEffort => "best-effort",
-        v1::Pool::Guaranteed | v1::Pool::Unspecified => "guaranteed",
-    };
-    let v1::Gathering { unit_id, pool: _, since_ms, until_ms, held, wanted } = gang;
-    GatheringView { unit_id, pool, since_ms, until_ms, held, wanted }
 }
 
 /// Every lease with its holder, and below it who stands by.
@@ -479,14 +400,14 @@ mod tests {
             ..v1::GetDispatcherStatusResponse::default()
         };
         assert_eq!(
-            allocated(&dispatcher_view(status)),
+            allocated(&DispatcherView::from(status)),
             "cpu 65 % (21 of 32), memory 0 % (0 of 64Gi), gpu 18 % (1.5 of 8)"
         );
         let of = |amount: i64| {
             Some(v1::Resources { amounts: [("memory".to_owned(), amount)].into_iter().collect() })
         };
         let allocated = |used, all| {
-            allocated(&dispatcher_view(v1::GetDispatcherStatusResponse {
+            allocated(&DispatcherView::from(v1::GetDispatcherStatusResponse {
                 allocated: of(used),
                 capacity: of(all),
                 ..v1::GetDispatcherStatusResponse::default()

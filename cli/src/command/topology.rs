@@ -13,7 +13,7 @@ use godel_client::{
 use godel_domain::node::Device;
 use serde::Serialize;
 
-use crate::{args::Topology, config};
+use crate::{args::TopologyArgs, config};
 
 /// Width of the titles of fields.
 const WIDTH: usize = 10;
@@ -42,7 +42,7 @@ struct DeviceOfMachine {
     link_group: u32,
 }
 
-pub(super) fn run(wanted: &Topology, log: Option<String>, format: Format) -> Result<(), Failure> {
+pub(super) fn run(wanted: &TopologyArgs, log: Option<String>, format: Format) -> Result<(), Failure> {
     let root = config::load(&wanted.layers, &[])?;
     let _guard = quiet_telemetry(log)?;
     let machine = wanted.root.as_deref().unwrap_or(Path::new("/"));

@@ -7,9 +7,9 @@ use godel_client::{
     replay::{self, Options},
 };
 
-use crate::args::Replay;
+use crate::args::ReplayArgs;
 
-pub(super) async fn replay(address: &str, wanted: Replay, format: Format) -> Result<(), Failure> {
+pub(super) async fn replay(address: &str, wanted: ReplayArgs, format: Format) -> Result<(), Failure> {
     let mut tasks = replay::read_tasks(&wanted.file)?;
     tasks.truncate(wanted.limit.unwrap_or(usize::MAX));
     let options = Options {

@@ -31,36 +31,36 @@ use super::{
     each::{LIST_UNITS, several},
     wait,
 };
-use crate::args::{Unit, Which, split};
+use crate::args::{UnitVerb, WhichUnits, split};
 
-pub(super) async fn run(address: &str, unit: Unit, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(address: &str, unit: UnitVerb, format: Format) -> Result<(), Failure> {
     // This one needs no server, and no address either.
-    if let Unit::Validate { files } = &unit {
+    if let UnitVerb::Validate { files } = &unit {
         return validate(files, format);
     }
     let client = Client::new(address)?;
     match unit {
-        Unit::Submit(submit) => submit::run(&client, *submit, format).await,
-        Unit::Plan(submit) => plan::run(&client, &submit, format).await,
-        Unit::Validate { .. } => Ok(()),
-        Unit::List(wanted) => list::list(&client, wanted, format).await,
-        Unit::Describe(which) => describe(&client, &which, format).await,
-        Unit::Cancel(units) => change::change(&client, Change::Cancel, &units, format).await,
-        Unit::Suspend(units) => change::change(&client, Change::Suspend, &units, format).await,
-        Unit::Resume(units) => change::change(&client, Change::Resume, &units, format).await,
-        Unit::Stop(stop) => change::stop(&client, &stop, format).await,
-        Unit::Scale(scale) => change::scale(&client, &scale, format).await,
-        Unit::Move(wanted) => change::move_units(&client, &wanted, format).await,
-        Unit::Edit(wanted) => edit::edit(&client, &wanted, format).await,
-        Unit::Retry(retry) => change::retry(&client, &retry, format).await,
-        Unit::Delete(delete) => change::delete(&client, &delete, format).await,
-        Unit::Logs(logs) => logs::run(&client, &logs, format).await,
-        Unit::Checkpoint(wanted) => checkpoint::run(&client, &wanted, format).await,
-        Unit::Watch { names, namespace, count } => {
+        UnitVerb::Submit(submit) => submit::run(&client, *submit, format).await,
+        UnitVerb::Plan(submit) => plan::run(&client, &submit, format).await,
+        UnitVerb::Validate { .. } => Ok(()),
+        UnitVerb::List(wanted) => list::list(&client, wanted, format).await,
+        UnitVerb::Describe(which) => describe(&client, &which, format).await,
+        UnitVerb::Cancel(units) => change::change(&client, Change::Cancel, &units, format).await,
+        UnitVerb::Suspend(units) => change::change(&client, Change::Suspend, &units, format).await,
+        UnitVerb::Resume(units) => change::change(&client, Change::Resume, &units, format).await,
+        UnitVerb::Stop(stop) => change::stop(&client, &stop, format).await,
+        UnitVerb::Scale(scale) => change::scale(&client, &scale, format).await,
+        UnitVerb::Move(wanted) => change::move_units(&client, &wanted, format).await,
+        UnitVerb::Edit(wanted) => edit::edit(&client, &wanted, format).await,
+        UnitVerb::Retry(retry) => change::retry(&client, &retry, format).await,
+        UnitVerb::Delete(delete) => change::delete(&client, &delete, format).await,
+        UnitVerb::Logs(logs) => logs::run(&client, &logs, format).await,
+        UnitVerb::Checkpoint(wanted) => checkpoint::run(&client, &wanted, format).await,
+        UnitVerb::Watch { names, namespace, count } => {
             watch::watch(&client, &namespace, &names, count, format).await
         }
-        Unit::Wait { names, namespace, condition, timeout } => {
-            let condition = wait::Condition::parse(&condition)?;
+        UnitVerb::Wait { names, namespace, condition, timeout } => {
+            let condition = wait::WaitCondition::parse(&condition)?;
             wait::run(&client, &namespace, &names, &condition, timeout, format).await
         }
     }
@@ -138,7 +138,7 @@ fn validate(files: &[PathBuf], format: Format) -> Result<(), Failure> {
     Err(Failure::usage(said).hint(DOCS))
 }
 
-async fn describe(client: &Client, which: &Which, format: Format) -> Result<(), Failure> {
+async fn describe(client: &Client, which: &WhichUnits, format: Format) -> Result<(), Failure> {
     if format == Format::Yaml {
         return files(client, which).await;
     }
@@ -150,7 +150,7 @@ async fn describe(client: &Client, which: &Which, format: Format) -> Result<(), 
 }
 
 /// Unit files, one document for each unit.
-async fn files(client: &Client, which: &Which) -> Result<(), Failure> {
+async fn files(client: &Client, which: &WhichUnits) -> Result<(), Failure> {
     let documents = super::describe_each(&which.names, async |name| {
         let (namespace, name) = split(&which.namespace, &name);
         let answer = client.get_unit(namespace, name).await?;

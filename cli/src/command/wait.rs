@@ -30,7 +30,7 @@ const N_FAILED_SHOWN: usize = 3;
 
 /// What to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum WaitCondition {
     /// One of these phases.
     Phase(Vec<UnitPhase>),
     /// Every replica has or had a node.
@@ -45,7 +45,7 @@ pub(super) enum Condition {
 
 /// What a look at a unit says of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Look {
+enum WaitLook {
     /// It holds: how, in words behind the unit's name.
     Holds(String),
     /// It may come.
@@ -77,7 +77,7 @@ pub(super) fn phase(word: &str) -> Result<UnitPhase, Failure> {
     })
 }
 
-impl Condition {
+impl WaitCondition {
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         match text.strip_prefix("phase=") {
             Some(words) => words.split(',').map(phase).collect::<Result<_, _>>().map(Self::Phase),
@@ -92,7 +92,7 @@ impl Condition {
     }
 
     /// Whether a unit is as wished, may be, or can be no more.
-    fn look(&self, answer: &v1::GetUnitResponse) -> Look {
+    fn look(&self, answer: &v1::GetUnitResponse) -> WaitLook {
         let unit = answer.unit.clone().unwrap_or_default();
         let counts = unit.counts.unwrap_or_default();
         let (phase, word) = (unit.phase(), views::phase(unit.phase()));
@@ -100,19 +100,21 @@ impl Condition {
         let is_over = is_terminal && counts.bound == 0;
         let is_empty = matches!(phase, UnitPhase::Cancelled | UnitPhase::Suspended);
         match self {
-            Self::Phase(phases) if phases.contains(&phase) => Look::Holds(format!("is {word}")),
-            Self::Phase(_) if is_terminal => Look::Never(how_it_ended(answer)),
+            Self::Phase(phases) if phases.contains(&phase) => WaitLook::Holds(format!("is {word}")),
+            Self::Phase(_) if is_terminal => WaitLook::Never(how_it_ended(answer)),
             Self::Phase(phases) if counts.failed > 0 && phases[..] == [UnitPhase::Completed] => {
-                Look::Never(format!("can no longer complete: {}", failed_text(answer)))
+                WaitLook::Never(format!("can no longer complete: {}", failed_text(answer)))
             }
             Self::Bound if counts.pending == 0 && counts.replicas > 0 && !is_empty => {
-                Look::Holds(format!("is bound, all {}", count(counts.replicas, "replica")))
+                WaitLook::Holds(format!("is bound, all {}", count(counts.replicas, "replica")))
             }
-            Self::Bound if is_terminal => Look::Never(how_it_ended(answer)),
-            Self::Finished if is_over && phase == UnitPhase::Completed => Look::Holds(how_it_ended(answer)),
-            Self::Finished if is_over => Look::Never(how_it_ended(answer)),
-            Self::Over if is_over => Look::Holds(how_it_ended(answer)),
-            Self::Phase(_) | Self::Bound | Self::Finished | Self::Over | Self::Deleted => Look::NotYet,
+            Self::Bound if is_terminal => WaitLook::Never(how_it_ended(answer)),
+            Self::Finished if is_over && phase == UnitPhase::Completed => {
+                WaitLook::Holds(how_it_ended(answer))
+            }
+            Self::Finished if is_over => WaitLook::Never(how_it_ended(answer)),
+            Self::Over if is_over => WaitLook::Holds(how_it_ended(answer)),
+            Self::Phase(_) | Self::Bound | Self::Finished | Self::Over | Self::Deleted => WaitLook::NotYet,
         }
     }
 }
@@ -182,7 +184,7 @@ pub(super) async fn run(
     client: &Client,
     namespace: &str,
     names: &[String],
-    condition: &Condition,
+    condition: &WaitCondition,
     timeout: Duration,
     format: Format,
 ) -> Result<(), Failure> {
@@ -251,7 +253,7 @@ pub(super) async fn until(
     client: &Client,
     namespace: &str,
     name: &str,
-    condition: &Condition,
+    condition: &WaitCondition,
     timeout: Duration,
 ) -> Result<String, Failure> {
     let deadline = Instant::now() + timeout;
@@ -272,18 +274,18 @@ pub(super) async fn until(
                         known = Some(whole(name, &answer)?);
                     }
                     match condition.look(&answer) {
-                        Look::Holds(how) => return Ok(format!("unit {shown_name} {how}")),
-                        Look::Never(why) => {
+                        WaitLook::Holds(how) => return Ok(format!("unit {shown_name} {how}")),
+                        WaitLook::Never(why) => {
                             let failure = Failure::failed(format!("unit {shown_name} {why}"));
                             return Err(
                                 failure.hint(format!("see more with `godel unit describe {shown_name}`"))
                             );
                         }
-                        Look::NotYet => last = standing(&answer.unit.unwrap_or_default()),
+                        WaitLook::NotYet => last = standing(&answer.unit.unwrap_or_default()),
                     }
                 }
                 Err(failure) if failure.code == Code::NotFound => match (condition, &known) {
-                    (Condition::Deleted, _) | (Condition::Over, Some(_)) => {
+                    (WaitCondition::Deleted, _) | (WaitCondition::Over, Some(_)) => {
                         return Ok(format!("unit {shown_name} is deleted"));
                     }
                     (_, None) => return Err(failure.hint(LIST_UNITS)),
@@ -371,10 +373,10 @@ mod tests {
             ("finished", &running, "not yet"),
             ("deleted", &over, "not yet"),
         ] {
-            let found = match Condition::parse(text).unwrap().look(&answer(unit.clone())) {
-                Look::Holds(_) => "yes",
-                Look::NotYet => "not yet",
-                Look::Never(_) => "never",
+            let found = match WaitCondition::parse(text).unwrap().look(&answer(unit.clone())) {
+                WaitLook::Holds(_) => "yes",
+                WaitLook::NotYet => "not yet",
+                WaitLook::Never(_) => "never",
             };
             assert_eq!(found, expected, "{text} {:?}", unit.phase());
         }
@@ -382,13 +384,13 @@ mod tests {
 
     #[test]
     fn a_wait_for_the_end_says_how_it_was() {
-        let finished = |answer: &v1::GetUnitResponse| Condition::Finished.look(answer);
+        let finished = |answer: &v1::GetUnitResponse| WaitCondition::Finished.look(answer);
         let ended = |phase, succeeded, failed| {
             let counts = v1::UnitCounts { replicas: 3, succeeded, failed, ..v1::UnitCounts::default() };
             answer(v1::Unit { counts: Some(counts), ..unit(phase, 0, 0) })
         };
         let well = finished(&ended(UnitPhase::Completed, 3, 0));
-        assert_eq!(well, Look::Holds("completed: 3 replicas succeeded".to_owned()));
+        assert_eq!(well, WaitLook::Holds("completed: 3 replicas succeeded".to_owned()));
         let mut failed = ended(UnitPhase::Failed, 2, 1);
         failed.running_units = vec![v1::RunningUnit {
             ordinal: 1,
@@ -398,23 +400,23 @@ mod tests {
             ..v1::RunningUnit::default()
         }];
         let expect = "failed: 1 of 3 replicas failed (ordinal 1 on n1: exit code 3)";
-        assert_eq!(finished(&failed), Look::Never(expect.to_owned()));
+        assert_eq!(finished(&failed), WaitLook::Never(expect.to_owned()));
         failed.running_units[0].reason = v1::RunEndReason::OutOfMemory.into();
         let expect = "failed: 1 of 3 replicas failed (ordinal 1 on n1: exit code 3, out-of-memory)";
-        assert_eq!(finished(&failed), Look::Never(expect.to_owned()));
+        assert_eq!(finished(&failed), WaitLook::Never(expect.to_owned()));
         // One that has failed for good keeps it from completing, before the others have ended.
         failed.unit.as_mut().unwrap().phase = UnitPhase::Running.into();
-        let completed = Condition::parse("phase=completed").unwrap();
-        assert!(matches!(completed.look(&failed), Look::Never(why) if why.contains("exit code 3")));
-        let either = Condition::parse("phase=completed,failed").unwrap();
-        assert_eq!(either.look(&failed), Look::NotYet);
+        let completed = WaitCondition::parse("phase=completed").unwrap();
+        assert!(matches!(completed.look(&failed), WaitLook::Never(why) if why.contains("exit code 3")));
+        let either = WaitCondition::parse("phase=completed,failed").unwrap();
+        assert_eq!(either.look(&failed), WaitLook::NotYet);
         let mut late = ended(UnitPhase::Failed, 0, 0);
         let status = v1::UnitStatus { ended: v1::UnitEnd::Deadline.into(), ..v1::UnitStatus::default() };
         late.unit.as_mut().unwrap().status = Some(status);
-        assert_eq!(finished(&late), Look::Never("failed: its active_deadline passed".to_owned()));
+        assert_eq!(finished(&late), WaitLook::Never("failed: its active_deadline passed".to_owned()));
         let cancelled = ended(UnitPhase::Cancelled, 0, 0);
-        assert_eq!(finished(&cancelled), Look::Never("was cancelled".to_owned()));
-        assert_eq!(Condition::Over.look(&cancelled), Look::Holds("was cancelled".to_owned()));
+        assert_eq!(finished(&cancelled), WaitLook::Never("was cancelled".to_owned()));
+        assert_eq!(WaitCondition::Over.look(&cancelled), WaitLook::Holds("was cancelled".to_owned()));
     }
 
     #[test]
@@ -448,8 +450,8 @@ mod tests {
     #[test]
     fn unknown_conditions_are_told() {
         assert!(
-            Condition::parse("phase=runing").unwrap_err().to_string().contains("did you mean `running`?")
+            WaitCondition::parse("phase=runing").unwrap_err().to_string().contains("did you mean `running`?")
         );
-        assert!(Condition::parse("ready").unwrap_err().to_string().contains("conditions are"));
+        assert!(WaitCondition::parse("ready").unwrap_err().to_string().contains("conditions are"));
     }
 }

@@ -7,18 +7,18 @@ use std::{collections::BTreeMap, path::Path};
 use godel_client::{
     client::Client,
     exit::Failure,
-    output::{self, Format, View, count},
+    output::{self, Format, View, ViewColumn, count},
     unit_file::{self, parse_amount},
+    view,
 };
 use godel_core_yarn::{
     Fidelity, HadoopConfiguration, ImportOptions, PropertyFinding, QueueImport, import_queues, preflight,
 };
 use godel_proto::v1;
 use godel_wire::to_proto;
-use serde::Serialize;
 
 use super::{apply, unit::read};
-use crate::args::yarn::{Yarn, YarnQueues};
+use crate::args::yarn::{Yarn, YarnImportArgs};
 
 /// The file without which there is nothing to import.
 const SCHEDULER_FILE: &str = "capacity-scheduler.xml";
@@ -26,30 +26,24 @@ const SCHEDULER_FILE: &str = "capacity-scheduler.xml";
 const FILES: [&str; 2] = ["yarn-site.xml", SCHEDULER_FILE];
 const DOCS: &str = "docs/yarn.md says what is imported and how";
 
-/// What becomes of one property, as JSON.
-#[derive(Serialize)]
-struct FindingView {
-    property: String,
-    value: String,
-    /// `mapped`, `approximated` or `unsupported`.
-    outcome: &'static str,
-    effect: String,
-}
-
-impl From<&PropertyFinding> for FindingView {
-    fn from(finding: &PropertyFinding) -> Self {
-        let PropertyFinding { property, value, fidelity, effect } = finding.clone();
-        Self { property, value, outcome: fidelity.name(), effect }
+view! {
+    /// What becomes of one property, as JSON.
+    struct FindingView from (finding: &PropertyFinding) {
+        property: String = finding.property.clone(),
+        value: String = finding.value.clone(),
+        /// `mapped`, `approximated` or `unsupported`.
+        outcome: &'static str = finding.fidelity.name(),
+        effect: String = finding.effect.clone(),
     }
 }
 
 impl View for FindingView {
-    const HEADERS: &'static [&'static str] = &["PROPERTY", "VALUE", "OUTCOME", "EFFECT"];
-
-    fn row(&self) -> Vec<String> {
-        let Self { property, value, outcome, effect } = self;
-        vec![property.clone(), value.clone(), (*outcome).to_owned(), effect.clone()]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("PROPERTY", |view| view.property.clone()),
+        ("VALUE", |view| view.value.clone()),
+        ("OUTCOME", |view| view.outcome.to_owned()),
+        ("EFFECT", |view| view.effect.clone()),
+    ];
 }
 
 pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(), Failure> {
@@ -76,8 +70,7 @@ pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(),
         Yarn::Preflight { queues } => {
             let (configuration, options) = given(address, &queues).await?;
             let import = preflight(&configuration, &options);
-            let views: Vec<FindingView> = import.findings.iter().map(FindingView::from).collect();
-            output::print_list(format, &views, "properties")?;
+            output::print_views::<FindingView, _>(format, &import.findings, "properties")?;
             output::say(counts(&import));
             refused(&import)
         }
@@ -85,7 +78,10 @@ pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(),
 }
 
 /// The files, and what they are imported for.
-async fn given(address: &str, queues: &YarnQueues) -> Result<(HadoopConfiguration, ImportOptions), Failure> {
+async fn given(
+    address: &str,
+    queues: &YarnImportArgs,
+) -> Result<(HadoopConfiguration, ImportOptions), Failure> {
     let configuration = load(&queues.conf)?;
     let total = match total(&queues.total)? {
         total if total.is_empty() => capacity(address).await?,

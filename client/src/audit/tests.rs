@@ -152,7 +152,7 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
 }
 
 /// What an audit says of the store in `dir`, with nothing but state there.
-async fn audited(dir: &Path, ledger: Option<Vec<Acknowledged>>) -> Findings {
+async fn audited(dir: &Path, ledger: Option<Vec<Acknowledged>>) -> AuditFindings {
     let mut config = godel_state::Config { data_dir: dir.to_owned(), ..godel_state::Config::default() };
     config.server.metrics = false;
     config.disk_reserve_bytes = 0;
@@ -171,12 +171,12 @@ async fn audited(dir: &Path, ledger: Option<Vec<Acknowledged>>) -> Findings {
     found.unwrap()
 }
 
-fn report(findings: &Findings, invariant: Invariant) -> &InvariantReport {
+fn report(findings: &AuditFindings, invariant: Invariant) -> &InvariantReport {
     findings.reports.iter().find(|report| report.invariant == invariant).unwrap()
 }
 
 #[track_caller]
-fn failed(findings: &Findings, invariant: Invariant, words: &str) {
+fn failed(findings: &AuditFindings, invariant: Invariant, words: &str) {
     let report = report(findings, invariant);
     assert!(report.violations.iter().any(|violation| violation.contains(words)), "{report}");
 }

@@ -10,7 +10,7 @@ const N_NAMED_MAX: usize = 20;
 
 /// What an audit found.
 #[derive(Clone, Debug)]
-pub struct Findings {
+pub struct AuditFindings {
     /// Revision that it is about.
     pub revision: u64,
     /// One per invariant.
@@ -21,7 +21,7 @@ pub struct Findings {
     pub world: World,
 }
 
-impl Findings {
+impl AuditFindings {
     /// Everything was judged, and holds.
     pub fn hold(&self) -> bool {
         self.verdict() == InvariantVerdict::Ok
@@ -140,8 +140,8 @@ mod tests {
         }
     }
 
-    fn findings(reports: Vec<InvariantReport>) -> Findings {
-        Findings { revision: 7, reports, unreadable: Vec::new(), world: World::default() }
+    fn findings(reports: Vec<InvariantReport>) -> AuditFindings {
+        AuditFindings { revision: 7, reports, unreadable: Vec::new(), world: World::default() }
     }
 
     #[test]

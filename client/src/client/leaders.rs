@@ -14,7 +14,7 @@ use super::{Client, YARN};
 use crate::exit::Failure;
 
 /// What a call is answered.
-type Answer<T> = Result<Response<T>, Status>;
+type LeaderAnswer<T> = Result<Response<T>, Status>;
 
 /// Lease of the dispatcher.
 const DISPATCHER: &str = "dispatcher";
@@ -26,7 +26,7 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn units<T, F: Future<Output = Answer<T>>>(
+    pub async fn units<T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         op: impl Fn(UnitServiceClient<Channel>) -> F,
     ) -> Result<T, Failure> {
@@ -52,7 +52,7 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn dispatch<T, F: Future<Output = Answer<T>>>(
+    pub async fn dispatch<T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         op: impl Fn(DispatchServiceClient<Channel>) -> F,
     ) -> Result<T, Failure> {
@@ -65,7 +65,7 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn queues<T, F: Future<Output = Answer<T>>>(
+    pub async fn queues<T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         op: impl Fn(QueueServiceClient<Channel>) -> F,
     ) -> Result<T, Failure> {
@@ -76,7 +76,7 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn try_queues<T, F: Future<Output = Answer<T>>>(
+    pub async fn try_queues<T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         op: impl Fn(QueueServiceClient<Channel>) -> F,
     ) -> Result<T, FailedCall> {
@@ -89,7 +89,7 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn budgets<T, F: Future<Output = Answer<T>>>(
+    pub async fn budgets<T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         op: impl Fn(BudgetServiceClient<Channel>) -> F,
     ) -> Result<T, Failure> {
@@ -102,7 +102,7 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn reservations<T, F: Future<Output = Answer<T>>>(
+    pub async fn reservations<T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         op: impl Fn(ReservationServiceClient<Channel>) -> F,
     ) -> Result<T, Failure> {
@@ -115,7 +115,7 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn yarn<T, F: Future<Output = Answer<T>>>(
+    pub async fn yarn<T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         op: impl Fn(YarnServiceClient<Channel>) -> F,
     ) -> Result<T, Failure> {
@@ -127,7 +127,7 @@ impl Client {
     ///
     /// # Errors
     /// What the server answered.
-    pub async fn reschedule<T, F: Future<Output = Answer<T>>>(
+    pub async fn reschedule<T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         op: impl Fn(RescheduleServiceClient<Channel>) -> F,
     ) -> Result<T, Failure> {
@@ -142,7 +142,7 @@ impl Client {
     /// What the server answered.
     pub async fn reschedule_once<T>(
         &self,
-        op: impl AsyncFnOnce(RescheduleServiceClient<Channel>) -> Answer<T>,
+        op: impl AsyncFnOnce(RescheduleServiceClient<Channel>) -> LeaderAnswer<T>,
     ) -> Result<T, Failure> {
         let call = async |channel| {
             op(RescheduleServiceClient::new(channel).max_decoding_message_size(RECEIVED_BYTES_MAX)).await
@@ -152,7 +152,7 @@ impl Client {
     }
 
     /// A call of whoever holds a lease.
-    pub(super) async fn leader<S, T, F: Future<Output = Answer<T>>>(
+    pub(super) async fn leader<S, T, F: Future<Output = LeaderAnswer<T>>>(
         &self,
         lease: &str,
         connect: impl Fn(Channel) -> S,
@@ -164,7 +164,7 @@ impl Client {
 }
 
 /// Calls whoever holds a lease.
-async fn ask<S, T, F: Future<Output = Answer<T>>>(
+async fn ask<S, T, F: Future<Output = LeaderAnswer<T>>>(
     directory: &Directory,
     lease: &str,
     connect: impl Fn(Channel) -> S,

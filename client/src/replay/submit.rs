@@ -10,7 +10,7 @@ use std::{
 use godel_proto::v1;
 use tokio_util::sync::CancellationToken;
 
-use super::watch::Board;
+use super::watch::ReplayBoard;
 use crate::{
     bulk,
     client::Client,
@@ -38,7 +38,7 @@ impl Submitter {
     pub(super) async fn run(
         mut self,
         units: Arc<Vec<v1::UnitSpec>>,
-        board: Arc<Board>,
+        board: Arc<ReplayBoard>,
         stop: CancellationToken,
     ) -> Result<Vec<(Code, String)>, Failure> {
         let sending = Arc::clone(&board);
@@ -55,7 +55,8 @@ impl Submitter {
             refused = bulk::submit(&client, Arc::clone(&units), sent, &mut durable) => refused?,
             () = stop.cancelled() => Vec::new(),
         };
-        let said = |(idx, error): &bulk::Refused| (bulk::failure(error).code, refusal(&units[*idx], error));
+        let said =
+            |(idx, error): &bulk::RefusedUnit| (bulk::failure(error).code, refusal(&units[*idx], error));
         Ok(refused.iter().map(said).collect())
     }
 

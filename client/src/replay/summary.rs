@@ -7,7 +7,7 @@ use godel_base::resources::{CPU, MEMORY};
 use godel_proto::v1;
 use serde::{Deserialize, Serialize};
 
-use super::{Options, watch::Board};
+use super::{Options, watch::ReplayBoard};
 use crate::{audit, client::Client, exit::Failure, usage};
 
 /// A replay in numbers. Field names are stable.
@@ -84,7 +84,7 @@ impl Baseline {
     pub(super) async fn summary(
         &self,
         client: &Client,
-        board: &Board,
+        board: &ReplayBoard,
         options: &Options,
     ) -> Result<Summary, Failure> {
         let cpu = cpu_time(&options.cpu_pids)?.zip(self.cpu).map(|(now, before)| now.saturating_sub(before));
@@ -191,7 +191,7 @@ impl Summary {
         self.memory_allocated_pct = share(MEMORY);
     }
 
-    pub(super) fn set_audit(&mut self, findings: &audit::Findings) {
+    pub(super) fn set_audit(&mut self, findings: &audit::AuditFindings) {
         self.audit = Some(findings.hold());
         self.invariants = findings
             .reports

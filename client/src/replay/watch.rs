@@ -36,7 +36,7 @@ struct Seen {
 }
 
 /// Everything seen, shared by the watch, the submission and who waits.
-pub(super) struct Board {
+pub(super) struct ReplayBoard {
     inner: Mutex<Inner>,
     n_bound: watch::Sender<usize>,
     /// Microseconds from the start to the moment a unit was first handed to the stream.
@@ -55,7 +55,7 @@ struct Inner {
     failure: Option<Failure>,
 }
 
-impl Board {
+impl ReplayBoard {
     /// Starts to watch from a revision.
     pub(super) fn start(
         client: &Client,

@@ -17,7 +17,7 @@ use godel_rules::{
 };
 use godel_wire::{BadField, from_proto, to_proto};
 
-use super::{Document, read::Report, unit};
+use super::{Document, read::MistakeReport, unit};
 use crate::exit::Failure;
 
 /// What would be filled in, as `field = value`.
@@ -69,7 +69,7 @@ pub(super) fn violations(spec: v1::UnitSpec) -> Vec<godel_rules::admission::Spec
 }
 
 /// Notes what the dispatcher would refuse of a document by itself, whatever else there is.
-pub(super) fn rules(document: &Document, is_short: bool, report: &mut Report) {
+pub(super) fn rules(document: &Document, is_short: bool, report: &mut MistakeReport) {
     match document {
         Document::Unit(spec) => {
             for wrong in violations(spec.as_ref().clone()) {
@@ -104,7 +104,7 @@ pub(super) fn rules(document: &Document, is_short: bool, report: &mut Report) {
     }
 }
 
-fn records(report: &mut Report, unread: Vec<BadField>, found: Result<(), Vec<Violation>>) {
+fn records(report: &mut MistakeReport, unread: Vec<BadField>, found: Result<(), Vec<Violation>>) {
     for bad in unread {
         report.rule(&key_of_record(&bad.path), &bad.description);
     }

@@ -5,7 +5,7 @@ use godel_proto::v1;
 use super::{
     Mistake, Mistakes, check,
     notation::{InFile, Notation as _},
-    read::{Fields, Report, inside},
+    read::{Fields, MistakeReport, inside},
     unit,
     yaml::{Documents, Node},
 };
@@ -51,7 +51,7 @@ fn read(text: &str, with_rules: bool) -> Result<Vec<(usize, Document)>, Mistakes
         let mut wrong = tree.mistakes;
         // A document of comments only is none.
         if let Some(root) = &tree.root {
-            let mut report = Report::new(root.at);
+            let mut report = MistakeReport::new(root.at);
             if let Some(document) = document(root, &mut report, with_rules) {
                 documents.push((position, document));
             }
@@ -63,7 +63,7 @@ fn read(text: &str, with_rules: bool) -> Result<Vec<(usize, Document)>, Mistakes
     if mistakes.is_empty() { Ok(documents) } else { Err(Mistakes(mistakes)) }
 }
 
-fn document(root: &Node, report: &mut Report, with_rules: bool) -> Option<Document> {
+fn document(root: &Node, report: &mut MistakeReport, with_rules: bool) -> Option<Document> {
     // An unknown kind says nothing about the other keys.
     let mut probe = Fields::of(root, String::new(), report)?;
     let is_short = unit::has_short_form(&probe);
@@ -90,7 +90,7 @@ fn document(root: &Node, report: &mut Report, with_rules: bool) -> Option<Docume
 }
 
 /// Reads a whole document.
-fn message<M: InFile>(root: &Node, report: &mut Report, mut message: M) -> Option<M> {
+fn message<M: InFile>(root: &Node, report: &mut MistakeReport, mut message: M) -> Option<M> {
     inside(root, String::new(), report, |fields| message.visit(fields))?;
     Some(message)
 }
@@ -105,7 +105,7 @@ topology: {segments: {}}
 template: {gpu: {}, devices: [{}], tolerations: [{}], simulated: {}, max_load: {}, volumes: [{}], node_affinity: {preferred: [{}]}}
 ";
     let tree = Documents::of(text).next().unwrap();
-    let mut report = Report::default();
+    let mut report = MistakeReport::default();
     document(&tree.root.unwrap(), &mut report, false).unwrap();
     report.asked().to_vec()
 }

@@ -10,7 +10,7 @@ use godel_base::duration;
 
 use super::{
     read::{Fields, inside, number, scalar, unknown_word},
-    yaml::Value,
+    yaml::YamlValue,
     yaml_out::Yaml,
 };
 
@@ -262,11 +262,11 @@ impl Notation for Fields<'_, '_> {
     }
 
     fn has_text(&self, key: &str) -> bool {
-        matches!(self.value(key), Some(Value::Text(_)))
+        matches!(self.value(key), Some(YamlValue::Text(_)))
     }
 
     fn has_list(&self, key: &str) -> bool {
-        matches!(self.value(key), Some(Value::List(_)))
+        matches!(self.value(key), Some(YamlValue::List(_)))
     }
 }
 

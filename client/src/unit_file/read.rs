@@ -9,12 +9,12 @@ use godel_base::{quantity, resources::MEMORY};
 
 use super::{
     Mistake, nearest,
-    yaml::{Entry, Node, Place, Value},
+    yaml::{Entry, Node, Place, YamlValue},
 };
 
 /// What is wrong with a document, and where its values stand.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(super) struct MistakeReport {
     mistakes: Vec<(String, Mistake)>,
     places: HashMap<String, Place>,
     start: Place,
@@ -22,7 +22,7 @@ pub(super) struct Report {
     asked: Vec<String>,
 }
 
-impl Report {
+impl MistakeReport {
     pub(super) fn new(start: Place) -> Self {
         Self { start, ..Self::default() }
     }
@@ -116,13 +116,13 @@ pub(super) struct Fields<'n, 'r> {
     pub(super) at: Place,
     entries: &'n [Entry],
     asked: Vec<&'static str>,
-    pub(super) report: &'r mut Report,
+    pub(super) report: &'r mut MistakeReport,
 }
 
 impl<'n, 'r> Fields<'n, 'r> {
     /// Of a map; `None`, and a mistake, if the node is something else.
-    pub(super) fn of(node: &'n Node, path: String, report: &'r mut Report) -> Option<Self> {
-        let Value::Map(entries) = &node.value else {
+    pub(super) fn of(node: &'n Node, path: String, report: &'r mut MistakeReport) -> Option<Self> {
+        let YamlValue::Map(entries) = &node.value else {
             let what = node.value.kind();
             report.add(node.at, &path, format!("expected keys with values, found {what}"));
             return None;
@@ -136,7 +136,7 @@ impl<'n, 'r> Fields<'n, 'r> {
     }
 
     /// The value of a key, whatever it is.
-    pub(super) fn value(&self, key: &str) -> Option<&'n Value> {
+    pub(super) fn value(&self, key: &str) -> Option<&'n YamlValue> {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value.value)
     }
 
@@ -160,7 +160,7 @@ impl<'n, 'r> Fields<'n, 'r> {
         let entry = self.entries.iter().find(|entry| entry.key == key);
         if let Some(entry) = entry {
             self.report.places.insert(path.clone(), entry.value.at);
-            if entry.value.value == Value::Nothing {
+            if entry.value.value == YamlValue::Nothing {
                 self.report.add(entry.at, &path, "the value is missing: give one, or omit the key");
                 self.report.asked.push(path);
                 return None;
@@ -174,7 +174,7 @@ impl<'n, 'r> Fields<'n, 'r> {
     pub(super) fn list(&mut self, key: &'static str) -> Vec<(&'n Node, String)> {
         let Some(node) = self.node(key) else { return Vec::new() };
         let path = self.path_of(key);
-        let Value::List(items) = &node.value else {
+        let YamlValue::List(items) = &node.value else {
             let what = node.value.kind();
             self.report.add(node.at, &path, format!("expected a list, as `[a, b]`, found {what}"));
             return Vec::new();
@@ -196,7 +196,7 @@ impl<'n, 'r> Fields<'n, 'r> {
         let mut values = BTreeMap::new();
         let Some(node) = self.node(key) else { return values };
         let path = self.path_of(key);
-        let Value::Map(entries) = &node.value else {
+        let YamlValue::Map(entries) = &node.value else {
             let what = node.value.kind();
             self.report.add(
                 node.at,
@@ -209,7 +209,7 @@ impl<'n, 'r> Fields<'n, 'r> {
             // As rules name it.
             let path = format!("{path}[{:?}]", entry.key);
             self.report.places.insert(path.clone(), entry.value.at);
-            if entry.value.value == Value::Nothing {
+            if entry.value.value == YamlValue::Nothing {
                 let message = "the value is missing: give one, or `\"\"` for empty text";
                 self.report.add(entry.at, &path, message);
             } else if let Some(value) =
@@ -226,7 +226,7 @@ impl<'n, 'r> Fields<'n, 'r> {
 pub(super) fn inside<'n, T>(
     node: &'n Node,
     path: String,
-    report: &mut Report,
+    report: &mut MistakeReport,
     read: impl FnOnce(&mut Fields<'n, '_>) -> T,
 ) -> Option<T> {
     let mut fields = Fields::of(node, path, report)?;
@@ -239,12 +239,12 @@ pub(super) fn inside<'n, T>(
 pub(super) fn scalar<T, E: fmt::Display>(
     node: &Node,
     path: &str,
-    report: &mut Report,
+    report: &mut MistakeReport,
     read: impl FnOnce(&str) -> Result<T, E>,
 ) -> Option<T> {
     let text = match &node.value {
-        Value::Text(text) => text.as_str(),
-        Value::Nothing => {
+        YamlValue::Text(text) => text.as_str(),
+        YamlValue::Nothing => {
             report.add(node.at, path, "the value is missing");
             return None;
         }

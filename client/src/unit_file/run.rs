@@ -42,21 +42,21 @@ impl InFile for v1::RunSpec {
         file.duration("await_command", await_command_ms);
         file.messages("volumes", volumes, &v1::Volume::default());
         let mut simulated =
-            Some(Simulated { duration_ms: *simulated_duration_ms, exit_code: *simulated_exit_code });
+            Some(SimulatedRun { duration_ms: *simulated_duration_ms, exit_code: *simulated_exit_code });
         file.inside_unless_empty("simulated", &mut simulated);
-        let Simulated { duration_ms, exit_code } = simulated.unwrap_or_default();
+        let SimulatedRun { duration_ms, exit_code } = simulated.unwrap_or_default();
         (*simulated_duration_ms, *simulated_exit_code) = (duration_ms, exit_code);
     }
 }
 
 /// A run that is simulated.
 #[derive(Clone, Default, PartialEq)]
-struct Simulated {
+struct SimulatedRun {
     duration_ms: Option<u64>,
     exit_code: i32,
 }
 
-impl InFile for Simulated {
+impl InFile for SimulatedRun {
     fn visit(&mut self, file: &mut impl Notation) {
         let Self { duration_ms, exit_code } = self;
         file.duration("duration", duration_ms);

@@ -209,7 +209,7 @@ pub struct Submit {
 
 /// Parses the words for what becomes of a replica or of a unit; each has its help.
 fn effects<const N: usize>(
-    words: words::Words<N>,
+    words: words::WordTable<N>,
     helps: [&'static str; N],
 ) -> impl TypedValueParser<Value = i32> {
     let values = words.into_iter().zip(helps).map(|((word, _), help)| PossibleValue::new(word).help(help));

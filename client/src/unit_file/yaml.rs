@@ -37,11 +37,11 @@ impl Place {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) at: Place,
-    pub(super) value: Value,
+    pub(super) value: YamlValue,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum YamlValue {
     /// As written, without quotes.
     Text(String),
     /// Nothing, `~` or `null`.
@@ -60,7 +60,7 @@ pub(super) struct Entry {
     is_merge: bool,
 }
 
-impl Value {
+impl YamlValue {
     /// What it is, in words.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Value {
 
 /// A document: its value, `None` if it has nothing but comments, and what is wrong with it as YAML.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct YamlTree {
     pub(super) root: Option<Node>,
     pub(super) mistakes: Vec<Mistake>,
 }
@@ -109,10 +109,10 @@ impl<'a> Documents<'a> {
 }
 
 impl Iterator for Documents<'_> {
-    type Item = Tree;
+    type Item = YamlTree;
 
-    fn next(&mut self) -> Option<Tree> {
-        let mut builder = Builder::default();
+    fn next(&mut self) -> Option<YamlTree> {
+        let mut builder = YamlBuilder::default();
         while !self.is_over {
             match self.parser.next_event() {
                 None | Some(Ok((Event::StreamEnd, _))) => self.is_over = true,
@@ -159,20 +159,20 @@ fn broken(error: &ScanError) -> Mistake {
     at.mistake(message)
 }
 
-enum Frame {
+enum YamlFrame {
     List { at: Place, anchor: usize, items: Vec<Node> },
     Map { at: Place, anchor: usize, entries: Vec<Entry>, key: Option<(Option<String>, Place, bool)> },
 }
 
 #[derive(Default)]
-struct Builder {
-    tree: Tree,
-    frames: Vec<Frame>,
+struct YamlBuilder {
+    tree: YamlTree,
+    frames: Vec<YamlFrame>,
     anchors: HashMap<usize, Node>,
     n_nodes: usize,
 }
 
-impl Builder {
+impl YamlBuilder {
     /// # Errors
     /// The document cannot be read on.
     fn take(&mut self, event: Event<'_>, span: &Span) -> Result<(), Mistake> {
@@ -183,24 +183,24 @@ impl Builder {
                 self.tag(tag.as_deref(), &["str"], span);
                 let nothing = is_plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
                 let is_merge = is_plain && text == "<<";
-                let value = if nothing { Value::Nothing } else { Value::Text(text.into_owned()) };
+                let value = if nothing { YamlValue::Nothing } else { YamlValue::Text(text.into_owned()) };
                 self.done(Node { at, value }, anchor, is_merge)
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.tag(tag.as_deref(), &["seq"], span);
-                self.open(Frame::List { at, anchor, items: Vec::new() }, at)
+                self.open(YamlFrame::List { at, anchor, items: Vec::new() }, at)
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.tag(tag.as_deref(), &["map"], span);
-                self.open(Frame::Map { at, anchor, entries: Vec::new(), key: None }, at)
+                self.open(YamlFrame::Map { at, anchor, entries: Vec::new(), key: None }, at)
             }
             Event::SequenceEnd | Event::MappingEnd => match self.frames.pop() {
-                Some(Frame::List { at, anchor, items }) => {
-                    self.done(Node { at, value: Value::List(items) }, anchor, false)
+                Some(YamlFrame::List { at, anchor, items }) => {
+                    self.done(Node { at, value: YamlValue::List(items) }, anchor, false)
                 }
-                Some(Frame::Map { at, anchor, entries, .. }) => {
+                Some(YamlFrame::Map { at, anchor, entries, .. }) => {
                     let entries = self.settle(entries);
-                    self.done(Node { at, value: Value::Map(entries) }, anchor, false)
+                    self.done(Node { at, value: YamlValue::Map(entries) }, anchor, false)
                 }
                 None => Ok(()),
             },
@@ -215,7 +215,7 @@ impl Builder {
         }
     }
 
-    fn open(&mut self, frame: Frame, at: Place) -> Result<(), Mistake> {
+    fn open(&mut self, frame: YamlFrame, at: Place) -> Result<(), Mistake> {
         if self.frames.len() >= DEPTH_MAX {
             return Err(at.mistake(format!("lists and maps are nested more than {DEPTH_MAX} deep")));
         }
@@ -236,7 +236,7 @@ impl Builder {
     fn done(&mut self, node: Node, anchor: usize, is_merge: bool) -> Result<(), Mistake> {
         let copies = if anchor > 0 { 2 } else { 1 };
         // What is inside has been counted, but for copies.
-        let is_leaf = matches!(node.value, Value::Text(_) | Value::Nothing);
+        let is_leaf = matches!(node.value, YamlValue::Text(_) | YamlValue::Nothing);
         self.n_nodes += if is_leaf { copies } else { node.value.size() * copies };
         if self.n_nodes > NODES_MAX {
             let message = format!("anchors and aliases make more than {NODES_MAX} values of this document");
@@ -247,15 +247,15 @@ impl Builder {
         }
         match self.frames.last_mut() {
             None => {
-                let is_nothing = node.value == Value::Nothing;
+                let is_nothing = node.value == YamlValue::Nothing;
                 self.tree.root = (!is_nothing).then_some(node);
             }
-            Some(Frame::List { items, .. }) => items.push(node),
-            Some(Frame::Map { entries, key, .. }) => match key.take() {
+            Some(YamlFrame::List { items, .. }) => items.push(node),
+            Some(YamlFrame::Map { entries, key, .. }) => match key.take() {
                 None => {
                     let at = node.at;
                     let text = match node.value {
-                        Value::Text(text) => Some(text),
+                        YamlValue::Text(text) => Some(text),
                         other => {
                             let what = other.kind();
                             self.tree.mistakes.push(at.mistake(format!("a key must be text, not {what}")));
@@ -297,17 +297,17 @@ impl Builder {
         if let Some(idx) = entries.iter().position(|entry| entry.is_merge) {
             let merge = entries.remove(idx);
             let maps = match merge.value.value {
-                Value::Map(_) => vec![merge.value],
-                Value::List(items) => items,
-                Value::Text(_) | Value::Nothing => Vec::new(),
+                YamlValue::Map(_) => vec![merge.value],
+                YamlValue::List(items) => items,
+                YamlValue::Text(_) | YamlValue::Nothing => Vec::new(),
             };
-            if maps.is_empty() || maps.iter().any(|map| !matches!(map.value, Value::Map(_))) {
+            if maps.is_empty() || maps.iter().any(|map| !matches!(map.value, YamlValue::Map(_))) {
                 let message = "`<<` requires a map, or a list of maps, as `<<: *base`";
                 self.tree.mistakes.push(merge.at.mistake(message));
                 return entries;
             }
             for map in maps {
-                let Value::Map(merged) = map.value else { continue };
+                let YamlValue::Map(merged) = map.value else { continue };
                 for entry in merged {
                     if !entries.iter().any(|own| own.key == entry.key) {
                         entries.push(entry);
@@ -323,17 +323,17 @@ impl Builder {
 mod tests {
     use super::*;
 
-    fn trees(text: &str) -> Vec<Tree> {
+    fn trees(text: &str) -> Vec<YamlTree> {
         Documents::of(text).collect()
     }
 
     /// Short enough to compare.
     fn short(node: &Node) -> String {
         match &node.value {
-            Value::Text(text) => text.clone(),
-            Value::Nothing => "()".to_owned(),
-            Value::List(items) => format!("[{}]", items.iter().map(short).collect::<Vec<_>>().join(" ")),
-            Value::Map(entries) => {
+            YamlValue::Text(text) => text.clone(),
+            YamlValue::Nothing => "()".to_owned(),
+            YamlValue::List(items) => format!("[{}]", items.iter().map(short).collect::<Vec<_>>().join(" ")),
+            YamlValue::Map(entries) => {
                 let entries = entries.iter().map(|entry| format!("{}={}", entry.key, short(&entry.value)));
                 format!("{{{}}}", entries.collect::<Vec<_>>().join(" "))
             }

@@ -132,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::unit_file::yaml::{Documents, Value};
+    use crate::unit_file::yaml::{Documents, YamlValue};
 
     proptest! {
         /// Whatever somebody has put into a label: a reader finds it as it was.
@@ -147,12 +147,12 @@ mod tests {
             let written = tree.document();
             let read = Documents::of(&written).next().unwrap();
             prop_assert!(read.mistakes.is_empty(), "{written}{:?}", read.mistakes);
-            let Value::Map(entries) = read.root.unwrap().value else { panic!("{written}") };
+            let YamlValue::Map(entries) = read.root.unwrap().value else { panic!("{written}") };
             let entries: Vec<_> = entries.iter().filter(|entry| entry.key != "texts" && entry.key != "z").collect();
             prop_assert_eq!(entries.len(), texts.len());
             for (idx, (entry, text)) in entries.iter().zip(&texts).enumerate() {
                 prop_assert_eq!(&entry.key, &format!("{text}{idx}"));
-                prop_assert_eq!(&entry.value.value, &Value::Text(text.clone()));
+                prop_assert_eq!(&entry.value.value, &YamlValue::Text(text.clone()));
             }
         }
     }

@@ -4,6 +4,8 @@ use godel_base::{quantity, resources};
 use godel_proto::v1;
 use serde::Serialize;
 
+use crate::view;
+
 /// What an agent does about one bandwidth.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CareView {
@@ -39,19 +41,14 @@ pub(crate) fn cares(report: &v1::BandwidthReport) -> Vec<CareView> {
     all.into_iter().filter_map(view).collect()
 }
 
-/// Traffic, bits per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct NetworkView {
-    /// Received.
-    pub received: i64,
-    /// Sent.
-    pub sent: i64,
-}
-
-impl From<&v1::NetworkRate> for NetworkView {
-    fn from(rate: &v1::NetworkRate) -> Self {
-        let v1::NetworkRate { received, sent } = *rate;
-        Self { received, sent }
+view! {
+    /// Traffic, bits per second.
+    #[derive(Copy, Default, Eq)]
+    pub struct NetworkView from (rate: &v1::NetworkRate) {
+        /// Received.
+        pub received: i64 = rate.received,
+        /// Sent.
+        pub sent: i64 = rate.sent,
     }
 }
 
@@ -63,13 +60,18 @@ impl NetworkView {
     }
 }
 
-/// Received and sent in words; `-` where it is not measured.
-pub(crate) fn cells(network: Option<NetworkView>) -> [String; 2] {
-    let show = |rate: fn(NetworkView) -> i64| {
-        network
-            .map_or_else(|| "-".to_owned(), |network| quantity::show_about(resources::NETWORK, rate(network)))
-    };
-    [show(|network| network.received), show(|network| network.sent)]
+/// What is received, in words; `-` where it is not measured.
+pub(crate) fn received(network: Option<NetworkView>) -> String {
+    rate(network.map(|network| network.received))
+}
+
+/// What is sent, in words; `-` where it is not measured.
+pub(crate) fn sent(network: Option<NetworkView>) -> String {
+    rate(network.map(|network| network.sent))
+}
+
+fn rate(rate: Option<i64>) -> String {
+    rate.map_or_else(|| "-".to_owned(), |rate| quantity::show_about(resources::NETWORK, rate))
 }
 
 #[cfg(test)]

@@ -5,90 +5,72 @@ use std::collections::BTreeMap;
 use godel_domain::budget_spec::{Amount, Limit};
 use godel_proto::v1;
 use godel_wire::{from_proto, to_proto};
-use serde::Serialize;
 
 use super::pairs;
-use crate::output::View;
+use crate::{
+    output::{View, ViewColumn},
+    view,
+};
 
-/// A disruption budget and what it allows.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BudgetView {
-    /// Unique.
-    pub name: String,
-    /// Of the units that it is about.
-    pub namespace: String,
-    /// The one unit that it is about; empty: those that the selector says.
-    pub unit: String,
-    /// Labels of the units that it is about.
-    pub selector: BTreeMap<String, String>,
-    /// As `1` or `20%`; empty: the other one is set.
-    pub max_unavailable: String,
-    /// As `3` or `80%`; empty: the other one is set.
-    pub min_available: String,
-    /// Free text.
-    pub description: String,
-    /// Units that it selects.
-    pub units: u64,
-    /// Running units that these want and that have not ended by themselves.
-    pub expected: u64,
-    /// Of these, running and not told to leave.
-    pub available: u64,
-    /// So many must be left.
-    pub required: u64,
-    /// So many may leave now.
-    pub allowed: u64,
-    /// Of its record.
-    pub revision: u64,
-    /// Of its record, Unix milliseconds.
-    pub create_time_ms: i64,
-}
-
-impl From<&v1::DisruptionBudgetStatus> for BudgetView {
-    fn from(status: &v1::DisruptionBudgetStatus) -> Self {
+view! {
+    /// A disruption budget and what it allows.
+    pub struct BudgetView from (status: &v1::DisruptionBudgetStatus) with {
         let (spec, _) = from_proto::given_budget(status.budget.clone().unwrap_or_default());
         let (max_unavailable, min_available) = match spec.limit {
             Limit::MaxUnavailable(amount) => (amount.to_string(), String::new()),
             Limit::MinAvailable(amount) => (String::new(), amount.to_string()),
         };
-        Self {
-            name: spec.name,
-            namespace: spec.namespace,
-            unit: spec.unit,
-            selector: spec.selector,
-            max_unavailable,
-            min_available,
-            description: spec.description,
-            units: status.units,
-            expected: status.expected,
-            available: status.available,
-            required: status.required,
-            allowed: status.allowed,
-            revision: status.revision,
-            create_time_ms: status.create_time_ms,
-        }
+    } {
+        /// Unique.
+        pub name: String = spec.name,
+        /// Of the units that it is about.
+        pub namespace: String = spec.namespace,
+        /// The one unit that it is about; empty: those that the selector says.
+        pub unit: String = spec.unit,
+        /// Labels of the units that it is about.
+        pub selector: BTreeMap<String, String> = spec.selector,
+        /// As `1` or `20%`; empty: the other one is set.
+        pub max_unavailable: String = max_unavailable,
+        /// As `3` or `80%`; empty: the other one is set.
+        pub min_available: String = min_available,
+        /// Free text.
+        pub description: String = spec.description,
+        /// Units that it selects.
+        pub units: u64 = status.units,
+        /// Running units that these want and that have not ended by themselves.
+        pub expected: u64 = status.expected,
+        /// Of these, running and not told to leave.
+        pub available: u64 = status.available,
+        /// So many must be left.
+        pub required: u64 = status.required,
+        /// So many may leave now.
+        pub allowed: u64 = status.allowed,
+        /// Of its record.
+        pub revision: u64 = status.revision,
+        /// Of its record, Unix milliseconds.
+        pub create_time_ms: i64 = status.create_time_ms,
     }
 }
 
 impl View for BudgetView {
-    const HEADERS: &'static [&'static str] =
-        &["NAME", "UNITS", "LIMIT", "EXPECTED", "AVAILABLE", "REQUIRED", "ALLOWED"];
-    const WIDE: &'static [&'static str] = &["NAMESPACE", "SELECTS", "DESCRIPTION", "REVISION"];
-
-    fn row(&self) -> Vec<String> {
-        let limit = if self.min_available.is_empty() {
-            format!("max-unavailable={}", self.max_unavailable)
-        } else {
-            format!("min-available={}", self.min_available)
-        };
-        let counts = [self.expected, self.available, self.required, self.allowed];
-        let head = [self.name.clone(), self.units.to_string(), limit];
-        head.into_iter().chain(counts.map(|n| n.to_string())).collect()
-    }
-
-    fn wide(&self) -> Vec<String> {
-        let selects = if self.unit.is_empty() { pairs(&self.selector) } else { self.unit.clone() };
-        vec![self.namespace.clone(), selects, self.description.clone(), self.revision.to_string()]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("NAME", |view| view.name.clone()),
+        ("UNITS", |view| view.units.to_string()),
+        ("LIMIT", |view| match view.min_available.as_str() {
+            "" => format!("max-unavailable={}", view.max_unavailable),
+            least => format!("min-available={least}"),
+        }),
+        ("EXPECTED", |view| view.expected.to_string()),
+        ("AVAILABLE", |view| view.available.to_string()),
+        ("REQUIRED", |view| view.required.to_string()),
+        ("ALLOWED", |view| view.allowed.to_string()),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("NAMESPACE", |view| view.namespace.clone()),
+        ("SELECTS", |view| if view.unit.is_empty() { pairs(&view.selector) } else { view.unit.clone() }),
+        ("DESCRIPTION", |view| view.description.clone()),
+        ("REVISION", |view| view.revision.to_string()),
+    ];
 }
 
 /// A limit as people write it: `2` or `20%`.

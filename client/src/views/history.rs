@@ -9,53 +9,74 @@ use godel_base::{
 use godel_proto::v1;
 use serde::Serialize;
 
-use super::{ended, phase, shown_time, word};
-use crate::output::{self, View};
+use super::{class, ended, phase, shown_time, word};
+use crate::{
+    output::{self, View, ViewColumn},
+    view,
+};
 
-/// An ended unit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct HistoryView {
-    /// Its name, which another unit may have now.
-    pub name: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Durable number.
-    pub unit_id: u64,
-    /// Idempotence key of its submission.
-    pub uid: String,
-    /// Its owner.
-    pub owner: String,
-    /// Path of the queue that was charged.
-    pub queue: String,
-    /// `service`, `gang` and so on.
-    pub class: String,
-    /// How it ended: `Completed`, `Failed` or `Cancelled`.
-    pub phase: String,
-    /// Why the dispatcher ended it; empty if it did not.
-    pub ended: String,
-    /// Wanted.
-    pub replicas: u32,
-    /// Ended with 0.
-    pub succeeded: u32,
-    /// Ended otherwise.
-    pub failed: u32,
-    /// Of its submission, Unix milliseconds.
-    pub create_time_ms: i64,
-    /// Of its first binding, Unix milliseconds; 0: it had no node.
-    pub bound_time_ms: i64,
-    /// Of its end, Unix milliseconds.
-    pub ended_time_ms: i64,
-    /// Time on nodes of all replicas together, milliseconds.
-    pub run_ms: u64,
-    /// `cpu` in milli-cores, `memory` in mebibytes, devices in thousandths, each for seconds.
-    pub resource_seconds: BTreeMap<String, u64>,
-    /// Its record is still there: it may run again.
-    pub is_kept: bool,
-    /// How often replicas had a node: each incarnation counts.
-    pub starts: u64,
-    /// Its replicas.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub runs: Vec<RunHistoryView>,
+view! {
+    /// An ended unit.
+    pub struct HistoryView from (unit: &v1::UnitHistory) with {
+        let columns = unit.runs.clone().unwrap_or_default();
+        let at = |column: &[i64], idx: usize| column.get(idx).copied().unwrap_or_default();
+        let small = |column: &[u32], idx: usize| column.get(idx).copied().unwrap_or_default();
+        let run = |(idx, ordinal): (usize, &u32)| {
+            let run = columns.phases.get(idx).and_then(|number| v1::RunPhase::try_from(*number).ok());
+            RunHistoryView {
+                ordinal: *ordinal,
+                incarnation: small(&columns.incarnations, idx),
+                phase: word(run.unwrap_or_default().as_str_name(), "RUN_PHASE_"),
+                node_id: small(&columns.node_ids, idx),
+                exit_code: columns.exit_codes.get(idx).copied().unwrap_or_default(),
+                restarts: small(&columns.restarts, idx),
+                bound_time_ms: at(&columns.bound_times_ms, idx),
+                ended_time_ms: at(&columns.ended_times_ms, idx),
+            }
+        };
+    } {
+        /// Its name, which another unit may have now.
+        pub name: String = unit.name.clone(),
+        /// Its namespace.
+        pub namespace: String = unit.namespace.clone(),
+        /// Durable number.
+        pub unit_id: u64 = unit.unit_id,
+        /// Idempotence key of its submission.
+        pub uid: String = unit.uid.clone(),
+        /// Its owner.
+        pub owner: String = unit.owner.clone(),
+        /// Path of the queue that was charged.
+        pub queue: String = unit.queue.clone(),
+        /// `service`, `gang` and so on.
+        pub class: String = class(unit.workload_class),
+        /// How it ended: `Completed`, `Failed` or `Cancelled`.
+        pub phase: String = phase(unit.phase()),
+        /// Why the dispatcher ended it; empty if it did not.
+        pub ended: String = ended(unit.ended()),
+        /// Wanted.
+        pub replicas: u32 = unit.replicas,
+        /// Ended with 0.
+        pub succeeded: u32 = unit.succeeded,
+        /// Ended otherwise.
+        pub failed: u32 = unit.failed,
+        /// Of its submission, Unix milliseconds.
+        pub create_time_ms: i64 = unit.create_time_ms,
+        /// Of its first binding, Unix milliseconds; 0: it had no node.
+        pub bound_time_ms: i64 = unit.bound_time_ms,
+        /// Of its end, Unix milliseconds.
+        pub ended_time_ms: i64 = unit.ended_time_ms,
+        /// Time on nodes of all replicas together, milliseconds.
+        pub run_ms: u64 = unit.run_ms,
+        /// `cpu` in milli-cores, `memory` in mebibytes, devices in thousandths, each for seconds.
+        pub resource_seconds: BTreeMap<String, u64> = unit.resource_seconds.clone().into_iter().collect(),
+        /// Its record is still there: it may run again.
+        pub is_kept: bool = unit.is_kept,
+        /// How often replicas had a node: each incarnation counts.
+        pub starts: u64 = unit.starts,
+        /// Its replicas.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub runs: Vec<RunHistoryView> = columns.ordinals.iter().enumerate().map(run).collect(),
+    }
 }
 
 /// A replica of an ended unit in its last incarnation.
@@ -115,50 +136,6 @@ impl HistorySumView {
     }
 }
 
-impl From<&v1::UnitHistory> for HistoryView {
-    fn from(unit: &v1::UnitHistory) -> Self {
-        let class = v1::WorkloadClass::try_from(unit.workload_class).unwrap_or_default();
-        let columns = unit.runs.clone().unwrap_or_default();
-        let at = |column: &[i64], idx: usize| column.get(idx).copied().unwrap_or_default();
-        let small = |column: &[u32], idx: usize| column.get(idx).copied().unwrap_or_default();
-        let run = |(idx, ordinal): (usize, &u32)| {
-            let run = columns.phases.get(idx).and_then(|number| v1::RunPhase::try_from(*number).ok());
-            RunHistoryView {
-                ordinal: *ordinal,
-                incarnation: small(&columns.incarnations, idx),
-                phase: word(run.unwrap_or_default().as_str_name(), "RUN_PHASE_"),
-                node_id: small(&columns.node_ids, idx),
-                exit_code: columns.exit_codes.get(idx).copied().unwrap_or_default(),
-                restarts: small(&columns.restarts, idx),
-                bound_time_ms: at(&columns.bound_times_ms, idx),
-                ended_time_ms: at(&columns.ended_times_ms, idx),
-            }
-        };
-        Self {
-            name: unit.name.clone(),
-            namespace: unit.namespace.clone(),
-            unit_id: unit.unit_id,
-            uid: unit.uid.clone(),
-            owner: unit.owner.clone(),
-            queue: unit.queue.clone(),
-            class: word(class.as_str_name(), "WORKLOAD_CLASS_").to_lowercase(),
-            phase: phase(unit.phase()),
-            ended: ended(unit.ended()),
-            replicas: unit.replicas,
-            succeeded: unit.succeeded,
-            failed: unit.failed,
-            create_time_ms: unit.create_time_ms,
-            bound_time_ms: unit.bound_time_ms,
-            ended_time_ms: unit.ended_time_ms,
-            run_ms: unit.run_ms,
-            resource_seconds: unit.resource_seconds.clone().into_iter().collect(),
-            is_kept: unit.is_kept,
-            starts: unit.starts,
-            runs: columns.ordinals.iter().enumerate().map(run).collect(),
-        }
-    }
-}
-
 /// `cpu 3.5h, memory 12Gi h`: what people pay for, in hours.
 fn hours(of: &BTreeMap<String, u64>) -> String {
     let shown = of.iter().map(|(name, amount)| {
@@ -178,57 +155,44 @@ fn hours(of: &BTreeMap<String, u64>) -> String {
 }
 
 impl View for HistoryView {
-    const HEADERS: &'static [&'static str] =
-        &["NAME", "PHASE", "CLASS", "OWNER", "QUEUE", "REPLICAS", "ENDED", "RUN", "HOURS"];
-    const WIDE: &'static [&'static str] =
-        &["SUCCEEDED", "FAILED", "REASON", "SUBMITTED", "BOUND", "ID", "UID"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            if self.namespace == "default" {
-                self.name.clone()
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("NAME", |view| {
+            if view.namespace == "default" {
+                view.name.clone()
             } else {
-                format!("{}/{}", self.namespace, self.name)
-            },
-            self.phase.clone(),
-            self.class.clone(),
-            self.owner.clone(),
-            self.queue.clone(),
-            self.replicas.to_string(),
-            shown_time(self.ended_time_ms),
-            output::span(self.run_ms),
-            hours(&self.resource_seconds),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![
-            self.succeeded.to_string(),
-            self.failed.to_string(),
-            self.ended.clone(),
-            shown_time(self.create_time_ms),
-            shown_time(self.bound_time_ms),
-            self.unit_id.to_string(),
-            self.uid.clone(),
-        ]
-    }
+                format!("{}/{}", view.namespace, view.name)
+            }
+        }),
+        ("PHASE", |view| view.phase.clone()),
+        ("CLASS", |view| view.class.clone()),
+        ("OWNER", |view| view.owner.clone()),
+        ("QUEUE", |view| view.queue.clone()),
+        ("REPLICAS", |view| view.replicas.to_string()),
+        ("ENDED", |view| shown_time(view.ended_time_ms)),
+        ("RUN", |view| output::span(view.run_ms)),
+        ("HOURS", |view| hours(&view.resource_seconds)),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("SUCCEEDED", |view| view.succeeded.to_string()),
+        ("FAILED", |view| view.failed.to_string()),
+        ("REASON", |view| view.ended.clone()),
+        ("SUBMITTED", |view| shown_time(view.create_time_ms)),
+        ("BOUND", |view| shown_time(view.bound_time_ms)),
+        ("ID", |view| view.unit_id.to_string()),
+        ("UID", |view| view.uid.clone()),
+    ];
 }
 
 impl View for HistorySumView {
-    const HEADERS: &'static [&'static str] =
-        &["NAME", "UNITS", "COMPLETED", "FAILED", "CANCELLED", "RUN", "HOURS"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.name.clone(),
-            self.units.to_string(),
-            self.completed.to_string(),
-            self.failed.to_string(),
-            self.cancelled.to_string(),
-            output::span(self.run_ms),
-            hours(&self.resource_seconds),
-        ]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("NAME", |view| view.name.clone()),
+        ("UNITS", |view| view.units.to_string()),
+        ("COMPLETED", |view| view.completed.to_string()),
+        ("FAILED", |view| view.failed.to_string()),
+        ("CANCELLED", |view| view.cancelled.to_string()),
+        ("RUN", |view| output::span(view.run_ms)),
+        ("HOURS", |view| hours(&view.resource_seconds)),
+    ];
 }
 
 #[cfg(test)]

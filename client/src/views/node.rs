@@ -11,228 +11,16 @@ use godel_proto::v1;
 use serde::Serialize;
 
 use super::bandwidth::{self, CareView};
-use crate::output::View;
+use crate::{
+    output::{View, ViewColumn},
+    view,
+};
 
 const SAME_INSTALLATION: &str = "same-installation";
 
-/// A node.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct NodeView {
-    /// Unique name.
-    pub name: String,
-    /// Durable number.
-    pub node_id: u32,
-    /// Of this installation.
-    pub uid: String,
-    /// `Ready`, `NotReady`, with `,StartsNothing`, `,NoImages`, `,Cordoned`, `,Quarantined`, `,Conflict`, and `,Draining` or `,Drained`.
-    pub status: String,
-    /// Running units bound here.
-    pub running_units: u32,
-    /// Most that it takes.
-    pub max_running_units: u32,
-    /// In force, by resource.
-    pub allocatable: BTreeMap<String, i64>,
-    /// Requested by what is bound of the guaranteed pool.
-    pub allocated: BTreeMap<String, i64>,
-    /// What the best-effort pool may take in all.
-    pub best_effort_allocatable: BTreeMap<String, i64>,
-    /// Requested by what is bound of it.
-    pub best_effort_allocated: BTreeMap<String, i64>,
-    /// Measured last; empty when not measured.
-    pub usage: BTreeMap<String, i64>,
-    /// Of that what guaranteed running units use.
-    pub guaranteed_usage: BTreeMap<String, i64>,
-    /// Kept from best-effort for their smoothed use; empty: none is known.
-    pub reserved: BTreeMap<String, i64>,
-    /// Median and 95th percentile of the use over the last minutes, as schedulers know them; absent: none is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub load: Option<LoadView>,
-    /// What its agent does about the bandwidths of running units; empty: the agent does not say.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub bandwidth: Vec<CareView>,
-    /// Devices.
-    pub devices: Vec<DeviceView>,
-    /// Running units for which room is held here until others have left.
-    pub held_running_units: u32,
-    /// What they will take, by resource.
-    pub held: BTreeMap<String, i64>,
-    /// Slots of reservations.
-    pub slots: Vec<SlotsView>,
-    /// What its agent does with running units: `simulated`, `processes`, or `unknown`.
-    pub runtime: &'static str,
-    /// An agent's session is open.
-    pub connected: bool,
-    /// The agent's attributes, overlaid by the administrator's labels.
-    pub labels: BTreeMap<String, String>,
-    /// `key=value:effect`.
-    pub taints: Vec<String>,
-    /// The same of those that evict, with the time since when they do, Unix milliseconds.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub evicting_taints: Vec<(String, i64)>,
-    /// Of a drained node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drain: Option<DrainView>,
-    /// Of a quarantined node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub quarantine: Option<QuarantineView>,
-    /// Why its agent can start nothing for now; empty: it can.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub trouble: String,
-    /// Why it can run no images for now; empty: it can, or never could.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub images_trouble: String,
-    /// Of a node whose machine goes away.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub notice: Option<NoticeView>,
-    /// Of a node that another agent claims.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub conflict: Option<ConflictView>,
-}
-
-/// The machine of a node goes away.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NoticeView {
-    /// When that was said, Unix milliseconds.
-    pub since_ms: i64,
-    /// It may be gone from then on, Unix milliseconds.
-    pub deadline_ms: i64,
-    /// In words.
-    pub reason: String,
-}
-
-/// Another agent claims a node, and is refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ConflictView {
-    /// `other-installation` or `same-installation`.
-    pub kind: &'static str,
-    /// Its first attempt, Unix milliseconds.
-    pub first_ms: i64,
-    /// Its last attempt, Unix milliseconds.
-    pub last_ms: i64,
-    /// How many there were.
-    pub attempts: u32,
-    /// Where the last one came from; empty: not known.
-    pub address: String,
-    /// Uid that it gave.
-    pub uid: String,
-}
-
-impl ConflictView {
-    /// What it is, and what to do.
-    pub fn advice(&self) -> &'static str {
-        if self.kind == SAME_INSTALLATION {
-            "an agent with a copy of this node's identity wants the node: stop it, or give it another name (`godel agent --name`)"
-        } else {
-            "another installation wants the name of this node: stop its agent, or give it another name (`godel agent --name`)"
-        }
-    }
-}
-
-impl From<&v1::NodeConflict> for ConflictView {
-    fn from(conflict: &v1::NodeConflict) -> Self {
-        let kind = match conflict.kind() {
-            v1::NodeConflictKind::SameInstallation => SAME_INSTALLATION,
-            v1::NodeConflictKind::OtherInstallation | v1::NodeConflictKind::Unspecified => {
-                "other-installation"
-            }
-        };
-        let v1::NodeConflict { kind: _, first_ms, last_ms, attempts, address, uid } = conflict.clone();
-        Self { kind, first_ms, last_ms, attempts, address, uid }
-    }
-}
-
-/// Measured use of a node over the last minutes, by resource.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LoadView {
-    /// Median.
-    pub p50: BTreeMap<String, i64>,
-    /// 95th percentile.
-    pub p95: BTreeMap<String, i64>,
-}
-
-impl From<&v1::NodeLoad> for LoadView {
-    fn from(load: &v1::NodeLoad) -> Self {
-        let amounts = |amounts: Option<v1::LoadAmounts>| {
-            let v1::LoadAmounts { cpu, memory, network } = amounts.unwrap_or_default();
-            let named = [(CPU, cpu), (MEMORY, memory), (NETWORK, network)];
-            let is_measured = |(name, amount): &(&str, i64)| *name != NETWORK || *amount > 0;
-            named.into_iter().filter(is_measured).map(|(name, amount)| (name.to_owned(), amount)).collect()
-        };
-        Self { p50: amounts(load.p50), p95: amounts(load.p95) }
-    }
-}
-
-/// Why a node gets nothing new.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct QuarantineView {
-    /// When it began, Unix milliseconds.
-    pub since_ms: i64,
-    /// When it ends by itself, Unix milliseconds.
-    pub until_ms: i64,
-    /// In words.
-    pub reason: String,
-}
-
-/// How far the drain of a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct DrainView {
-    /// When it was asked for first, Unix milliseconds.
-    pub since_ms: i64,
-    /// From here on nothing is spared, Unix milliseconds; 0 never.
-    pub deadline_ms: i64,
-    /// Running units that were here when it was asked for.
-    pub running_units: u32,
-    /// Running units that are here now.
-    pub left: u32,
-}
-
-impl fmt::Display for DrainView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gone = self.running_units.saturating_sub(self.left);
-        let have = crate::output::one_or(gone, "has", "have");
-        write!(f, "{gone} of {} {have} left", crate::output::count(self.running_units, "running unit"))
-    }
-}
-
-/// The slots of one reservation on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SlotsView {
-    /// Its name.
-    pub reservation: String,
-    /// How many there are.
-    pub slots: u32,
-    /// How many somebody is in.
-    pub used: u32,
-}
-
-/// A device of a node.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DeviceView {
-    /// Position.
-    pub index: usize,
-    /// `gpu`.
-    pub kind: String,
-    /// For example `A10`.
-    pub model: String,
-    /// Thousandths that are free.
-    pub free_milli: u32,
-    /// Bytes of memory; 0: not known.
-    pub memory: i64,
-    /// Gigabits per second; 0: not known.
-    pub gbps: u32,
-    /// Kind of the links to its group; empty: none.
-    pub link: String,
-    /// The devices with which it is joined, or of which it is a slice, have the same number; 0: none.
-    pub link_group: u32,
-}
-
-/// Amounts by resource, as the API has them.
-pub fn amounts(resources: Option<&v1::Resources>) -> BTreeMap<String, i64> {
-    resources.map(|resources| resources.amounts.clone().into_iter().collect()).unwrap_or_default()
-}
-
-impl From<&v1::Node> for NodeView {
-    fn from(node: &v1::Node) -> Self {
+view! {
+    /// A node.
+    pub struct NodeView from (node: &v1::Node) with {
         let spec = node.spec.clone().unwrap_or_default();
         let report = node.report.clone().unwrap_or_default();
         let meta = spec.meta.clone().unwrap_or_default();
@@ -269,14 +57,6 @@ impl From<&v1::Node> for NodeView {
             running_units: drain.running_units,
             left: node.running_units,
         });
-        let quarantine = spec.quarantine.map(|quarantine| {
-            let v1::NodeQuarantine { since_ms, until_ms, reason } = quarantine;
-            QuarantineView { since_ms, until_ms, reason }
-        });
-        let notice = spec.notice.map(|notice| {
-            let v1::NodeNotice { since_ms, deadline_ms, reason } = notice;
-            NoticeView { since_ms, deadline_ms, reason }
-        });
         let devices = report.devices.iter().enumerate().map(|(index, device)| {
             let v1::DeviceDetails { memory, gbps, link, link_group } =
                 device.details.clone().unwrap_or_default();
@@ -291,49 +71,223 @@ impl From<&v1::Node> for NodeView {
                 link_group,
             }
         });
-        Self {
-            name: meta.name,
-            node_id: node.node_id,
-            uid: meta.uid,
-            status,
-            running_units: node.running_units,
-            max_running_units: report.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
-            allocatable: amounts(node.allocatable.as_ref()),
-            allocated: amounts(node.allocated.as_ref()),
-            best_effort_allocatable: amounts(node.best_effort_allocatable.as_ref()),
-            best_effort_allocated: amounts(node.best_effort_allocated.as_ref()),
-            usage: amounts(node.usage.as_ref()),
-            guaranteed_usage: amounts(node.guaranteed_usage.as_ref()),
-            reserved: amounts(node.reserved.as_ref()),
-            load: node.load.as_ref().map(LoadView::from),
-            bandwidth: node.bandwidth.as_ref().map(bandwidth::cares).unwrap_or_default(),
-            devices: devices.collect(),
-            held_running_units: node.held_running_units,
-            held: amounts(node.held.as_ref()),
-            slots: node.slots.iter().map(slots).collect(),
-            runtime,
-            connected: node.connected,
-            labels,
-            taints: spec.taints.iter().map(taint).collect(),
-            evicting_taints: spec
+    } {
+        /// Unique name.
+        pub name: String = meta.name,
+        /// Durable number.
+        pub node_id: u32 = node.node_id,
+        /// Of this installation.
+        pub uid: String = meta.uid,
+        /// `Ready`, `NotReady`, with `,StartsNothing`, `,NoImages`, `,Cordoned`, `,Quarantined`, `,Conflict`, and `,Draining` or `,Drained`.
+        pub status: String = status,
+        /// Running units bound here.
+        pub running_units: u32 = node.running_units,
+        /// Most that it takes.
+        pub max_running_units: u32 = report.max_running_units.unwrap_or(MAX_RUNNING_UNITS),
+        /// In force, by resource.
+        pub allocatable: BTreeMap<String, i64> = amounts(node.allocatable.as_ref()),
+        /// Requested by what is bound of the guaranteed pool.
+        pub allocated: BTreeMap<String, i64> = amounts(node.allocated.as_ref()),
+        /// What the best-effort pool may take in all.
+        pub best_effort_allocatable: BTreeMap<String, i64> = amounts(node.best_effort_allocatable.as_ref()),
+        /// Requested by what is bound of it.
+        pub best_effort_allocated: BTreeMap<String, i64> = amounts(node.best_effort_allocated.as_ref()),
+        /// Measured last; empty when not measured.
+        pub usage: BTreeMap<String, i64> = amounts(node.usage.as_ref()),
+        /// Of that what guaranteed running units use.
+        pub guaranteed_usage: BTreeMap<String, i64> = amounts(node.guaranteed_usage.as_ref()),
+        /// Kept from best-effort for their smoothed use; empty: none is known.
+        pub reserved: BTreeMap<String, i64> = amounts(node.reserved.as_ref()),
+        /// Median and 95th percentile of the use over the last minutes, as schedulers know them; absent: none is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub load: Option<LoadView> = node.load.as_ref().map(LoadView::from),
+        /// What its agent does about the bandwidths of running units; empty: the agent does not say.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub bandwidth: Vec<CareView> = node.bandwidth.as_ref().map(bandwidth::cares).unwrap_or_default(),
+        /// Devices.
+        pub devices: Vec<DeviceView> = devices.collect(),
+        /// Running units for which room is held here until others have left.
+        pub held_running_units: u32 = node.held_running_units,
+        /// What they will take, by resource.
+        pub held: BTreeMap<String, i64> = amounts(node.held.as_ref()),
+        /// Slots of reservations.
+        pub slots: Vec<SlotsView> = node.slots.iter().map(SlotsView::from).collect(),
+        /// What its agent does with running units: `simulated`, `processes`, or `unknown`.
+        pub runtime: &'static str = runtime,
+        /// An agent's session is open.
+        pub connected: bool = node.connected,
+        /// The agent's attributes, overlaid by the administrator's labels.
+        pub labels: BTreeMap<String, String> = labels,
+        /// `key=value:effect`.
+        pub taints: Vec<String> = spec.taints.iter().map(taint).collect(),
+        /// The same of those that evict, with the time since when they do, Unix milliseconds.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub evicting_taints: Vec<(String, i64)> = spec
                 .taints
                 .iter()
                 .filter(|one| one.effect() == v1::TaintEffect::NoExecute)
                 .map(|one| (taint(one), one.added_time_ms))
                 .collect(),
-            drain,
-            quarantine,
-            trouble: report.trouble,
-            images_trouble: report.images_trouble,
-            notice,
-            conflict: node.conflict.as_ref().map(ConflictView::from),
+        /// Of a drained node.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub drain: Option<DrainView> = drain,
+        /// Of a quarantined node.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub quarantine: Option<QuarantineView> = spec.quarantine.map(QuarantineView::from),
+        /// Why its agent can start nothing for now; empty: it can.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub trouble: String = report.trouble,
+        /// Why it can run no images for now; empty: it can, or never could.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub images_trouble: String = report.images_trouble,
+        /// Of a node whose machine goes away.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub notice: Option<NoticeView> = spec.notice.map(NoticeView::from),
+        /// Of a node that another agent claims.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub conflict: Option<ConflictView> = node.conflict.as_ref().map(ConflictView::from),
+    }
+}
+
+view! {
+    /// The machine of a node goes away.
+    #[derive(Eq)]
+    pub struct NoticeView from (notice: v1::NodeNotice) {
+        /// When that was said, Unix milliseconds.
+        pub since_ms: i64 = notice.since_ms,
+        /// It may be gone from then on, Unix milliseconds.
+        pub deadline_ms: i64 = notice.deadline_ms,
+        /// In words.
+        pub reason: String = notice.reason,
+    }
+}
+
+view! {
+    /// Another agent claims a node, and is refused.
+    #[derive(Eq)]
+    pub struct ConflictView from (conflict: &v1::NodeConflict) with {
+        let kind = match conflict.kind() {
+            v1::NodeConflictKind::SameInstallation => SAME_INSTALLATION,
+            v1::NodeConflictKind::OtherInstallation | v1::NodeConflictKind::Unspecified => {
+                "other-installation"
+            }
+        };
+    } {
+        /// `other-installation` or `same-installation`.
+        pub kind: &'static str = kind,
+        /// Its first attempt, Unix milliseconds.
+        pub first_ms: i64 = conflict.first_ms,
+        /// Its last attempt, Unix milliseconds.
+        pub last_ms: i64 = conflict.last_ms,
+        /// How many there were.
+        pub attempts: u32 = conflict.attempts,
+        /// Where the last one came from; empty: not known.
+        pub address: String = conflict.address.clone(),
+        /// Uid that it gave.
+        pub uid: String = conflict.uid.clone(),
+    }
+}
+
+impl ConflictView {
+    /// What it is, and what to do.
+    pub fn advice(&self) -> &'static str {
+        if self.kind == SAME_INSTALLATION {
+            "an agent with a copy of this node's identity wants the node: stop it, or give it another name (`godel agent --name`)"
+        } else {
+            "another installation wants the name of this node: stop its agent, or give it another name (`godel agent --name`)"
         }
     }
 }
 
-fn slots(slots: &v1::NodeSlots) -> SlotsView {
-    let v1::NodeSlots { reservation, slots, used } = slots.clone();
-    SlotsView { reservation, slots, used }
+view! {
+    /// Measured use of a node over the last minutes, by resource.
+    #[derive(Eq)]
+    pub struct LoadView from (load: &v1::NodeLoad) with {
+        let amounts = |amounts: Option<v1::LoadAmounts>| {
+            let v1::LoadAmounts { cpu, memory, network } = amounts.unwrap_or_default();
+            let named = [(CPU, cpu), (MEMORY, memory), (NETWORK, network)];
+            let is_measured = |(name, amount): &(&str, i64)| *name != NETWORK || *amount > 0;
+            named.into_iter().filter(is_measured).map(|(name, amount)| (name.to_owned(), amount)).collect()
+        };
+    } {
+        /// Median.
+        pub p50: BTreeMap<String, i64> = amounts(load.p50),
+        /// 95th percentile.
+        pub p95: BTreeMap<String, i64> = amounts(load.p95),
+    }
+}
+
+view! {
+    /// Why a node gets nothing new.
+    #[derive(Eq)]
+    pub struct QuarantineView from (quarantine: v1::NodeQuarantine) {
+        /// When it began, Unix milliseconds.
+        pub since_ms: i64 = quarantine.since_ms,
+        /// When it ends by itself, Unix milliseconds.
+        pub until_ms: i64 = quarantine.until_ms,
+        /// In words.
+        pub reason: String = quarantine.reason,
+    }
+}
+
+/// How far the drain of a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DrainView {
+    /// When it was asked for first, Unix milliseconds.
+    pub since_ms: i64,
+    /// From here on nothing is spared, Unix milliseconds; 0 never.
+    pub deadline_ms: i64,
+    /// Running units that were here when it was asked for.
+    pub running_units: u32,
+    /// Running units that are here now.
+    pub left: u32,
+}
+
+impl fmt::Display for DrainView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gone = self.running_units.saturating_sub(self.left);
+        let have = crate::output::one_or(gone, "has", "have");
+        write!(f, "{gone} of {} {have} left", crate::output::count(self.running_units, "running unit"))
+    }
+}
+
+view! {
+    /// The slots of one reservation on a node.
+    #[derive(Eq)]
+    pub struct SlotsView from (slots: &v1::NodeSlots) {
+        /// Its name.
+        pub reservation: String = slots.reservation.clone(),
+        /// How many there are.
+        pub slots: u32 = slots.slots,
+        /// How many somebody is in.
+        pub used: u32 = slots.used,
+    }
+}
+
+/// A device of a node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceView {
+    /// Position.
+    pub index: usize,
+    /// `gpu`.
+    pub kind: String,
+    /// For example `A10`.
+    pub model: String,
+    /// Thousandths that are free.
+    pub free_milli: u32,
+    /// Bytes of memory; 0: not known.
+    pub memory: i64,
+    /// Gigabits per second; 0: not known.
+    pub gbps: u32,
+    /// Kind of the links to its group; empty: none.
+    pub link: String,
+    /// The devices with which it is joined, or of which it is a slice, have the same number; 0: none.
+    pub link_group: u32,
+}
+
+/// Amounts by resource, as the API has them.
+pub fn amounts(resources: Option<&v1::Resources>) -> BTreeMap<String, i64> {
+    resources.map(|resources| resources.amounts.clone().into_iter().collect()).unwrap_or_default()
 }
 
 fn taint(taint: &v1::Taint) -> String {
@@ -431,50 +385,29 @@ fn milli(milli: u64) -> String {
 }
 
 impl View for NodeView {
-    const HEADERS: &'static [&'static str] =
-        &["NAME", "STATUS", "UNITS", "HELD", "SLOTS", "CPU", "MEMORY", "GPU"];
-    const WIDE: &'static [&'static str] = &[
-        "MAX-UNITS",
-        "BE-CPU",
-        "BE-MEMORY",
-        "USE-CPU",
-        "USE-MEM",
-        "RUNTIME",
-        "AGENT",
-        "ID",
-        "UID",
-        "TAINTS",
-        "LABELS",
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("NAME", |view| view.name.clone()),
+        ("STATUS", |view| view.status.clone()),
+        ("UNITS", |view| view.running_units.to_string()),
+        ("HELD", |view| view.held_text()),
+        ("SLOTS", |view| view.slots_text()),
+        ("CPU", |view| view.share(CPU)),
+        ("MEMORY", |view| view.share(MEMORY)),
+        ("GPU", |view| view.gpus()),
     ];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.name.clone(),
-            self.status.clone(),
-            self.running_units.to_string(),
-            self.held_text(),
-            self.slots_text(),
-            self.share(CPU),
-            self.share(MEMORY),
-            self.gpus(),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![
-            self.max_running_units.to_string(),
-            self.best_effort_share(CPU),
-            self.best_effort_share(MEMORY),
-            self.used(CPU),
-            self.used(MEMORY),
-            self.runtime.to_owned(),
-            if self.connected { "connected" } else { "gone" }.to_owned(),
-            self.node_id.to_string(),
-            self.uid.clone(),
-            self.taints.join(","),
-            pairs(&self.labels),
-        ]
-    }
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("MAX-UNITS", |view| view.max_running_units.to_string()),
+        ("BE-CPU", |view| view.best_effort_share(CPU)),
+        ("BE-MEMORY", |view| view.best_effort_share(MEMORY)),
+        ("USE-CPU", |view| view.used(CPU)),
+        ("USE-MEM", |view| view.used(MEMORY)),
+        ("RUNTIME", |view| view.runtime.to_owned()),
+        ("AGENT", |view| if view.connected { "connected" } else { "gone" }.to_owned()),
+        ("ID", |view| view.node_id.to_string()),
+        ("UID", |view| view.uid.clone()),
+        ("TAINTS", |view| view.taints.join(",")),
+        ("LABELS", |view| pairs(&view.labels)),
+    ];
 }
 
 pub(super) fn pairs(map: &BTreeMap<String, String>) -> String {

@@ -9,93 +9,69 @@ use godel_base::{
 use godel_domain::queue_spec::{QueuePolicy, show_share};
 use godel_proto::v1;
 use godel_wire::to_proto;
-use serde::Serialize;
 
 use super::{amounts, pairs};
-use crate::{output::View, unit_file::show_amount};
+use crate::{
+    output::{View, ViewColumn},
+    unit_file::show_amount,
+    view,
+};
 
 /// Of the devices that columns show.
 const GPU: &str = "gpu";
 
-/// A queue and what it uses. Devices count by their kind in thousandths.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct QueueView {
-    /// Path.
-    pub name: String,
-    /// Of its creation.
-    pub uid: String,
-    /// Who runs it.
-    pub owner: String,
-    /// For selection.
-    pub labels: BTreeMap<String, String>,
-    /// Guaranteed, as set.
-    pub min: BTreeMap<String, i64>,
-    /// Most it may use, as set.
-    pub max: BTreeMap<String, i64>,
-    /// Most running units; 0 for no limit.
-    pub max_running_units: u32,
-    /// Share among its siblings.
-    pub weight: u32,
-    /// `fifo`, `priority`, `drf`, `fair-share`.
-    pub policy: String,
-    /// Who may submit.
-    pub submit_owners: Vec<String>,
-    /// What owners weigh beside each other, where it is not 1.
-    pub owner_weights: BTreeMap<String, u32>,
-    /// Most that running units of any one owner take, as set.
-    pub max_per_owner: BTreeMap<String, i64>,
-    /// Share of each maximum that application masters may take, as `0.1`; empty for no limit.
-    pub am_share: String,
-    /// By its own running units.
-    pub used: BTreeMap<String, i64>,
-    /// By those below it, too.
-    pub used_with_children: BTreeMap<String, i64>,
-    /// In force.
-    pub guaranteed: BTreeMap<String, i64>,
-    /// Used above what is guaranteed.
-    pub borrowed: BTreeMap<String, i64>,
-    /// In force.
-    pub max_in_force: BTreeMap<String, i64>,
-    /// Units of it and those below it that wait.
-    pub pending_units: u64,
-    /// Running units of it and those below it.
-    pub running_units: u64,
-    /// Of its record; 0 without one.
-    pub revision: u64,
-    /// Of its record, Unix milliseconds.
-    pub create_time_ms: i64,
-}
-
-impl From<&v1::QueueStatus> for QueueView {
-    fn from(status: &v1::QueueStatus) -> Self {
+view! {
+    /// A queue and what it uses. Devices count by their kind in thousandths.
+    pub struct QueueView from (status: &v1::QueueStatus) with {
         let queue = status.queue.clone().unwrap_or_default();
         let policy = policy(queue.policy());
         let meta = queue.meta.unwrap_or_default();
         let usage = status.usage.clone().unwrap_or_default();
-        Self {
-            name: meta.name,
-            uid: meta.uid,
-            owner: meta.owner,
-            labels: meta.labels.into_iter().collect(),
-            min: amounts(queue.min.as_ref()),
-            max: amounts(queue.max.as_ref()),
-            max_running_units: queue.max_running_units.unwrap_or_default(),
-            weight: queue.weight.unwrap_or(1),
-            policy: policy.to_owned(),
-            submit_owners: queue.submit_owners,
-            owner_weights: queue.owner_weights.into_iter().collect(),
-            max_per_owner: amounts(queue.max_per_owner.as_ref()),
-            am_share: queue.am_share_milli.map(show_share).unwrap_or_default(),
-            used: amounts(usage.used.as_ref()),
-            used_with_children: amounts(usage.used_with_children.as_ref()),
-            guaranteed: amounts(usage.guaranteed.as_ref()),
-            borrowed: amounts(usage.borrowed.as_ref()),
-            max_in_force: amounts(usage.max.as_ref()),
-            pending_units: usage.pending_units,
-            running_units: usage.running_units,
-            revision: meta.revision,
-            create_time_ms: meta.create_time_ms,
-        }
+    } {
+        /// Path.
+        pub name: String = meta.name,
+        /// Of its creation.
+        pub uid: String = meta.uid,
+        /// Who runs it.
+        pub owner: String = meta.owner,
+        /// For selection.
+        pub labels: BTreeMap<String, String> = meta.labels.into_iter().collect(),
+        /// Guaranteed, as set.
+        pub min: BTreeMap<String, i64> = amounts(queue.min.as_ref()),
+        /// Most it may use, as set.
+        pub max: BTreeMap<String, i64> = amounts(queue.max.as_ref()),
+        /// Most running units; 0 for no limit.
+        pub max_running_units: u32 = queue.max_running_units.unwrap_or_default(),
+        /// Share among its siblings.
+        pub weight: u32 = queue.weight.unwrap_or(1),
+        /// `fifo`, `priority`, `drf`, `fair-share`.
+        pub policy: String = policy.to_owned(),
+        /// Who may submit.
+        pub submit_owners: Vec<String> = queue.submit_owners,
+        /// What owners weigh beside each other, where it is not 1.
+        pub owner_weights: BTreeMap<String, u32> = queue.owner_weights.into_iter().collect(),
+        /// Most that running units of any one owner take, as set.
+        pub max_per_owner: BTreeMap<String, i64> = amounts(queue.max_per_owner.as_ref()),
+        /// Share of each maximum that application masters may take, as `0.1`; empty for no limit.
+        pub am_share: String = queue.am_share_milli.map(show_share).unwrap_or_default(),
+        /// By its own running units.
+        pub used: BTreeMap<String, i64> = amounts(usage.used.as_ref()),
+        /// By those below it, too.
+        pub used_with_children: BTreeMap<String, i64> = amounts(usage.used_with_children.as_ref()),
+        /// In force.
+        pub guaranteed: BTreeMap<String, i64> = amounts(usage.guaranteed.as_ref()),
+        /// Used above what is guaranteed.
+        pub borrowed: BTreeMap<String, i64> = amounts(usage.borrowed.as_ref()),
+        /// In force.
+        pub max_in_force: BTreeMap<String, i64> = amounts(usage.max.as_ref()),
+        /// Units of it and those below it that wait.
+        pub pending_units: u64 = usage.pending_units,
+        /// Running units of it and those below it.
+        pub running_units: u64 = usage.running_units,
+        /// Of its record; 0 without one.
+        pub revision: u64 = meta.revision,
+        /// Of its record, Unix milliseconds.
+        pub create_time_ms: i64 = meta.create_time_ms,
     }
 }
 
@@ -152,100 +128,64 @@ impl QueueView {
 }
 
 impl View for QueueView {
-    const HEADERS: &'static [&'static str] =
-        &["NAME", "WEIGHT", "POLICY", "PENDING", "RUNNING", "CPU", "MEMORY", "GPU"];
-    const WIDE: &'static [&'static str] = &[
-        "OTHERS",
-        "SUBMIT-OWNERS",
-        "OWNER-WEIGHTS",
-        "MAX-PER-OWNER",
-        "AM-SHARE",
-        "OWNER",
-        "REVISION",
-        "LABELS",
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("NAME", |view| view.name.clone()),
+        ("WEIGHT", |view| view.weight.to_string()),
+        ("POLICY", |view| view.policy.clone()),
+        ("PENDING", |view| view.pending_units.to_string()),
+        ("RUNNING", |view| match view.max_running_units {
+            0 => view.running_units.to_string(),
+            max => format!("{}/{max}", view.running_units),
+        }),
+        ("CPU", |view| view.share(CPU)),
+        ("MEMORY", |view| view.share(MEMORY)),
+        ("GPU", |view| view.share(GPU)),
     ];
-
-    fn row(&self) -> Vec<String> {
-        let running = match self.max_running_units {
-            0 => self.running_units.to_string(),
-            max => format!("{}/{max}", self.running_units),
-        };
-        vec![
-            self.name.clone(),
-            self.weight.to_string(),
-            self.policy.clone(),
-            self.pending_units.to_string(),
-            running,
-            self.share(CPU),
-            self.share(MEMORY),
-            self.share(GPU),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![
-            self.others(),
-            self.submit_owners.join(","),
-            self.weights(),
-            self.per_owner(),
-            self.am_share.clone(),
-            self.owner.clone(),
-            self.revision.to_string(),
-            pairs(&self.labels),
-        ]
-    }
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("OTHERS", |view| view.others()),
+        ("SUBMIT-OWNERS", |view| view.submit_owners.join(",")),
+        ("OWNER-WEIGHTS", |view| view.weights()),
+        ("MAX-PER-OWNER", |view| view.per_owner()),
+        ("AM-SHARE", |view| view.am_share.clone()),
+        ("OWNER", |view| view.owner.clone()),
+        ("REVISION", |view| view.revision.to_string()),
+        ("LABELS", |view| pairs(&view.labels)),
+    ];
 }
 
-/// A priority class.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PriorityClassView {
-    /// Unique.
-    pub name: String,
-    /// Priority of units that have none of their own.
-    pub value: i32,
-    /// Its running units may be made to leave for others.
-    pub preemptible: bool,
-    /// It has no record and stays as it is.
-    pub built_in: bool,
-    /// Free text.
-    pub description: String,
-    /// Of its record; 0 if built in.
-    pub revision: u64,
-    /// Of its record, Unix milliseconds.
-    pub create_time_ms: i64,
-}
-
-impl From<&v1::PriorityClassStatus> for PriorityClassView {
-    fn from(status: &v1::PriorityClassStatus) -> Self {
+view! {
+    /// A priority class.
+    pub struct PriorityClassView from (status: &v1::PriorityClassStatus) with {
         let class = status.priority_class.clone().unwrap_or_default();
-        Self {
-            name: class.name,
-            value: class.value,
-            preemptible: class.preemptible,
-            built_in: status.built_in,
-            description: class.description,
-            revision: status.revision,
-            create_time_ms: status.create_time_ms,
-        }
+    } {
+        /// Unique.
+        pub name: String = class.name,
+        /// Priority of units that have none of their own.
+        pub value: i32 = class.value,
+        /// Its running units may be made to leave for others.
+        pub preemptible: bool = class.preemptible,
+        /// It has no record and stays as it is.
+        pub built_in: bool = status.built_in,
+        /// Free text.
+        pub description: String = class.description,
+        /// Of its record; 0 if built in.
+        pub revision: u64 = status.revision,
+        /// Of its record, Unix milliseconds.
+        pub create_time_ms: i64 = status.create_time_ms,
     }
+}
+
+fn yes_or_no(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.to_owned()
 }
 
 impl View for PriorityClassView {
-    const HEADERS: &'static [&'static str] = &["NAME", "VALUE", "PREEMPTIBLE", "BUILT-IN", "DESCRIPTION"];
-    const WIDE: &'static [&'static str] = &["REVISION"];
-
-    fn row(&self) -> Vec<String> {
-        let yes_or_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
-        vec![
-            self.name.clone(),
-            self.value.to_string(),
-            yes_or_no(self.preemptible),
-            yes_or_no(self.built_in),
-            self.description.clone(),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![self.revision.to_string()]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("NAME", |view| view.name.clone()),
+        ("VALUE", |view| view.value.to_string()),
+        ("PREEMPTIBLE", |view| yes_or_no(view.preemptible)),
+        ("BUILT-IN", |view| yes_or_no(view.built_in)),
+        ("DESCRIPTION", |view| view.description.clone()),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[("REVISION", |view| view.revision.to_string())];
 }

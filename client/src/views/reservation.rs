@@ -4,94 +4,71 @@ use std::collections::BTreeMap;
 
 use godel_base::quantity;
 use godel_proto::v1;
-use serde::Serialize;
 
 use super::{amounts, node::pairs};
 use crate::{
-    output::{self, View, shown},
+    output::{self, View, ViewColumn, shown},
     unit_file::words,
+    view,
 };
 
-/// A reservation and what it holds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ReservationView {
-    /// Unique.
-    pub name: String,
-    /// Of the units that own it.
-    pub namespace: String,
-    /// Labels of the units that own it.
-    pub selector: BTreeMap<String, String>,
-    /// Running units that it has room for.
-    pub slots: u32,
-    /// Slots that are held and that nobody is in.
-    pub held: u32,
-    /// Slots that a running unit is in.
-    pub used: u32,
-    /// Slots for which no node has room.
-    pub waiting: u32,
-    /// What each slot has room for.
-    pub requests: BTreeMap<String, i64>,
-    /// Devices of each slot, by kind.
-    pub devices: BTreeMap<String, u32>,
-    /// How each slot lies in the zones of its node, by the keys of a file; empty: anyhow.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub topology: BTreeMap<&'static str, &'static str>,
-    /// Labels that its nodes must have.
-    pub node_selector: BTreeMap<String, String>,
-    /// From then on it holds nothing, Unix milliseconds; 0: it holds until it is deleted.
-    pub expires_ms: i64,
-    /// It holds nothing any more.
-    pub expired: bool,
-    /// Free text.
-    pub description: String,
-    /// Slots that are held or used; empty in a list.
-    pub places: Vec<PlaceView>,
-    /// Of its record.
-    pub revision: u64,
-    /// Of its record, Unix milliseconds.
-    pub create_time_ms: i64,
-}
-
-/// Where a slot is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlaceView {
-    /// From 0 on.
-    pub slot: u32,
-    /// Name.
-    pub node: String,
-    /// Who is in it, as namespace/name; empty: nobody.
-    pub unit: String,
-    /// Which replica of it.
-    pub ordinal: u32,
-}
-
-impl From<&v1::ReservationStatus> for ReservationView {
-    fn from(status: &v1::ReservationStatus) -> Self {
+view! {
+    /// A reservation and what it holds.
+    pub struct ReservationView from (status: &v1::ReservationStatus) with {
         let spec = status.reservation.clone().unwrap_or_default();
         let demand = spec.demand.unwrap_or_default();
-        let place = |place: &v1::ReservedPlace| {
-            let v1::ReservedPlace { slot, node, unit, ordinal } = place.clone();
-            PlaceView { slot, node, unit, ordinal }
-        };
-        Self {
-            name: spec.name,
-            namespace: spec.namespace,
-            selector: spec.selector.into_iter().collect(),
-            slots: spec.slots,
-            held: status.held,
-            used: status.used,
-            waiting: status.waiting,
-            requests: amounts(demand.requests.as_ref()),
-            topology: demand.zones.map(|zones| topology(&zones)).unwrap_or_default(),
-            devices: demand.devices.into_iter().map(|devices| (devices.kind, devices.count)).collect(),
-            node_selector: spec.node_selector.into_iter().collect(),
-            expires_ms: spec.expires_ms.unwrap_or_default(),
-            expired: status.expired,
-            description: spec.description,
-            places: status.places.iter().map(place).collect(),
-            revision: status.revision,
-            create_time_ms: status.create_time_ms,
-        }
+    } {
+        /// Unique.
+        pub name: String = spec.name,
+        /// Of the units that own it.
+        pub namespace: String = spec.namespace,
+        /// Labels of the units that own it.
+        pub selector: BTreeMap<String, String> = spec.selector.into_iter().collect(),
+        /// Running units that it has room for.
+        pub slots: u32 = spec.slots,
+        /// Slots that are held and that nobody is in.
+        pub held: u32 = status.held,
+        /// Slots that a running unit is in.
+        pub used: u32 = status.used,
+        /// Slots for which no node has room.
+        pub waiting: u32 = status.waiting,
+        /// What each slot has room for.
+        pub requests: BTreeMap<String, i64> = amounts(demand.requests.as_ref()),
+        /// Devices of each slot, by kind.
+        pub devices: BTreeMap<String, u32> =
+            demand.devices.into_iter().map(|devices| (devices.kind, devices.count)).collect(),
+        /// How each slot lies in the zones of its node, by the keys of a file; empty: anyhow.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub topology: BTreeMap<&'static str, &'static str> =
+            demand.zones.map(|zones| topology(&zones)).unwrap_or_default(),
+        /// Labels that its nodes must have.
+        pub node_selector: BTreeMap<String, String> = spec.node_selector.into_iter().collect(),
+        /// From then on it holds nothing, Unix milliseconds; 0: it holds until it is deleted.
+        pub expires_ms: i64 = spec.expires_ms.unwrap_or_default(),
+        /// It holds nothing any more.
+        pub expired: bool = status.expired,
+        /// Free text.
+        pub description: String = spec.description,
+        /// Slots that are held or used; empty in a list.
+        pub places: Vec<PlaceView> = status.places.iter().map(PlaceView::from).collect(),
+        /// Of its record.
+        pub revision: u64 = status.revision,
+        /// Of its record, Unix milliseconds.
+        pub create_time_ms: i64 = status.create_time_ms,
+    }
+}
+
+view! {
+    /// Where a slot is.
+    pub struct PlaceView from (place: &v1::ReservedPlace) {
+        /// From 0 on.
+        pub slot: u32 = place.slot,
+        /// Name.
+        pub node: String = place.node.clone(),
+        /// Who is in it, as namespace/name; empty: nobody.
+        pub unit: String = place.unit.clone(),
+        /// Which replica of it.
+        pub ordinal: u32 = place.ordinal,
     }
 }
 
@@ -105,6 +82,14 @@ fn topology(zones: &v1::ZoneRequest) -> BTreeMap<&'static str, &'static str> {
 }
 
 impl ReservationView {
+    fn room_text(&self) -> String {
+        let requests = self.requests.iter();
+        let room = requests.map(|(name, amount)| format!("{name}={}", quantity::show(name, *amount)));
+        let devices = self.devices.iter().map(|(kind, count)| format!("{kind}={count}"));
+        let topology = self.topology.iter().map(|(key, word)| format!("{key}={word}"));
+        room.chain(devices).chain(topology).collect::<Vec<_>>().join(",")
+    }
+
     /// A line for each slot that is there.
     pub fn places(&self) -> String {
         let who = |place: &PlaceView| match place.unit.as_str() {
@@ -119,32 +104,24 @@ impl ReservationView {
 }
 
 impl View for ReservationView {
-    const HEADERS: &'static [&'static str] = &["NAME", "SLOTS", "HELD", "USED", "WAITING", "EXPIRES"];
-    const WIDE: &'static [&'static str] =
-        &["NAMESPACE", "OWNERS", "ROOM", "NODES", "DESCRIPTION", "REVISION"];
-
-    fn row(&self) -> Vec<String> {
-        let expires = match (self.expired, self.expires_ms) {
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("NAME", |view| view.name.clone()),
+        ("SLOTS", |view| view.slots.to_string()),
+        ("HELD", |view| view.held.to_string()),
+        ("USED", |view| view.used.to_string()),
+        ("WAITING", |view| view.waiting.to_string()),
+        ("EXPIRES", |view| match (view.expired, view.expires_ms) {
             (true, _) => "expired".to_owned(),
             (false, 0) => "never".to_owned(),
             (false, at) => output::time(at),
-        };
-        let counts = [self.slots, self.held, self.used, self.waiting].map(|n| n.to_string());
-        [self.name.clone()].into_iter().chain(counts).chain([expires]).collect()
-    }
-
-    fn wide(&self) -> Vec<String> {
-        let requests = self.requests.iter();
-        let devices = self.devices.iter().map(|(kind, count)| format!("{kind}={count}"));
-        let topology = self.topology.iter().map(|(key, word)| format!("{key}={word}"));
-        let room = requests.map(|(name, amount)| format!("{name}={}", quantity::show(name, *amount)));
-        vec![
-            self.namespace.clone(),
-            pairs(&self.selector),
-            room.chain(devices).chain(topology).collect::<Vec<_>>().join(","),
-            pairs(&self.node_selector),
-            self.description.clone(),
-            self.revision.to_string(),
-        ]
-    }
+        }),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("NAMESPACE", |view| view.namespace.clone()),
+        ("OWNERS", |view| pairs(&view.selector)),
+        ("ROOM", Self::room_text),
+        ("NODES", |view| pairs(&view.node_selector)),
+        ("DESCRIPTION", |view| view.description.clone()),
+        ("REVISION", |view| view.revision.to_string()),
+    ];
 }

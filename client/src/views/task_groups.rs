@@ -4,7 +4,7 @@ use godel_proto::v1;
 use serde::Serialize;
 
 use super::RunningUnitView;
-use crate::output::View;
+use crate::output::{View, ViewColumn};
 
 /// A task group and what there is of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,16 +43,11 @@ pub(super) fn task_groups(spec: &v1::UnitSpec, running_units: &[RunningUnitView]
 }
 
 impl View for TaskGroupView {
-    const HEADERS: &'static [&'static str] = &["GROUP", "REPLICAS", "MIN", "PLACED", "RUNNING"];
-
-    fn row(&self) -> Vec<String> {
-        let least = if self.min_member == 0 { String::new() } else { self.min_member.to_string() };
-        vec![
-            self.name.clone(),
-            self.replicas.to_string(),
-            least,
-            self.placed.to_string(),
-            self.running.to_string(),
-        ]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("GROUP", |view| view.name.clone()),
+        ("REPLICAS", |view| view.replicas.to_string()),
+        ("MIN", |view| if view.min_member == 0 { String::new() } else { view.min_member.to_string() }),
+        ("PLACED", |view| view.placed.to_string()),
+        ("RUNNING", |view| view.running.to_string()),
+    ];
 }

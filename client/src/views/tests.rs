@@ -250,7 +250,7 @@ fn a_queue_shows_what_it_uses_is_guaranteed_may_use_and_borrows() {
 fn check_shown<V: View>(view: &V) {
     let of_one = fields(10, view);
     assert_shown(&of_one);
-    assert_eq!(of_one.lines().count(), V::HEADERS.len() + V::WIDE.len(), "{of_one}");
+    assert_eq!(of_one.lines().count(), V::COLUMNS.len() + V::WIDE.len(), "{of_one}");
     let rows = table(Format::Wide, std::slice::from_ref(view));
     assert_shown(&rows);
     assert_eq!(rows.lines().count(), 2, "{rows}");

@@ -10,54 +10,73 @@ use super::{
     amounts,
     bandwidth::{self, NetworkView},
 };
-use crate::output::View;
+use crate::{
+    output::{View, ViewColumn},
+    view,
+};
 
-/// A node and what is used of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct NodeUseView {
-    /// Unique.
-    pub node: String,
-    /// Used now, by resource; absent: it is not measured.
-    pub used: Option<BTreeMap<String, i64>>,
-    /// Of that by guaranteed running units, and by what is not godel's.
-    pub guaranteed: BTreeMap<String, i64>,
-    /// What running units may have.
-    pub allocatable: BTreeMap<String, i64>,
-    /// 95th percentile over the last minutes; empty: it is not known.
-    pub p95: BTreeMap<String, i64>,
-    /// What its interfaces carry; absent: it is not measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<NetworkView>,
-    /// Of zones, by index.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub zones: Vec<ZoneUseView>,
-    /// Of devices, by index.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub devices: Vec<DeviceUseView>,
+view! {
+    /// A node and what is used of it.
+    #[derive(Default)]
+    pub struct NodeUseView from (node: &v1::Node) with {
+        let meta = node.spec.as_ref().and_then(|spec| spec.meta.as_ref());
+        let load = node.load.as_ref().and_then(|load| load.p95.as_ref());
+        let p95 = load.map(|load| {
+            [(resources::CPU, load.cpu), (resources::MEMORY, load.memory)]
+                .map(|(name, amount)| (name.to_owned(), amount))
+        });
+    } {
+        /// Unique.
+        pub node: String = meta.map_or(String::new(), |meta| meta.name.clone()),
+        /// Used now, by resource; absent: it is not measured.
+        pub used: Option<BTreeMap<String, i64>> =
+            node.usage.as_ref().filter(|_| node.connected).map(|usage| amounts(Some(usage))),
+        /// Of that by guaranteed running units, and by what is not godel's.
+        pub guaranteed: BTreeMap<String, i64> =
+            amounts(node.guaranteed_usage.as_ref().filter(|_| node.connected)),
+        /// What running units may have.
+        pub allocatable: BTreeMap<String, i64> = amounts(node.allocatable.as_ref()),
+        /// 95th percentile over the last minutes; empty: it is not known.
+        pub p95: BTreeMap<String, i64> = p95.into_iter().flatten().collect(),
+        /// What its interfaces carry; absent: it is not measured.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub network: Option<NetworkView> =
+            node.network.as_ref().filter(|_| node.connected).map(NetworkView::from),
+        /// Of zones, by index.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub zones: Vec<ZoneUseView> = node.zone_usage.iter().map(ZoneUseView::from).collect(),
+        /// Of devices, by index.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub devices: Vec<DeviceUseView> = node.device_usage.iter().map(DeviceUseView::from).collect(),
+    }
 }
 
-/// What is used of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DeviceUseView {
-    /// Index.
-    pub device: u32,
-    /// Share of the time in which it worked.
-    pub percent: u32,
-    /// Bytes of its own memory.
-    pub memory: i64,
+view! {
+    /// What is used of a device.
+    #[derive(Copy, Default, Eq)]
+    pub struct DeviceUseView from (usage: &v1::DeviceUsage) {
+        /// Index.
+        pub device: u32 = usage.device,
+        /// Share of the time in which it worked.
+        pub percent: u32 = usage.percent,
+        /// Bytes of its own memory.
+        pub memory: i64 = usage.memory,
+    }
 }
 
-/// What is used of a zone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ZoneUseView {
-    /// Index.
-    pub zone: u32,
-    /// Milli-cores.
-    pub cpu_milli: i64,
-    /// Bytes.
-    pub memory: i64,
-    /// Bits per second of the network cards that lie near it.
-    pub network: i64,
+view! {
+    /// What is used of a zone.
+    #[derive(Copy, Default, Eq)]
+    pub struct ZoneUseView from (usage: &v1::ZoneUsage) {
+        /// Index.
+        pub zone: u32 = usage.zone,
+        /// Milli-cores.
+        pub cpu_milli: i64 = usage.cpu_milli,
+        /// Bytes.
+        pub memory: i64 = usage.memory,
+        /// Bits per second of the network cards that lie near it.
+        pub network: i64 = usage.network,
+    }
 }
 
 /// A unit, or a replica of it, and what it uses.
@@ -87,124 +106,95 @@ pub struct UnitUseView {
     pub memory_bandwidth: Option<i64>,
 }
 
-impl From<&v1::Node> for NodeUseView {
-    fn from(node: &v1::Node) -> Self {
-        let meta = node.spec.as_ref().and_then(|spec| spec.meta.as_ref());
-        let load = node.load.as_ref().and_then(|load| load.p95.as_ref());
-        let p95 = load.map(|load| {
-            [(resources::CPU, load.cpu), (resources::MEMORY, load.memory)]
-                .map(|(name, amount)| (name.to_owned(), amount))
-        });
-        let zone = |usage: &v1::ZoneUsage| ZoneUseView {
-            zone: usage.zone,
-            cpu_milli: usage.cpu_milli,
-            memory: usage.memory,
-            network: usage.network,
-        };
-        let device = |usage: &v1::DeviceUsage| DeviceUseView {
-            device: usage.device,
-            percent: usage.percent,
-            memory: usage.memory,
-        };
-        Self {
-            node: meta.map_or(String::new(), |meta| meta.name.clone()),
-            used: node.usage.as_ref().filter(|_| node.connected).map(|usage| amounts(Some(usage))),
-            guaranteed: amounts(node.guaranteed_usage.as_ref().filter(|_| node.connected)),
-            allocatable: amounts(node.allocatable.as_ref()),
-            p95: p95.into_iter().flatten().collect(),
-            network: node.network.as_ref().filter(|_| node.connected).map(NetworkView::from),
-            zones: node.zone_usage.iter().map(zone).collect(),
-            devices: node.device_usage.iter().map(device).collect(),
-        }
-    }
-}
-
 impl NodeUseView {
     /// Used now; nothing if it is not measured.
     pub fn used_of(&self, resource: &str) -> i64 {
         self.used.as_ref().and_then(|used| used.get(resource)).copied().unwrap_or(0)
     }
 
-    fn cells(&self, resource: &str) -> [String; 2] {
-        let Some(used) = &self.used else { return ["-".to_owned(), "-".to_owned()] };
-        let used = used.get(resource).copied().unwrap_or(0);
-        [quantity::show_about(resource, used), self.percent(resource, used)]
+    fn used_text(&self, resource: &str) -> String {
+        let used = self.used.as_ref().map(|_| self.used_of(resource));
+        or_dash(used.map(|used| quantity::show_about(resource, used)))
     }
 
-    fn percent(&self, resource: &str, used: i64) -> String {
-        match self.allocatable.get(resource).copied().unwrap_or(0) {
-            all if all > 0 => {
-                format!("{}%", (i128::from(used) * 100 + i128::from(all) / 2) / i128::from(all))
-            }
-            _ => "-".to_owned(),
-        }
+    fn used_percent(&self, resource: &str) -> String {
+        or_dash(self.used.as_ref().and_then(|_| self.percent(resource, self.used_of(resource))))
     }
 
-    fn p95_cell(&self, resource: &str) -> String {
-        self.p95.get(resource).map_or_else(|| "-".to_owned(), |used| self.percent(resource, *used))
+    fn percent(&self, resource: &str, used: i64) -> Option<String> {
+        let all = self.allocatable.get(resource).copied().filter(|all| *all > 0)?;
+        Some(format!("{}%", (i128::from(used) * 100 + i128::from(all) / 2) / i128::from(all)))
+    }
+
+    fn p95_percent(&self, resource: &str) -> String {
+        or_dash(self.p95.get(resource).and_then(|used| self.percent(resource, *used)))
+    }
+
+    fn guaranteed_text(&self, resource: &str) -> String {
+        or_dash(self.guaranteed.get(resource).map(|used| quantity::show_about(resource, *used)))
+    }
+}
+
+/// What is known, or `-`.
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+impl ZoneUseView {
+    fn text(&self) -> String {
+        let (cpu, memory) =
+            (quantity::show_cpu(self.cpu_milli), quantity::show_about(resources::MEMORY, self.memory));
+        let network = match self.network {
+            0 => String::new(),
+            network => format!("/{}", quantity::show_about(resources::NETWORK, network)),
+        };
+        format!("{}:{cpu}/{memory}{network}", self.zone)
+    }
+}
+
+impl DeviceUseView {
+    fn text(&self) -> String {
+        format!("{}:{}%/{}", self.device, self.percent, quantity::show_about(resources::MEMORY, self.memory))
     }
 }
 
 impl View for NodeUseView {
-    const HEADERS: &'static [&'static str] =
-        &["NODE", "CPU", "CPU%", "MEMORY", "MEMORY%", "RECEIVED", "SENT", "P95-CPU%", "P95-MEMORY%"];
-    const WIDE: &'static [&'static str] = &["GUARANTEED-CPU", "GUARANTEED-MEMORY", "ZONES", "DEVICES"];
-
-    fn row(&self) -> Vec<String> {
-        let [cpu, cpu_percent] = self.cells(resources::CPU);
-        let [memory, memory_percent] = self.cells(resources::MEMORY);
-        let (p95_cpu, p95_memory) = (self.p95_cell(resources::CPU), self.p95_cell(resources::MEMORY));
-        let [received, sent] = bandwidth::cells(self.network);
-        let node = self.node.clone();
-        vec![node, cpu, cpu_percent, memory, memory_percent, received, sent, p95_cpu, p95_memory]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        let of = |resource: &str| {
-            self.guaranteed
-                .get(resource)
-                .map_or_else(|| "-".to_owned(), |used| quantity::show_about(resource, *used))
-        };
-        let zone = |zone: &ZoneUseView| {
-            let (cpu, memory) =
-                (quantity::show_cpu(zone.cpu_milli), quantity::show_about(resources::MEMORY, zone.memory));
-            let network = match zone.network {
-                0 => String::new(),
-                network => format!("/{}", quantity::show_about(resources::NETWORK, network)),
-            };
-            format!("{}:{cpu}/{memory}{network}", zone.zone)
-        };
-        let zones: Vec<String> = self.zones.iter().map(zone).collect();
-        let device = |device: &DeviceUseView| {
-            let memory = quantity::show_about(resources::MEMORY, device.memory);
-            format!("{}:{}%/{memory}", device.device, device.percent)
-        };
-        let devices: Vec<String> = self.devices.iter().map(device).collect();
-        vec![of(resources::CPU), of(resources::MEMORY), zones.join(" "), devices.join(" ")]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("NODE", |view| view.node.clone()),
+        ("CPU", |view| view.used_text(resources::CPU)),
+        ("CPU%", |view| view.used_percent(resources::CPU)),
+        ("MEMORY", |view| view.used_text(resources::MEMORY)),
+        ("MEMORY%", |view| view.used_percent(resources::MEMORY)),
+        ("RECEIVED", |view| bandwidth::received(view.network)),
+        ("SENT", |view| bandwidth::sent(view.network)),
+        ("P95-CPU%", |view| view.p95_percent(resources::CPU)),
+        ("P95-MEMORY%", |view| view.p95_percent(resources::MEMORY)),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("GUARANTEED-CPU", |view| view.guaranteed_text(resources::CPU)),
+        ("GUARANTEED-MEMORY", |view| view.guaranteed_text(resources::MEMORY)),
+        ("ZONES", |view| view.zones.iter().map(ZoneUseView::text).collect::<Vec<_>>().join(" ")),
+        ("DEVICES", |view| view.devices.iter().map(DeviceUseView::text).collect::<Vec<_>>().join(" ")),
+    ];
 }
 
 impl View for UnitUseView {
-    const HEADERS: &'static [&'static str] =
-        &["UNIT", "REPLICAS", "CPU", "MEMORY", "GPU", "RECEIVED", "SENT", "NODE"];
-    const WIDE: &'static [&'static str] = &["MEMORY-BANDWIDTH"];
-
-    fn row(&self) -> Vec<String> {
-        let (name, replicas) = match self.ordinal {
-            Some(ordinal) => (format!("{}/{ordinal}", self.unit), String::new()),
-            None => (self.unit.clone(), self.replicas.to_string()),
-        };
-        let memory = quantity::show_about(resources::MEMORY, self.memory);
-        let devices = quantity::show_devices(i64::from(self.device_milli));
-        let [received, sent] = bandwidth::cells(self.network);
-        let (cpu, node) = (quantity::show_cpu(self.cpu_milli), self.node.clone());
-        vec![name, replicas, cpu, memory, devices, received, sent, node]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        let show = |rate| quantity::show_about(resources::MEMORY, rate);
-        vec![self.memory_bandwidth.map_or_else(|| "-".to_owned(), show)]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("UNIT", |view| match view.ordinal {
+            Some(ordinal) => format!("{}/{ordinal}", view.unit),
+            None => view.unit.clone(),
+        }),
+        ("REPLICAS", |view| view.ordinal.map_or_else(|| view.replicas.to_string(), |_| String::new())),
+        ("CPU", |view| quantity::show_cpu(view.cpu_milli)),
+        ("MEMORY", |view| quantity::show_about(resources::MEMORY, view.memory)),
+        ("GPU", |view| quantity::show_devices(i64::from(view.device_milli))),
+        ("RECEIVED", |view| bandwidth::received(view.network)),
+        ("SENT", |view| bandwidth::sent(view.network)),
+        ("NODE", |view| view.node.clone()),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[("MEMORY-BANDWIDTH", |view| {
+        or_dash(view.memory_bandwidth.map(|rate| quantity::show_about(resources::MEMORY, rate)))
+    })];
 }
 
 #[cfg(test)]

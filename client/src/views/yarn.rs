@@ -3,31 +3,26 @@
 use std::collections::BTreeMap;
 
 use godel_proto::v1;
-use serde::Serialize;
 
 use super::shown_time;
-use crate::output::View;
+use crate::{
+    output::{View, ViewColumn},
+    view,
+};
 
-/// An amount in YARN's units.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct YarnAmountView {
-    /// Memory, MiB.
-    pub memory_mb: i64,
-    /// Whole CPUs.
-    pub vcores: i64,
-    /// Other resources by YARN's name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub others: BTreeMap<String, i64>,
-}
-
-impl From<Option<&v1::YarnAmount>> for YarnAmountView {
-    fn from(amount: Option<&v1::YarnAmount>) -> Self {
+view! {
+    /// An amount in YARN's units.
+    #[derive(Default)]
+    pub struct YarnAmountView from (amount: Option<&v1::YarnAmount>) with {
         let amount = amount.cloned().unwrap_or_default();
-        Self {
-            memory_mb: amount.memory_mb,
-            vcores: amount.vcores,
-            others: amount.others.into_iter().collect(),
-        }
+    } {
+        /// Memory, MiB.
+        pub memory_mb: i64 = amount.memory_mb,
+        /// Whole CPUs.
+        pub vcores: i64 = amount.vcores,
+        /// Other resources by YARN's name.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub others: BTreeMap<String, i64> = amount.others.into_iter().collect(),
     }
 }
 
@@ -39,78 +34,80 @@ impl YarnAmountView {
     }
 }
 
-/// An application.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct YarnAppView {
-    /// Its id.
-    pub id: String,
-    /// For people.
-    pub name: String,
-    /// Who submitted it.
-    pub user: String,
-    /// Its queue, as YARN names it.
-    pub queue: String,
-    /// `SPARK` and so on.
-    pub kind: String,
-    /// `ACCEPTED`, `RUNNING` and so on, as YARN writes it.
-    pub state: String,
-    /// How it ended; empty: it goes on, or nobody has said.
-    pub final_status: String,
-    /// Share that is done, per cent.
-    pub progress: u32,
-    /// Higher wins.
-    pub priority: i32,
-    /// What its containers have.
-    pub used: YarnAmountView,
-    /// Containers that have a place.
-    pub containers: u32,
-    /// Containers that it waits for.
-    pub pending_containers: u32,
-    /// When it was submitted, Unix milliseconds.
-    pub start_ms: i64,
-    /// When it ended, Unix milliseconds; 0: it goes on.
-    pub finish_ms: i64,
-    /// When it is ended, Unix milliseconds; absent: never.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_at_ms: Option<i64>,
-    /// Its current attempt; empty: none.
-    pub attempt: String,
-    /// Node of its master; empty: none.
-    pub master_node: String,
-    /// Page of its master.
-    pub tracking_url: String,
-    /// Its master runs elsewhere.
-    pub is_unmanaged: bool,
-    /// Words for filters.
-    pub tags: Vec<String>,
-    /// Memory over time, MiB-seconds.
-    pub memory_seconds: i64,
-    /// CPUs over time, CPU-seconds.
-    pub vcore_seconds: i64,
-    /// What people are told of it.
-    pub diagnostics: String,
-    /// Its attempts; only in `describe`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub attempts: Vec<YarnAttemptView>,
+view! {
+    /// An application.
+    pub struct YarnAppView from (app: &v1::YarnApplicationStatus) {
+        /// Its id.
+        pub id: String = app.application_id.clone(),
+        /// For people.
+        pub name: String = app.name.clone(),
+        /// Who submitted it.
+        pub user: String = app.user.clone(),
+        /// Its queue, as YARN names it.
+        pub queue: String = app.queue.clone(),
+        /// `SPARK` and so on.
+        pub kind: String = app.kind.clone(),
+        /// `ACCEPTED`, `RUNNING` and so on, as YARN writes it.
+        pub state: String = known(app.state().as_str_name(), "YARN_APP_STATE_"),
+        /// How it ended; empty: it goes on, or nobody has said.
+        pub final_status: String = known(app.final_status().as_str_name(), "YARN_APP_FINAL_STATUS_"),
+        /// Share that is done, per cent.
+        pub progress: u32 = per_cent(app.progress),
+        /// Higher wins.
+        pub priority: i32 = app.priority,
+        /// What its containers have.
+        pub used: YarnAmountView = app.used.as_ref().into(),
+        /// Containers that have a place.
+        pub containers: u32 = app.containers,
+        /// Containers that it waits for.
+        pub pending_containers: u32 = app.pending_containers,
+        /// When it was submitted, Unix milliseconds.
+        pub start_ms: i64 = app.start_ms,
+        /// When it ended, Unix milliseconds; 0: it goes on.
+        pub finish_ms: i64 = app.finish_ms,
+        /// When it is ended, Unix milliseconds; absent: never.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub timeout_at_ms: Option<i64> = app.timeout_at_ms,
+        /// Its current attempt; empty: none.
+        pub attempt: String = app.attempt_id.clone(),
+        /// Node of its master; empty: none.
+        pub master_node: String = app.master_node.clone(),
+        /// Page of its master.
+        pub tracking_url: String = app.tracking_url.clone(),
+        /// Its master runs elsewhere.
+        pub is_unmanaged: bool = app.unmanaged,
+        /// Words for filters.
+        pub tags: Vec<String> = app.tags.clone(),
+        /// Memory over time, MiB-seconds.
+        pub memory_seconds: i64 = app.memory_seconds,
+        /// CPUs over time, CPU-seconds.
+        pub vcore_seconds: i64 = app.vcore_seconds,
+        /// What people are told of it.
+        pub diagnostics: String = app.diagnostics.clone(),
+        /// Its attempts; only in `describe`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub attempts: Vec<YarnAttemptView> = Vec::new(),
+    }
 }
 
-/// An attempt.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct YarnAttemptView {
-    /// Its id.
-    pub id: String,
-    /// Where it is.
-    pub state: String,
-    /// Container of its master; empty: it has no place.
-    pub container: String,
-    /// Node of its master; empty: it has no place.
-    pub node: String,
-    /// When it began, Unix milliseconds.
-    pub start_ms: i64,
-    /// When it ended, Unix milliseconds; 0: it goes on.
-    pub finish_ms: i64,
-    /// What people are told of it.
-    pub diagnostics: String,
+view! {
+    /// An attempt.
+    pub struct YarnAttemptView from (attempt: &v1::YarnAttempt) {
+        /// Its id.
+        pub id: String = attempt.attempt_id.clone(),
+        /// Where it is.
+        pub state: String = known(attempt.state().as_str_name(), "YARN_ATTEMPT_STATE_"),
+        /// Container of its master; empty: it has no place.
+        pub container: String = attempt.container_id.clone(),
+        /// Node of its master; empty: it has no place.
+        pub node: String = attempt.node.clone(),
+        /// When it began, Unix milliseconds.
+        pub start_ms: i64 = attempt.start_ms,
+        /// When it ended, Unix milliseconds; 0: it goes on.
+        pub finish_ms: i64 = attempt.finish_ms,
+        /// What people are told of it.
+        pub diagnostics: String = attempt.diagnostics.clone(),
+    }
 }
 
 /// A whole percentage of a share between 0 and 1.
@@ -123,182 +120,93 @@ fn known(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).filter(|word| *word != "UNSPECIFIED").unwrap_or_default().to_owned()
 }
 
-impl From<&v1::YarnApplicationStatus> for YarnAppView {
-    fn from(app: &v1::YarnApplicationStatus) -> Self {
-        Self {
-            id: app.application_id.clone(),
-            name: app.name.clone(),
-            user: app.user.clone(),
-            queue: app.queue.clone(),
-            kind: app.kind.clone(),
-            state: known(app.state().as_str_name(), "YARN_APP_STATE_"),
-            final_status: known(app.final_status().as_str_name(), "YARN_APP_FINAL_STATUS_"),
-            progress: per_cent(app.progress),
-            priority: app.priority,
-            used: app.used.as_ref().into(),
-            containers: app.containers,
-            pending_containers: app.pending_containers,
-            start_ms: app.start_ms,
-            finish_ms: app.finish_ms,
-            timeout_at_ms: app.timeout_at_ms,
-            attempt: app.attempt_id.clone(),
-            master_node: app.master_node.clone(),
-            tracking_url: app.tracking_url.clone(),
-            is_unmanaged: app.unmanaged,
-            tags: app.tags.clone(),
-            memory_seconds: app.memory_seconds,
-            vcore_seconds: app.vcore_seconds,
-            diagnostics: app.diagnostics.clone(),
-            attempts: Vec::new(),
-        }
-    }
-}
-
-impl From<&v1::YarnAttempt> for YarnAttemptView {
-    fn from(attempt: &v1::YarnAttempt) -> Self {
-        Self {
-            id: attempt.attempt_id.clone(),
-            state: known(attempt.state().as_str_name(), "YARN_ATTEMPT_STATE_"),
-            container: attempt.container_id.clone(),
-            node: attempt.node.clone(),
-            start_ms: attempt.start_ms,
-            finish_ms: attempt.finish_ms,
-            diagnostics: attempt.diagnostics.clone(),
-        }
-    }
-}
-
 impl View for YarnAppView {
-    const HEADERS: &'static [&'static str] =
-        &["ID", "NAME", "KIND", "USER", "QUEUE", "STATE", "FINAL", "PROGRESS", "CONTAINERS", "USED"];
-    const WIDE: &'static [&'static str] =
-        &["PRIORITY", "PENDING", "STARTED", "ENDED", "MASTER", "TRACKING-URL", "TAGS"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.id.clone(),
-            self.name.clone(),
-            self.kind.clone(),
-            self.user.clone(),
-            self.queue.clone(),
-            self.state.clone(),
-            self.final_status.clone(),
-            format!("{}%", self.progress),
-            self.containers.to_string(),
-            self.used.shown(),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![
-            self.priority.to_string(),
-            self.pending_containers.to_string(),
-            shown_time(self.start_ms),
-            shown_time(self.finish_ms),
-            self.master_node.clone(),
-            self.tracking_url.clone(),
-            self.tags.join(","),
-        ]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("ID", |view| view.id.clone()),
+        ("NAME", |view| view.name.clone()),
+        ("KIND", |view| view.kind.clone()),
+        ("USER", |view| view.user.clone()),
+        ("QUEUE", |view| view.queue.clone()),
+        ("STATE", |view| view.state.clone()),
+        ("FINAL", |view| view.final_status.clone()),
+        ("PROGRESS", |view| format!("{}%", view.progress)),
+        ("CONTAINERS", |view| view.containers.to_string()),
+        ("USED", |view| view.used.shown()),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("PRIORITY", |view| view.priority.to_string()),
+        ("PENDING", |view| view.pending_containers.to_string()),
+        ("STARTED", |view| shown_time(view.start_ms)),
+        ("ENDED", |view| shown_time(view.finish_ms)),
+        ("MASTER", |view| view.master_node.clone()),
+        ("TRACKING-URL", |view| view.tracking_url.clone()),
+        ("TAGS", |view| view.tags.join(",")),
+    ];
 }
 
 impl View for YarnAttemptView {
-    const HEADERS: &'static [&'static str] = &["ATTEMPT", "STATE", "NODE", "STARTED", "ENDED", "DIAGNOSTICS"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.id.clone(),
-            self.state.clone(),
-            self.node.clone(),
-            shown_time(self.start_ms),
-            shown_time(self.finish_ms),
-            // A row is one line.
-            self.diagnostics.trim_end().replace('\n', "; "),
-        ]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("ATTEMPT", |view| view.id.clone()),
+        ("STATE", |view| view.state.clone()),
+        ("NODE", |view| view.node.clone()),
+        ("STARTED", |view| shown_time(view.start_ms)),
+        ("ENDED", |view| shown_time(view.finish_ms)),
+        ("DIAGNOSTICS", |view| view.diagnostics.trim_end().replace('\n', "; ")),
+    ];
 }
 
-/// A queue as YARN sees it; percentages.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct YarnQueueView {
-    /// Its whole path as YARN names it.
-    pub path: String,
-    /// Share of its parent that is guaranteed.
-    pub capacity: f32,
-    /// Share of its parent that it may have at most.
-    pub maximum_capacity: f32,
-    /// Share of the cluster that is guaranteed.
-    pub absolute_capacity: f32,
-    /// Share of the cluster that it has now.
-    pub absolute_used_capacity: f32,
-    /// Share of its guarantee that it has now.
-    pub used_capacity: f32,
-    /// It takes applications.
-    pub is_running: bool,
-    /// What it has.
-    pub used: YarnAmountView,
-    /// What it waits for.
-    pub pending: YarnAmountView,
-    /// Containers in it and below.
-    pub containers: u32,
-    /// Applications whose master has a place.
-    pub active_applications: u32,
-    /// Applications whose master waits.
-    pub pending_applications: u32,
-    /// Who may submit there; empty: everybody.
-    pub submit_owners: Vec<String>,
-    /// No queue is below it.
-    pub is_leaf: bool,
-}
-
-impl From<&v1::YarnQueue> for YarnQueueView {
-    fn from(queue: &v1::YarnQueue) -> Self {
-        Self {
-            path: queue.path.clone(),
-            capacity: queue.capacity,
-            maximum_capacity: queue.maximum_capacity,
-            absolute_capacity: queue.absolute_capacity,
-            absolute_used_capacity: queue.absolute_used_capacity,
-            used_capacity: queue.used_capacity,
-            is_running: queue.running,
-            used: queue.used.as_ref().into(),
-            pending: queue.pending.as_ref().into(),
-            containers: queue.containers,
-            active_applications: queue.active_applications,
-            pending_applications: queue.pending_applications,
-            submit_owners: queue.submit_owners.clone(),
-            is_leaf: queue.leaf,
-        }
+view! {
+    /// A queue as YARN sees it; percentages.
+    pub struct YarnQueueView from (queue: &v1::YarnQueue) {
+        /// Its whole path as YARN names it.
+        pub path: String = queue.path.clone(),
+        /// Share of its parent that is guaranteed.
+        pub capacity: f32 = queue.capacity,
+        /// Share of its parent that it may have at most.
+        pub maximum_capacity: f32 = queue.maximum_capacity,
+        /// Share of the cluster that is guaranteed.
+        pub absolute_capacity: f32 = queue.absolute_capacity,
+        /// Share of the cluster that it has now.
+        pub absolute_used_capacity: f32 = queue.absolute_used_capacity,
+        /// Share of its guarantee that it has now.
+        pub used_capacity: f32 = queue.used_capacity,
+        /// It takes applications.
+        pub is_running: bool = queue.running,
+        /// What it has.
+        pub used: YarnAmountView = queue.used.as_ref().into(),
+        /// What it waits for.
+        pub pending: YarnAmountView = queue.pending.as_ref().into(),
+        /// Containers in it and below.
+        pub containers: u32 = queue.containers,
+        /// Applications whose master has a place.
+        pub active_applications: u32 = queue.active_applications,
+        /// Applications whose master waits.
+        pub pending_applications: u32 = queue.pending_applications,
+        /// Who may submit there; empty: everybody.
+        pub submit_owners: Vec<String> = queue.submit_owners.clone(),
+        /// No queue is below it.
+        pub is_leaf: bool = queue.leaf,
     }
 }
 
 impl View for YarnQueueView {
-    const HEADERS: &'static [&'static str] =
-        &["QUEUE", "STATE", "CAPACITY", "MAX", "USED-CAPACITY", "ACTIVE", "PENDING", "CONTAINERS", "USED"];
-    const WIDE: &'static [&'static str] = &["OF-CLUSTER", "USED-OF-CLUSTER", "WAITS-FOR", "SUBMIT-OWNERS"];
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.path.clone(),
-            if self.is_running { "RUNNING" } else { "STOPPED" }.to_owned(),
-            format!("{:.1}%", self.capacity),
-            format!("{:.1}%", self.maximum_capacity),
-            format!("{:.1}%", self.used_capacity),
-            self.active_applications.to_string(),
-            self.pending_applications.to_string(),
-            self.containers.to_string(),
-            self.used.shown(),
-        ]
-    }
-
-    fn wide(&self) -> Vec<String> {
-        vec![
-            format!("{:.1}%", self.absolute_capacity),
-            format!("{:.1}%", self.absolute_used_capacity),
-            self.pending.shown(),
-            self.submit_owners.join(","),
-        ]
-    }
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("QUEUE", |view| view.path.clone()),
+        ("STATE", |view| if view.is_running { "RUNNING" } else { "STOPPED" }.to_owned()),
+        ("CAPACITY", |view| format!("{:.1}%", view.capacity)),
+        ("MAX", |view| format!("{:.1}%", view.maximum_capacity)),
+        ("USED-CAPACITY", |view| format!("{:.1}%", view.used_capacity)),
+        ("ACTIVE", |view| view.active_applications.to_string()),
+        ("PENDING", |view| view.pending_applications.to_string()),
+        ("CONTAINERS", |view| view.containers.to_string()),
+        ("USED", |view| view.used.shown()),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("OF-CLUSTER", |view| format!("{:.1}%", view.absolute_capacity)),
+        ("USED-OF-CLUSTER", |view| format!("{:.1}%", view.absolute_used_capacity)),
+        ("WAITS-FOR", |view| view.pending.shown()),
+        ("SUBMIT-OWNERS", |view| view.submit_owners.join(",")),
+    ];
 }
 
 #[cfg(test)]
@@ -319,7 +227,7 @@ mod tests {
             ..v1::YarnApplicationStatus::default()
         };
         let row = YarnAppView::from(&app).row();
-        assert_eq!((row.len(), YarnAppView::HEADERS.len()), (10, 10));
+        assert_eq!((row.len(), YarnAppView::COLUMNS.len()), (10, 10));
         assert_eq!((row[5].as_str(), row[6].as_str(), row[7].as_str()), ("NEW_SAVING", "", "29%"));
         assert_eq!(row[9], "2048Mi/2, yarn.io/gpu=1");
         assert_eq!(YarnAppView::from(&app).wide().len(), YarnAppView::WIDE.len());
@@ -333,9 +241,9 @@ mod tests {
         assert_eq!((view.row()[1].as_str(), view.row()[2].as_str()), ("RUNNING", "33.3%"));
         assert_eq!(
             (view.row().len(), view.wide().len()),
-            (YarnQueueView::HEADERS.len(), YarnQueueView::WIDE.len())
+            (YarnQueueView::COLUMNS.len(), YarnQueueView::WIDE.len())
         );
         let attempt = YarnAttemptView::from(&v1::YarnAttempt::default());
-        assert_eq!((attempt.row().len(), attempt.state.as_str()), (YarnAttemptView::HEADERS.len(), ""));
+        assert_eq!((attempt.row().len(), attempt.state.as_str()), (YarnAttemptView::COLUMNS.len(), ""));
     }
 }

@@ -8,6 +8,7 @@
 //! - `reached`: what the model reaches and no scenario provokes from outside.
 //! - `scenarios`: fixed pieces of work for measuring the decisions.
 //! - `shares`: what queues get of nodes that are full all the time.
+//! - `simulation`: the deciders in simulated time, with any number of schedulers.
 
 #[cfg(test)]
 mod mixed;
@@ -17,3 +18,4 @@ pub mod reached;
 pub mod scenarios;
 #[cfg(test)]
 mod shares;
+pub mod simulation;

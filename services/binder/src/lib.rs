@@ -61,7 +61,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let (leaves, leaves_rx) = mpsc::channel(N_INPUTS);
     let (role, role_rx) = watch::channel(Role::Standby { leader: None });
     let (gathering, gathering_rx) = watch::channel(Vec::new());
-    let rpc = rpc::Rpc {
+    let rpc = rpc::BinderRpc {
         role: role_rx,
         gathering: gathering_rx,
         inputs,

@@ -36,7 +36,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::{
     metrics::BinderMetrics,
-    streams::{OutcomeSender, Reply},
+    streams::{OutcomeSender, StreamReply},
 };
 
 /// What the names of the schedulers' leases begin with.
@@ -77,14 +77,14 @@ pub(crate) struct LeaveRequest {
 #[derive(Debug)]
 pub(crate) enum Leave {
     /// To evict.
-    Evict(Vec<(UnitId, Evict)>, Reply<Revision>),
+    Evict(Vec<(UnitId, Evict)>, StreamReply<Revision>),
     /// To move.
-    Move(MoveTerms, Vec<RequestedMove>, Reply<MoveReport>),
+    Move(MoveTerms, Vec<RequestedMove>, StreamReply<MoveReport>),
 }
 
 /// The service; clones share it.
 #[derive(Clone)]
-pub(crate) struct Rpc {
+pub(crate) struct BinderRpc {
     pub(crate) role: watch::Receiver<Role>,
     /// As of the last second.
     pub(crate) gathering: watch::Receiver<Vec<Gathering>>,
@@ -98,7 +98,7 @@ pub(crate) struct Rpc {
     pub(crate) stop: CancellationToken,
 }
 
-impl Rpc {
+impl BinderRpc {
     /// The store that is led in.
     fn leading(&self) -> Result<StoreId, Status> {
         if self.stop.is_cancelled() {
@@ -132,7 +132,7 @@ impl Rpc {
         asked_of: StoreId,
         read: Revision,
         read_request: impl FnOnce() -> Result<Asked, Vec<BadField>>,
-        leave: impl FnOnce(Asked, Reply<Answer>) -> Leave,
+        leave: impl FnOnce(Asked, StreamReply<Answer>) -> Leave,
     ) -> Result<Answer, Status> {
         let store = self.leading()?;
         if !store.may_be(asked_of) {
@@ -148,7 +148,7 @@ impl Rpc {
 }
 
 #[tonic::async_trait]
-impl BindService for Rpc {
+impl BindService for BinderRpc {
     type DecideStream = ReceiverStream<Result<v1::DecideResponse, Status>>;
 
     async fn decide(

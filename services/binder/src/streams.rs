@@ -23,7 +23,7 @@ use crate::metrics::{BinderMetrics, WhyLabel};
 pub(crate) type OutcomeSender = mpsc::Sender<Result<v1::DecideResponse, Status>>;
 
 /// Where the answer to a request goes.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Status>>;
+pub(crate) type StreamReply<T> = oneshot::Sender<Result<T, Status>>;
 
 /// Bytes of one outcome: what is over is shortened.
 const OUTCOME_BYTES: usize = MESSAGE_BYTES_MAX / 2;
@@ -32,8 +32,8 @@ const OUTCOME_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 #[derive(Debug)]
 pub(crate) struct Streams {
     streams: FxHashMap<StreamId, Stream>,
-    jobs: FxHashMap<JobId, Reply<Revision>>,
-    moves: FxHashMap<JobId, Reply<MoveReport>>,
+    jobs: FxHashMap<JobId, StreamReply<Revision>>,
+    moves: FxHashMap<JobId, StreamReply<MoveReport>>,
     last_job: u64,
     /// Who leads instead, as far as it is known when this binder stops to lead.
     pub(crate) leader: Option<String>,
@@ -75,14 +75,14 @@ impl Streams {
     }
 
     /// Adds a request to evict and names it.
-    pub(crate) fn add_job(&mut self, reply: Reply<Revision>) -> JobId {
+    pub(crate) fn add_job(&mut self, reply: StreamReply<Revision>) -> JobId {
         let id = self.next_job();
         self.jobs.insert(id, reply);
         id
     }
 
     /// Adds a request to move and names it.
-    pub(crate) fn add_moves(&mut self, reply: Reply<MoveReport>) -> JobId {
+    pub(crate) fn add_moves(&mut self, reply: StreamReply<MoveReport>) -> JobId {
         let id = self.next_job();
         self.moves.insert(id, reply);
         id

@@ -7,7 +7,7 @@ pub(crate) mod reservation;
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use godel_base::ids::{NodeId, Revision, UnitId};
+use godel_base::ids::{Epoch, NodeId, Revision, UnitId};
 use godel_core_dispatcher::{Dispatcher, EvictRequest, read::UnitView};
 use godel_domain::{
     assignment::{Assignment, Permit},
@@ -20,8 +20,6 @@ use godel_domain::{
 use godel_proto::{raw, v1};
 use godel_rules::{admission::SpecViolation, drain::DrainBlock};
 use godel_wire::{BadField, ops, to_proto};
-
-use crate::requests::StatusAnswer;
 
 /// Units shown that hold up a drain: of 600 bytes at most.
 const DRAIN_BLOCKS_MAX: usize = 100;
@@ -52,7 +50,7 @@ pub(crate) fn unit(core: &Dispatcher, view: &UnitView<'_>) -> v1::Unit {
         phase: phase(view.phase).into(),
         counts: Some(counts(view)),
         scheduler: view.scheduler.unwrap_or_default().to_owned(),
-        refusals: view.refusals.as_deref().map(refusals),
+        refusals: view.refusals.as_deref().map(to_proto::refusals),
         bound_time_ms: view.bound_time_ms,
         revision: view.revision.0,
         waits_for: view.waits_for.clone(),
@@ -207,23 +205,6 @@ fn counts(view: &UnitView<'_>) -> v1::UnitCounts {
     }
 }
 
-fn refusals(refusals: &Refusals) -> v1::Refusals {
-    let Refusals { reasons, nearest_miss, nodes, attempts } = refusals;
-    v1::Refusals {
-        reasons: reasons
-            .iter()
-            .map(|RefusalCount { plugin, reason, nodes }| v1::RefusalCount {
-                plugin: plugin.to_string(),
-                reason: reason.clone(),
-                nodes: *nodes,
-            })
-            .collect(),
-        nearest_miss: nearest_miss.clone(),
-        nodes: *nodes,
-        attempts: *attempts,
-    }
-}
-
 /// What a scheduler says of a unit; `None` when it says nothing that we know.
 pub(crate) fn report(report: v1::UnitReport) -> Option<UnitReport> {
     let state = match report.state() {
@@ -293,27 +274,15 @@ pub(crate) fn assignment(assignment: Assignment, record: Bytes) -> raw::UnitAssi
 }
 
 pub(crate) fn eviction(request: EvictRequest) -> v1::Eviction {
-    use godel_domain::running_units::EvictionReason;
     let EvictRequest { unit, reason, ordinals, incarnations, by, read: _ } = request;
-    let reason = match reason {
-        EvictionReason::Cancelled => v1::EvictionReason::Cancelled,
-        EvictionReason::ScaledIn => v1::EvictionReason::ScaledIn,
-        EvictionReason::Preempted => v1::EvictionReason::Preempted,
-        EvictionReason::NodeLost => v1::EvictionReason::NodeLost,
-        EvictionReason::Drained => v1::EvictionReason::Drained,
-        EvictionReason::Squeezed => v1::EvictionReason::Squeezed,
-        EvictionReason::Rescheduled => v1::EvictionReason::Rescheduled,
-        EvictionReason::Suspended => v1::EvictionReason::Suspended,
-        EvictionReason::Deadline => v1::EvictionReason::Deadline,
-        EvictionReason::BelowMin => v1::EvictionReason::BelowMin,
-        EvictionReason::Failure => v1::EvictionReason::Failure,
-        EvictionReason::Tainted => v1::EvictionReason::Tainted,
-    };
-    v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason: reason.into(), by, preemptor_id: 0 }
+    let reason = to_proto::eviction_reason(Some(reason)).into();
+    v1::Eviction { unit_id: unit.0, ordinals, incarnations, reason, by, preemptor_id: 0 }
 }
 
-pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
-    let StatusAnswer { summary, pauses, epoch, partition, allocated: (allocated, capacity) } = answer;
+/// What the dispatcher of a term does.
+pub(crate) fn status(core: &Dispatcher, epoch: Epoch) -> v1::GetDispatcherStatusResponse {
+    let (summary, partition) = (core.summary(), core.partition().records().whole());
+    let (allocated, capacity) = core.queueing().allocated(core.nodes());
     let resources =
         |amounts: BTreeMap<String, i64>| Some(v1::Resources { amounts: amounts.into_iter().collect() });
     let phases = lifecycle::UnitPhase::ALL.into_iter().zip(summary.n_by_phase);
@@ -334,10 +303,10 @@ pub(crate) fn status(answer: StatusAnswer) -> v1::GetDispatcherStatusResponse {
         nodes_not_ready: summary.nodes_not_ready as u64,
         evictions_paused: summary.evictions_paused,
         nodes_draining: summary.nodes_draining as u64,
-        pauses: pauses.iter().map(to_proto::pause).collect(),
+        pauses: core.pauses().iter().map(to_proto::pause).collect(),
         partition_mode: to_proto::partition_mode(partition.mode).into(),
         partition_by_hand: partition.by_hand,
-        partition_reason: partition.reason,
+        partition_reason: partition.reason.clone(),
         partition_change_time_ms: partition.changed_ms,
         gangs_waiting: summary.gangs_waiting as u64,
         allocated: resources(allocated),

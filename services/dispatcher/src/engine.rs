@@ -9,7 +9,6 @@ mod failures;
 mod outbox;
 mod outgoing;
 mod overload;
-mod pages;
 mod watch;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -23,7 +22,6 @@ use godel_core_dispatcher::{
     leader::{DispatcherLeader, DispatcherLeaderConfig, EditRequest, TxnTicket, UnitSubmission},
     read::Summary,
 };
-use godel_domain::change::Partition;
 use godel_kit::{
     CancellationToken,
     client::{Directory, retry_idempotent},
@@ -40,24 +38,24 @@ use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 
 use self::{
     outbox::failure,
-    outgoing::{Encoded, Session},
-    overload::Overload,
+    outgoing::{AttachedScheduler, Encoded},
+    overload::OverloadControl,
     watch::Watches,
 };
 use godel_crash::CrashPoints;
 
 use crate::{
     config::Config,
-    convert,
     leader_client::LeaderHandle,
     metrics::{DispatcherMetrics, N_QUEUES_SHOWN},
-    requests::{
-        AttachCall, LeaderRequest, PauseCall, PendingSubmission, SchedulerMessage, Schedulers, StatusAnswer,
-        WatchCall,
-    },
+    pages,
+    requests::{AttachCall, LeaderRequest, PendingSubmission, SchedulerMessage, WatchCall},
 };
 
-pub(crate) use self::outbox::{Editor, EngineOutbox, PendingSubmitter};
+pub(crate) use self::{
+    failures::unresolved,
+    outbox::{Editor, EngineOutbox, PendingSubmitter},
+};
 
 /// Events of one source taken in before the next decision.
 const EVENTS_PER_TURN: usize = 256;
@@ -67,7 +65,7 @@ const QUEUES_SHOWN_EVERY_MS: u64 = 1_000;
 const EVICT_QUEUE: usize = 64;
 
 /// What every term needs.
-pub(crate) struct Context {
+pub(crate) struct TermContext {
     pub(crate) config: Config,
     pub(crate) directory: Directory,
     pub(crate) metrics: DispatcherMetrics,
@@ -86,7 +84,7 @@ struct Ack {
 }
 
 struct Engine {
-    context: Arc<Context>,
+    context: Arc<TermContext>,
     leader: DispatcherLeader<EngineOutbox>,
     out: EngineOutbox,
     epoch: Epoch,
@@ -97,7 +95,7 @@ struct Engine {
 
 /// Leads until the fence is lost or `stop`.
 pub(crate) async fn run(
-    context: &Arc<Context>,
+    context: &Arc<TermContext>,
     epoch: Epoch,
     since: Revision,
     fence: Fence,
@@ -116,7 +114,7 @@ pub(crate) async fn run(
 }
 
 async fn lead(
-    context: &Arc<Context>,
+    context: &Arc<TermContext>,
     epoch: Epoch,
     since: Revision,
     fence: Fence,
@@ -141,7 +139,7 @@ async fn lead(
     let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
     let room = usize::try_from(context.config.admission_queue_kib).unwrap_or(usize::MAX);
     let room = Arc::new(Semaphore::new(room.clamp(64, Semaphore::MAX_PERMITS)));
-    let overload = Overload::new(&context.config);
+    let overload = OverloadControl::new(&context.config);
     let core = Dispatcher::new(context.config.core(node_grace_ms));
     let mut leader = DispatcherLeader::new(core, last_unit_id, leader_config(&context.config));
     leader.lead(since);
@@ -150,6 +148,7 @@ async fn lead(
         room,
         call_limiter: Arc::clone(&overload.call_limiter),
         store,
+        epoch,
         read: Arc::default(),
     };
     let out = EngineOutbox {
@@ -191,7 +190,7 @@ fn leader_config(config: &Config) -> DispatcherLeaderConfig {
 
 /// Ids up to this one were used: whoever led before can write no more, so the answer is final. And the grace of lost
 /// nodes, milliseconds.
-async fn start_values(context: &Context) -> (UnitId, u64) {
+async fn start_values(context: &TermContext) -> (UnitId, u64) {
     let policy = context.directory.policy();
     loop {
         let answer = retry_idempotent(&policy, || async {
@@ -220,7 +219,7 @@ struct Sources {
     follower: Informer,
     calls: mpsc::Receiver<LeaderRequest>,
     acks: mpsc::UnboundedReceiver<Ack>,
-    evicted: mpsc::Receiver<evict::Answer>,
+    evicted: mpsc::Receiver<evict::EvictAnswer>,
 }
 
 /// Waits for transactions in their order and passes their answers on. Bounded by the pipeline.
@@ -358,18 +357,19 @@ impl Engine {
                 }
             }
             LeaderRequest::Change(change) => leader.change(change, now, out),
-            LeaderRequest::Edit(call) => {
-                let is_unreadable = !call.editor.unread.is_empty();
-                leader.edit(EditRequest { edit: call.edit, is_unreadable, editor: call.editor }, out);
+            LeaderRequest::Edit(edit, editor) => {
+                let is_unreadable = !editor.unread.is_empty();
+                leader.edit(EditRequest { edit, is_unreadable, editor }, out);
             }
+            LeaderRequest::Read(look) => look(leader.core()),
             LeaderRequest::SetMode { choice, reply } => leader.set_mode(choice, reply, out),
-            LeaderRequest::SetPause(PauseCall { scope, paused, reason, reply }) => {
+            LeaderRequest::SetPause { scope, paused, reason, reply } => {
                 let wall_ms = self.context.clock.wall_ms();
                 leader.set_pause(scope, paused, reason, reply, wall_ms, out);
             }
             LeaderRequest::ResumeEvictions(reply) => {
                 let resumed = leader.resume_evictions();
-                // The caller may be gone, here and below.
+                // The caller may be gone.
                 let _ = reply.send((resumed, leader.core().summary()));
             }
             LeaderRequest::Attach(call) => self.attach(call),
@@ -384,61 +384,6 @@ impl Engine {
             }
             LeaderRequest::Counted(counted) => leader.on_counted(counted),
             LeaderRequest::Watch(call) => self.watch(call),
-            request => self.show(request),
-        }
-    }
-
-    /// Requests that only read.
-    fn show(&self, request: LeaderRequest) {
-        let core = self.leader.core();
-        match request {
-            LeaderRequest::Get { namespace, name, page, reply } => {
-                let unit = pages::resolve(core, &namespace, &name);
-                let _ = reply.send(unit.and_then(|unit| pages::show_unit(core, unit, &page)));
-            }
-            LeaderRequest::List(call) => pages::list_units(core, call),
-            LeaderRequest::ListHistory(call) => pages::list_history(core, call),
-            LeaderRequest::GetQueue { name, reply } => {
-                let _ = reply.send(pages::show_queue(core, &name));
-            }
-            LeaderRequest::ListQueues(call) => pages::list_queues(core, call),
-            LeaderRequest::GetPriorityClass { name, reply } => {
-                let _ = reply.send(pages::show_class(core, &name));
-            }
-            LeaderRequest::ListPriorityClasses(call) => pages::list_classes(core, call),
-            LeaderRequest::GetBudget { name, reply } => {
-                let _ = reply.send(pages::show_budget(core, &name));
-            }
-            LeaderRequest::ListBudgets(call) => pages::list_budgets(core, call),
-            LeaderRequest::GetReservation { name, reply } => {
-                let _ = reply.send(pages::show_reservation(core, &name));
-            }
-            LeaderRequest::ListReservations(call) => pages::list_reservations(core, call),
-            LeaderRequest::Schedulers(reply) => {
-                let (partition, nodes) = (core.partition(), core.nodes());
-                let views = core.schedulers().views(partition, nodes);
-                let _ = reply.send(Schedulers { views, mode: partition.mode() });
-            }
-            LeaderRequest::Drain(node, reply) => {
-                let _ = reply.send(convert::drain(core, node));
-            }
-            LeaderRequest::Status(reply) => {
-                let partition = Partition { slots: Vec::new(), ..core.partition().records().whole().clone() };
-                let (summary, pauses) = (core.summary(), core.pauses().iter().cloned().collect());
-                let (epoch, allocated) = (self.epoch, core.queueing().allocated(core.nodes()));
-                let _ = reply.send(StatusAnswer { summary, pauses, epoch, partition, allocated });
-            }
-            LeaderRequest::Submit(_)
-            | LeaderRequest::Change(_)
-            | LeaderRequest::Edit(_)
-            | LeaderRequest::SetMode { .. }
-            | LeaderRequest::SetPause(_)
-            | LeaderRequest::ResumeEvictions(_)
-            | LeaderRequest::Attach(_)
-            | LeaderRequest::FromScheduler(..)
-            | LeaderRequest::Detach(_)
-            | LeaderRequest::Counted(_)
-            | LeaderRequest::Watch(_) => unreachable!("these change something"),
         }
     }
 
@@ -455,7 +400,7 @@ impl Engine {
                 let welcome =
                     v1::AttachResponse { message: Some(v1::attach_response::Message::Welcome(welcome)) };
                 let _ = messages.try_send(Ok(welcome));
-                self.out.sessions.insert(session, Session::new(messages, over));
+                self.out.sessions.insert(session, AttachedScheduler::new(messages, over));
                 if reply.send(Ok(session)).is_err() {
                     self.out.sessions.remove(&session);
                     self.leader.detach(session);
@@ -513,7 +458,7 @@ impl Engine {
         }
     }
 
-    fn on_evicted(&mut self, answer: evict::Answer) {
+    fn on_evicted(&mut self, answer: evict::EvictAnswer) {
         self.leader.on_evicted(answer.units, answer.done);
     }
 }

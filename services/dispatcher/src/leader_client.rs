@@ -2,14 +2,15 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use godel_base::ids::StoreId;
+use godel_base::ids::{Epoch, StoreId};
+use godel_core_dispatcher::Dispatcher;
 use godel_kit::{lease::Leadership, status};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
 
 use crate::{
     call_limiter::CallLimiter,
-    requests::{LeaderRequest, Reply},
+    requests::{CallReply, LeaderRequest},
 };
 
 /// The loop of a term.
@@ -21,8 +22,33 @@ pub(crate) struct LeaderHandle {
     pub(crate) call_limiter: Arc<CallLimiter>,
     /// In which its lease was granted.
     pub(crate) store: StoreId,
+    /// Of its grant.
+    pub(crate) epoch: Epoch,
     /// The revision up to which the loop has read.
     pub(crate) read: Arc<AtomicU64>,
+}
+
+impl LeaderHandle {
+    /// Asks the loop and waits for its answer.
+    pub(crate) async fn ask<T>(&self, call: impl FnOnce(CallReply<T>) -> LeaderRequest) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        self.calls.send(call(reply)).await.map_err(|_| term_over())?;
+        answer.await.map_err(|_| term_over())
+    }
+
+    /// Has the loop look at its state, between two of its steps.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Dispatcher) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let read = |reply: CallReply<T>| {
+            LeaderRequest::Read(Box::new(move |core| {
+                // The caller may be gone.
+                let _ = reply.send(look(core));
+            }))
+        };
+        self.ask(read).await
+    }
 }
 
 /// Shared by all handlers.
@@ -57,11 +83,16 @@ impl Front {
     }
 
     /// Asks the loop and waits for its answer.
-    pub(crate) async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> LeaderRequest) -> Result<T, Status> {
-        let term = self.term()?;
-        let (reply, answer) = oneshot::channel();
-        term.calls.send(call(reply)).await.map_err(|_| term_over())?;
-        answer.await.map_err(|_| term_over())
+    pub(crate) async fn ask<T>(&self, call: impl FnOnce(CallReply<T>) -> LeaderRequest) -> Result<T, Status> {
+        self.term()?.ask(call).await
+    }
+
+    /// Has the loop look at its state.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Dispatcher) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        self.term()?.read(look).await
     }
 }
 

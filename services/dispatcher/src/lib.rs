@@ -13,6 +13,7 @@
 //! - `engine`: one leadership: carries what the leading dispatcher reads, writes and answers.
 //! - `leader_client`: what RPC handlers know of the leader.
 //! - `metrics`: counters of the dispatcher.
+//! - `pages`: units and records as lists and single calls show them.
 //! - `requests`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `rpc`: the RPCs of the dispatcher.
 
@@ -22,6 +23,7 @@ mod convert;
 mod engine;
 mod leader_client;
 mod metrics;
+mod pages;
 mod requests;
 mod rpc;
 
@@ -69,7 +71,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let election = service.elect(lease, directory.state());
     let (term_sender, term) = watch::channel(None);
     let front = Front::new(election.watch(), term);
-    let context = Arc::new(engine::Context {
+    let context = Arc::new(engine::TermContext {
         config: config.clone(),
         directory: directory.clone(),
         metrics: metrics.clone(),
@@ -78,10 +80,10 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         unread: service.unread.clone(),
     });
     let engine = lead_again(context, election.watch(), term_sender, stop.clone());
-    let units = rpc::units::Units::new(front.clone(), directory.clone(), metrics);
-    let queues = rpc::queues::Queues::new(front.clone());
-    let budgets = rpc::budgets::Budgets::new(front.clone());
-    let reservations = rpc::reservations::Reservations::new(front.clone());
+    let units = rpc::units::UnitRpc::new(front.clone(), directory.clone(), metrics);
+    let queues = rpc::queues::QueueRpc::new(front.clone());
+    let budgets = rpc::budgets::BudgetRpc::new(front.clone());
+    let reservations = rpc::reservations::ReservationRpc::new(front.clone());
     let dispatch = rpc::dispatch::Dispatch::new(front, directory, &config, stop.clone());
     service
         .run(engine, Lease::Leader(election), |server| {
@@ -99,7 +101,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
 
 /// Leads whenever the lease is granted, one term after the other.
 async fn lead_again(
-    context: Arc<engine::Context>,
+    context: Arc<engine::TermContext>,
     mut leadership: watch::Receiver<Leadership>,
     publish: watch::Sender<Option<leader_client::LeaderHandle>>,
     stop: CancellationToken,

@@ -47,9 +47,9 @@ impl Identity {
 }
 
 /// What a method answers: the encoded response, or an exception.
-pub type Answer = Result<Bytes, Exception>;
-pub(crate) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
-pub(crate) type Method = Arc<dyn Fn(Caller, Bytes) -> Running + Send + Sync>;
+pub type CallAnswer = Result<Bytes, Exception>;
+pub(crate) type RunningCall = Pin<Box<dyn Future<Output = CallAnswer> + Send>>;
+pub(crate) type Method = Arc<dyn Fn(Caller, Bytes) -> RunningCall + Send + Sync>;
 
 /// A protocol: its methods by name.
 #[derive(Clone)]
@@ -105,7 +105,7 @@ impl Protocol {
     pub fn raw<F, R>(mut self, name: &'static str, method: F) -> Self
     where
         F: Fn(Caller, Bytes) -> R + Send + Sync + 'static,
-        R: Future<Output = Answer> + Send + 'static,
+        R: Future<Output = CallAnswer> + Send + 'static,
     {
         self.methods.insert(name, Arc::new(move |caller, body| Box::pin(method(caller, body))));
         self

@@ -27,7 +27,7 @@ use crate::{
     common::rpc_response_header_proto::{RpcErrorCodeProto, RpcStatusProto},
     exception,
     frame::{self, LEN_LEN, PREAMBLE_LEN},
-    session::{Call, Fatal, Session, Step},
+    session::{Call, FatalCall, HadoopSession, Step},
     token::Password,
 };
 
@@ -198,7 +198,7 @@ impl From<io::Error> for Ended {
 }
 
 /// A call that was answered.
-struct Answered(Bytes);
+struct AnsweredCall(Bytes);
 
 impl Shared {
     async fn connection(
@@ -226,9 +226,9 @@ impl Shared {
         stream.set_nodelay(true)?;
         let handshake_ends = Instant::now() + handshake;
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let mut session = Session::new(self.server.authentication.clone(), address, nonce);
+        let mut session = HadoopSession::new(self.server.authentication.clone(), address, nonce);
         let share = self.room.share();
-        let mut reader = Reader::new(share.clone());
+        let mut reader = CallReader::new(share.clone());
         let mut calls = FuturesUnordered::new();
         let (mut input, mut output) = stream.split();
 
@@ -242,7 +242,7 @@ impl Shared {
             let reads = calls.len() < calls_per_connection && !stop.is_cancelled();
             let frame = tokio::select! {
                 biased;
-                Some(Answered(answer)) = calls.next(), if !calls.is_empty() => {
+                Some(AnsweredCall(answer)) = calls.next(), if !calls.is_empty() => {
                     let _unread = share.take_anyway(answer.len());
                     self.write(&mut output, &answer).await?;
                     guest.answered();
@@ -256,9 +256,9 @@ impl Shared {
             };
             last_at = Instant::now();
             let (frame, room) = match frame {
-                Frame::Whole(frame, room) => (frame, room),
-                Frame::End => return Err(Ended::ByClient),
-                Frame::TooLong(len) => {
+                CallFrame::Whole(frame, room) => (frame, room),
+                CallFrame::End => return Err(Ended::ByClient),
+                CallFrame::TooLong(len) => {
                     self.write(&mut output, &too_long(len, limit)).await?;
                     return Err(Ended::Refused);
                 }
@@ -275,7 +275,7 @@ impl Shared {
                     });
                 }
                 Ok(Step::Close) => return Err(Ended::ByClient),
-                Err(Fatal(answer)) => {
+                Err(FatalCall(answer)) => {
                     self.write(&mut output, &answer).await?;
                     return Err(Ended::Refused);
                 }
@@ -286,7 +286,7 @@ impl Shared {
     /// Reads the first bytes of a connection.
     async fn open(
         &self,
-        session: &mut Session,
+        session: &mut HadoopSession,
         input: &mut (impl AsyncRead + Unpin),
         output: &mut (impl AsyncWrite + Unpin),
         guest: &Guest,
@@ -298,14 +298,14 @@ impl Shared {
         match session.on_preamble(preamble) {
             Ok(()) => Ok(()),
             Err(None) => Err(Ended::OtherProtocol),
-            Err(Some(Fatal(answer))) => {
+            Err(Some(FatalCall(answer))) => {
                 self.write(output, &answer).await?;
                 Err(Ended::Refused)
             }
         }
     }
 
-    async fn call(&self, call: Call, room: Taken) -> Answered {
+    async fn call(&self, call: Call, room: Taken) -> AnsweredCall {
         let Call { head, caller, method, protocol, version, body } = call;
         let answer = match self.find(&protocol, version, &method) {
             Ok(run) => match timeout(self.server.limits.call, run(caller, body)).await {
@@ -318,7 +318,7 @@ impl Shared {
             Err(refused) => Err(refused),
         };
         drop(room);
-        Answered(match answer {
+        AnsweredCall(match answer {
             Ok(body) => frame::success(&head, &body),
             Err((code, exception)) => frame::failure(&head, RpcStatusProto::Error, code, &exception),
         })
@@ -365,7 +365,7 @@ fn too_long(len: usize, limit: usize) -> Bytes {
 }
 
 /// What came of reading.
-enum Frame {
+enum CallFrame {
     /// A message without its length, and the room that it takes.
     Whole(Bytes, Taken),
     /// The client closed the connection.
@@ -375,7 +375,7 @@ enum Frame {
 }
 
 /// Reads messages. What was read of one is kept when reading is given up for something else.
-struct Reader {
+struct CallReader {
     buffer: BytesMut,
     share: Share,
     /// Room for what is in the buffer.
@@ -386,7 +386,7 @@ struct Reader {
     began: Option<Instant>,
 }
 
-impl Reader {
+impl CallReader {
     fn new(share: Share) -> Self {
         let taken = share.take_anyway(0);
         Self { buffer: BytesMut::new(), share, taken, n_waiting: 0, began: None }
@@ -400,7 +400,7 @@ impl Reader {
         limit: usize,
         silent_until: Option<Instant>,
         message: Duration,
-    ) -> Result<Frame, Ended> {
+    ) -> Result<CallFrame, Ended> {
         loop {
             if self.n_waiting > 0 {
                 let taken = self.share.take(self.n_waiting).await;
@@ -412,13 +412,13 @@ impl Reader {
             if let Some(length) = self.buffer.first_chunk::<LEN_LEN>() {
                 let len = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
                 if len > limit {
-                    return Ok(Frame::TooLong(len));
+                    return Ok(CallFrame::TooLong(len));
                 }
                 if self.buffer.len() >= LEN_LEN + len {
                     let frame = self.buffer.split_to(LEN_LEN + len).freeze().slice(LEN_LEN..);
                     let taken = self.taken.split(LEN_LEN + len);
                     self.began = (!self.buffer.is_empty()).then(Instant::now);
-                    return Ok(Frame::Whole(frame, taken));
+                    return Ok(CallFrame::Whole(frame, taken));
                 }
             }
             self.buffer.reserve(READ_BYTES);
@@ -429,7 +429,7 @@ impl Reader {
                 None => read.await?,
             };
             if n_read == 0 {
-                return Ok(Frame::End);
+                return Ok(CallFrame::End);
             }
             match self.share.try_take(n_read) {
                 Some(taken) => self.taken.merge(taken),

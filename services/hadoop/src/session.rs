@@ -22,16 +22,16 @@ const DIGEST_MD5: &str = "DIGEST-MD5";
 
 /// A connection that is being opened, or is open.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct HadoopSession {
     authentication: Authentication,
     address: SocketAddr,
     /// The random word of this connection.
     nonce: String,
-    stage: Stage,
+    stage: SessionStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum SessionStage {
     /// Nothing was received.
     Preamble,
     /// Who is it?
@@ -67,32 +67,32 @@ pub(crate) struct Call {
 
 /// What ends a connection: the answer that says why.
 #[derive(Debug)]
-pub(crate) struct Fatal(pub(crate) Bytes);
+pub(crate) struct FatalCall(pub(crate) Bytes);
 
-fn fatal(head: &Head, code: RpcErrorCodeProto, class: &'static str, message: impl Into<String>) -> Fatal {
-    Fatal(frame::failure(head, RpcStatusProto::Fatal, code, &Exception::new(class, message)))
+fn fatal(head: &Head, code: RpcErrorCodeProto, class: &'static str, message: impl Into<String>) -> FatalCall {
+    FatalCall(frame::failure(head, RpcStatusProto::Fatal, code, &Exception::new(class, message)))
 }
 
-fn unauthorized(head: &Head, message: impl Into<String>) -> Fatal {
+fn unauthorized(head: &Head, message: impl Into<String>) -> FatalCall {
     fatal(head, RpcErrorCodeProto::FatalUnauthorized, exception::ACCESS_CONTROL, message)
 }
 
-fn invalid_header(head: &Head, message: &str) -> Fatal {
+fn invalid_header(head: &Head, message: &str) -> FatalCall {
     fatal(head, RpcErrorCodeProto::FatalInvalidRpcHeader, exception::BAD_REQUEST, message)
 }
 
-impl Session {
+impl HadoopSession {
     pub(crate) fn new(authentication: Authentication, address: SocketAddr, nonce: String) -> Self {
-        Self { authentication, address, nonce, stage: Stage::Preamble }
+        Self { authentication, address, nonce, stage: SessionStage::Preamble }
     }
 
     /// Whether methods may be called.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open(_))
+        matches!(self.stage, SessionStage::Open(_))
     }
 
     /// The bytes that a connection begins with. `Err` without an answer: it is no Hadoop client.
-    pub(crate) fn on_preamble(&mut self, bytes: [u8; PREAMBLE_LEN]) -> Result<(), Option<Fatal>> {
+    pub(crate) fn on_preamble(&mut self, bytes: [u8; PREAMBLE_LEN]) -> Result<(), Option<FatalCall>> {
         let [magic @ .., version, _class, authentication] = &bytes;
         if magic != MAGIC {
             return Err(None);
@@ -106,12 +106,12 @@ impl Session {
             return Err(Some(fatal(&head, RpcErrorCodeProto::FatalVersionMismatch, class, message)));
         }
         self.stage = match *authentication {
-            AUTH_NONE if self.authentication.takes_simple() => Stage::Context(None),
+            AUTH_NONE if self.authentication.takes_simple() => SessionStage::Context(None),
             AUTH_NONE => {
                 let message = "SIMPLE authentication is not enabled.  Available:[TOKEN]";
                 return Err(Some(unauthorized(&head, message)));
             }
-            AUTH_SASL => Stage::Sasl,
+            AUTH_SASL => SessionStage::Sasl,
             other => {
                 let message = format!("there is no authentication {other:#04x} of Hadoop RPC");
                 return Err(Some(unauthorized(&head, message)));
@@ -121,7 +121,7 @@ impl Session {
     }
 
     /// A message, without the length before it.
-    pub(crate) fn on_frame(&mut self, mut frame: Bytes) -> Result<Step, Fatal> {
+    pub(crate) fn on_frame(&mut self, mut frame: Bytes) -> Result<Step, FatalCall> {
         let Some(header) = frame::take_message::<RpcRequestHeaderProto>(&mut frame) else {
             return Err(invalid_header(&Head::none(), "the header of a message cannot be read"));
         };
@@ -141,10 +141,10 @@ impl Session {
             }
         }
         match (header.call_id, &self.stage) {
-            (SASL_ID, Stage::Sasl) => self.on_sasl(&head, frame),
-            (CONTEXT_ID, Stage::Context(_)) => self.on_context(&head, frame),
-            (PING_ID, Stage::Open(_)) => Ok(Step::Wait),
-            (0.., Stage::Open(caller)) => {
+            (SASL_ID, SessionStage::Sasl) => self.on_sasl(&head, frame),
+            (CONTEXT_ID, SessionStage::Context(_)) => self.on_context(&head, frame),
+            (PING_ID, SessionStage::Open(_)) => Ok(Step::Wait),
+            (0.., SessionStage::Open(caller)) => {
                 if header.rpc_kind != Some(RpcKindProto::RpcProtocolBuffer.into()) {
                     let (code, class) =
                         (RpcErrorCodeProto::FatalUnsupportedSerialization, exception::BAD_REQUEST);
@@ -166,15 +166,17 @@ impl Session {
                 }))
             }
             (SASL_ID, _) => Err(unauthorized(&head, "an authentication was not expected here")),
-            (_, Stage::Sasl) => Err(unauthorized(&head, "the connection must be authenticated first")),
-            (_, Stage::Preamble | Stage::Context(_) | Stage::Open(_)) => Err(invalid_header(
-                &head,
-                &format!("a message with number {} was not expected here", header.call_id),
-            )),
+            (_, SessionStage::Sasl) => Err(unauthorized(&head, "the connection must be authenticated first")),
+            (_, SessionStage::Preamble | SessionStage::Context(_) | SessionStage::Open(_)) => {
+                Err(invalid_header(
+                    &head,
+                    &format!("a message with number {} was not expected here", header.call_id),
+                ))
+            }
         }
     }
 
-    fn on_sasl(&mut self, head: &Head, mut frame: Bytes) -> Result<Step, Fatal> {
+    fn on_sasl(&mut self, head: &Head, mut frame: Bytes) -> Result<Step, FatalCall> {
         let Some(message) = frame::take_message::<RpcSaslProto>(&mut frame) else {
             return Err(unauthorized(head, "a message of the authentication cannot be read"));
         };
@@ -209,13 +211,13 @@ impl Session {
         frame::sasl(&RpcSaslProto { state: SaslState::Negotiate.into(), auths, ..RpcSaslProto::default() })
     }
 
-    fn on_initiate(&mut self, head: &Head, message: &RpcSaslProto) -> Result<Step, Fatal> {
+    fn on_initiate(&mut self, head: &Head, message: &RpcSaslProto) -> Result<Step, FatalCall> {
         let [chosen] = &message.auths[..] else {
             return Err(unauthorized(head, "the client must choose one authentication"));
         };
         match (chosen.method.as_str(), self.authentication.passwords()) {
             (SIMPLE, _) if self.authentication.takes_simple() => {
-                self.stage = Stage::Context(None);
+                self.stage = SessionStage::Context(None);
                 Ok(Step::Wait)
             }
             (TOKEN, Some(passwords)) => {
@@ -223,9 +225,9 @@ impl Session {
                     prove(&**passwords, message.token(), &self.nonce).map_err(|error| {
                         let status = RpcStatusProto::Fatal;
                         let head = Head { call_id: SASL_ID, ..head.clone() };
-                        Fatal(frame::failure(&head, status, RpcErrorCodeProto::FatalUnauthorized, &error))
+                        FatalCall(frame::failure(&head, status, RpcErrorCodeProto::FatalUnauthorized, &error))
                     })?;
-                self.stage = Stage::Context(Some(identifier));
+                self.stage = SessionStage::Context(Some(identifier));
                 Ok(Step::Reply(frame::sasl(&RpcSaslProto {
                     state: SaslState::Success.into(),
                     token: Some(proof.into()),
@@ -240,11 +242,11 @@ impl Session {
         }
     }
 
-    fn on_context(&mut self, head: &Head, mut frame: Bytes) -> Result<Step, Fatal> {
+    fn on_context(&mut self, head: &Head, mut frame: Bytes) -> Result<Step, FatalCall> {
         let Some(context) = frame::take_message::<IpcConnectionContextProto>(&mut frame) else {
             return Err(invalid_header(head, "the context of the connection cannot be read"));
         };
-        let Stage::Context(token) = &self.stage else { return Ok(Step::Wait) };
+        let SessionStage::Context(token) = &self.stage else { return Ok(Step::Wait) };
         let identity = match token {
             Some(identifier) => Identity::Token(identifier.clone()),
             None => {
@@ -257,7 +259,7 @@ impl Session {
                 Identity::User { effective, real }
             }
         };
-        self.stage = Stage::Open(Caller { identity, address: self.address });
+        self.stage = SessionStage::Open(Caller { identity, address: self.address });
         Ok(Step::Wait)
     }
 }

@@ -19,7 +19,7 @@ use tonic::{
 
 pub(crate) use directory::jittered;
 pub use directory::{Directory, FailedCall, Leader};
-pub(crate) use methods::{Shape, is_known, is_stream_path, shape};
+pub(crate) use methods::{MethodShape, is_known, is_stream_path, shape};
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
 
 pub use crate::address::BadAddress;
@@ -32,17 +32,17 @@ use crate::{
 };
 
 /// A connection that opens itself, with request ids and deadlines. Cheap to clone.
-pub type Channel = InterceptedService<tonic::transport::Channel, Outgoing>;
+pub type Channel = InterceptedService<tonic::transport::Channel, OutgoingCall>;
 
 /// Puts the request id into every call, and a deadline into calls that are not streams and have none.
 #[derive(Clone, Debug)]
-pub struct Outgoing {
+pub struct OutgoingCall {
     timeout: Duration,
     /// Name of the scheduler that state is to forward calls to.
     scheduler: Option<MetadataValue<Ascii>>,
 }
 
-impl Interceptor for Outgoing {
+impl Interceptor for OutgoingCall {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if !request.metadata().contains_key(REQUEST_ID) {
             let id = current_request_id().unwrap_or_else(new_request_id);
@@ -81,19 +81,24 @@ fn with_deadlines(
     config: &ClientConfig,
     scheduler: Option<MetadataValue<Ascii>>,
 ) -> Channel {
-    InterceptedService::new(connection, Outgoing { timeout: *config.request_timeout, scheduler })
+    InterceptedService::new(connection, OutgoingCall { timeout: *config.request_timeout, scheduler })
 }
 
 fn connection(address: &str, config: &ClientConfig) -> Result<tonic::transport::Channel, BadAddress> {
-    let endpoint = Endpoint::from(url(address)?)
+    let endpoint = endpoint(address, config)?
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    Ok(endpoint.connect_lazy())
+}
+
+/// An address with the timeouts of every connection.
+pub(crate) fn endpoint(address: &str, config: &ClientConfig) -> Result<Endpoint, BadAddress> {
+    Ok(Endpoint::from(url(address)?)
         .connect_timeout(*config.connect_timeout)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(*config.keepalive_interval)
         .keep_alive_timeout(*config.keepalive_timeout)
-        .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
-    Ok(endpoint.connect_lazy())
+        .keep_alive_while_idle(true))
 }
 
 /// Bytes in flight on one stream: four messages of the largest size.

@@ -62,11 +62,11 @@ impl Clock for SystemClock {
         let mut wall = self.wall.lock().unwrap_or_else(PoisonError::into_inner);
         let wall_ms = wall.read(self.now(), machine_ms());
         match wall.take_turn() {
-            Some(Turn::Off { by_ms }) => tracing::warn!(
+            Some(ClockTurn::Off { by_ms }) => tracing::warn!(
                 by_s = by_ms / 1_000,
                 "the clock of this machine has jumped: time-outs go on as they began, and the time of this process nears it slowly"
             ),
-            Some(Turn::Right) => tracing::info!("the time of this process is that of its machine again"),
+            Some(ClockTurn::Right) => tracing::info!("the time of this process is that of its machine again"),
             None => {}
         }
         wall_ms
@@ -90,12 +90,12 @@ struct WallClock {
     rest: u64,
     /// Whether it was told that the machine's clock is another one.
     is_off: bool,
-    turn: Option<Turn>,
+    turn: Option<ClockTurn>,
 }
 
 /// What the machine's clock has turned to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum ClockTurn {
     /// Ahead by so much, or behind where that is negative.
     Off { by_ms: i64 },
     /// As the process has it.
@@ -119,15 +119,15 @@ impl WallClock {
         self.rest = room % SLEW;
         self.shown_ms = expected.saturating_add(if off < 0 { -step } else { step });
         if !self.is_off && off.unsigned_abs() > TOLD_MS {
-            (self.is_off, self.turn) = (true, Some(Turn::Off { by_ms: off }));
+            (self.is_off, self.turn) = (true, Some(ClockTurn::Off { by_ms: off }));
         } else if self.is_off && off.unsigned_abs() < TOLD_MS / 5 {
-            (self.is_off, self.turn) = (false, Some(Turn::Right));
+            (self.is_off, self.turn) = (false, Some(ClockTurn::Right));
         }
         self.shown_ms
     }
 
     /// Takes what is to be told since the last reading.
-    fn take_turn(&mut self) -> Option<Turn> {
+    fn take_turn(&mut self) -> Option<ClockTurn> {
         self.turn.take()
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// Reads every 250 ms for so many seconds, the machine's clock being off by `off_ms`.
-    fn run(clock: &mut WallClock, seconds: u64, off_ms: i64) -> Vec<Turn> {
+    fn run(clock: &mut WallClock, seconds: u64, off_ms: i64) -> Vec<ClockTurn> {
         let mut turns = Vec::new();
         for _ in 0..seconds * 4 {
             let now = Millis(clock.read_at.0 + 250);
@@ -189,9 +189,9 @@ mod tests {
         for jump_ms in [3_600_000, -3_600_000] {
             let mut clock = WallClock::starting_at(0);
             assert_eq!((run(&mut clock, 60, 0), clock.shown_ms), (vec![], 60_000));
-            assert_eq!(run(&mut clock, 15, jump_ms), [Turn::Off { by_ms: jump_ms }]);
+            assert_eq!(run(&mut clock, 15, jump_ms), [ClockTurn::Off { by_ms: jump_ms }]);
             assert_eq!((clock.shown_ms - 75_000).abs(), 1_500, "a tenth of the time");
-            assert_eq!(run(&mut clock, 60, 0), [Turn::Right]);
+            assert_eq!(run(&mut clock, 60, 0), [ClockTurn::Right]);
             assert_eq!(clock.shown_ms, 135_000);
         }
     }
@@ -200,7 +200,10 @@ mod tests {
     fn a_clock_that_stays_another_one_is_adopted_slowly() {
         let mut clock = WallClock::starting_at(0);
         let turns = run(&mut clock, 700, 60_000);
-        assert_eq!((turns, clock.shown_ms), (vec![Turn::Off { by_ms: 60_000 }, Turn::Right], 760_000));
+        assert_eq!(
+            (turns, clock.shown_ms),
+            (vec![ClockTurn::Off { by_ms: 60_000 }, ClockTurn::Right], 760_000)
+        );
         assert_eq!(run(&mut clock, 10, 60_900), [], "what time servers do is told to nobody");
         assert_eq!(clock.shown_ms, 770_900);
     }

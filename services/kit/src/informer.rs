@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Channel;
 
 pub use godel_wire::from_proto::LoadedRecord;
-pub use list::{Page, page as list_page};
+pub use list::{ListPage, page as list_page};
 pub use task::read_page;
 pub use unread::{UNREAD_COUNTER, UnreadCount};
 pub use written::OwnWrites;

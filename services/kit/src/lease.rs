@@ -101,14 +101,14 @@ impl LeaseSpec {
 
 /// Stands for election to a lease that several processes want.
 #[derive(Debug)]
-pub struct Election(Held);
+pub struct Election(HeldLease);
 
 /// Keeps a registration that is this process's alone; after a loss it registers again with a new epoch.
 #[derive(Debug)]
-pub struct Membership(Held);
+pub struct Membership(HeldLease);
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     leadership: watch::Receiver<Leadership>,
     heard: Heard,
     task: JoinHandle<()>,
@@ -118,7 +118,7 @@ impl Election {
     /// Stands for election until `stop`, then gives the lease back: cancel it after the last transaction has
     /// been answered.
     pub fn spawn(spec: LeaseSpec, state: Channel, stop: CancellationToken) -> Self {
-        Self(Held::spawn("election", spec, state, stop, false))
+        Self(HeldLease::spawn("election", spec, state, stop, false))
     }
 
     /// The present leadership and its changes.
@@ -140,7 +140,7 @@ impl Election {
 impl Membership {
     /// Keeps the registration until `stop`, then gives it back.
     pub fn spawn(spec: LeaseSpec, state: Channel, stop: CancellationToken) -> Self {
-        Self(Held::spawn("membership", spec, state, stop, true))
+        Self(HeldLease::spawn("membership", spec, state, stop, true))
     }
 
     /// The present registration and its changes: `Leader` while registered.
@@ -159,7 +159,7 @@ impl Membership {
     }
 }
 
-impl Held {
+impl HeldLease {
     fn spawn(
         name: &'static str,
         spec: LeaseSpec,
@@ -169,7 +169,7 @@ impl Held {
     ) -> Self {
         let (sender, leadership) = watch::channel(Leadership::Standby { leader: None });
         let heard = Heard::new(*spec.config.ttl);
-        let keeper = keeper::Keeper::new(spec, state, sender, heard.clone(), is_alone);
+        let keeper = keeper::LeaseKeeper::new(spec, state, sender, heard.clone(), is_alone);
         let task = crate::task::spawn_service(name, &stop.clone(), keeper.run(stop));
         Self { leadership, heard, task }
     }

@@ -11,7 +11,6 @@
 //! - `clock`: the clocks of services.
 //! - `config`: one loader of configuration for every service.
 //! - `deps`: the dependencies of every service, which tests and `godel up` inject.
-//! - `fake`: a double of the state service for tests.
 //! - `guests`: connections of listeners that do not speak gRPC, and which of them go first.
 //! - `idle`: which connections go first, of all listeners.
 //! - `informer`: follows the store: lists, watches, resumes.
@@ -36,8 +35,6 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod deps;
-#[cfg(test)]
-mod fake;
 pub mod guests;
 mod idle;
 pub mod informer;
@@ -53,6 +50,9 @@ pub mod status;
 pub mod task;
 pub mod telemetry;
 pub mod txn;
+
+#[cfg(test)]
+mod tests;
 
 pub use deps::Deps;
 pub use tokio_util::sync::CancellationToken;

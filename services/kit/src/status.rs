@@ -97,16 +97,6 @@ pub fn stale_epoch(lease: &str, epoch: u64) -> Status {
     with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, [("lease", lease)])
 }
 
-/// FAILED_PRECONDITION: somebody else holds the lease.
-pub fn lease_held(lease: &str, holder: &str, address: &str) -> Status {
-    with_info(
-        Code::FailedPrecondition,
-        reason::LEASE_HELD,
-        format!("{holder} holds lease {lease}"),
-        [("lease", lease), ("holder", holder), ("address", address)],
-    )
-}
-
 /// OUT_OF_RANGE: the history begins at `floor` only.
 pub fn compacted(floor: u64) -> Status {
     let message = format!("the history begins at revision {floor}: list again");
@@ -139,12 +129,6 @@ pub fn is_lease_lost(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition
         && reason_of(status)
             .is_some_and(|reason| reason == reason::STALE_EPOCH || reason == reason::STORE_CHANGED)
-}
-
-/// ABORTED: the watcher did not keep up.
-pub fn slow_watcher() -> Status {
-    let message = "the watcher is too slow: resume from the last revision seen";
-    with_info(Code::Aborted, reason::SLOW_WATCHER, message, NO_METADATA)
 }
 
 /// UNAVAILABLE: the service is stopping.
@@ -312,6 +296,7 @@ pub fn agent_away(node: &str, message: impl Into<String>) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::fake::{lease_held, slow_watcher};
 
     /// As a client sees it: through headers and back.
     fn over_the_wire(status: Status) -> Status {

@@ -90,7 +90,7 @@ pub enum TxnError {
 /// answered.
 #[derive(Clone)]
 pub struct TxnPipeline {
-    submissions: mpsc::UnboundedSender<Submission>,
+    submissions: mpsc::UnboundedSender<TxnSubmission>,
     places: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     bytes_max: usize,
@@ -103,7 +103,7 @@ pub struct Pending {
     reply: oneshot::Receiver<Result<Receipt, TxnError>>,
 }
 
-struct Submission {
+struct TxnSubmission {
     ops: Vec<Bytes>,
     conditions: Conditions,
     reply: oneshot::Sender<Result<Receipt, TxnError>>,
@@ -185,7 +185,7 @@ impl TxnPipeline {
             return Err(TxnError::LeaseLost);
         }
         let (sender, reply) = oneshot::channel();
-        let submission = Submission { ops, conditions, reply: sender, room };
+        let submission = TxnSubmission { ops, conditions, reply: sender, room };
         self.submissions.send(submission).map_err(|_| match self.fence.is_valid() {
             true => TxnError::Closed,
             false => TxnError::LeaseLost,

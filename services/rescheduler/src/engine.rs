@@ -1,6 +1,6 @@
 //! The one task around the leading rescheduler: it follows the store, leads when the lease is granted, and carries what the leader says.
 //!
-//! What is decided is decided by [`ReschedulerLeader`]. Everything that takes a while happens elsewhere and comes back as an [`Outcome`]: plans on
+//! What is decided is decided by [`ReschedulerLeader`]. Everything that takes a while happens elsewhere and comes back as an [`OutsideOutcome`]: plans on
 //! a thread of their own, records, calls of the binder and the dispatcher, looks at files and at what running units use.
 
 mod lead;
@@ -10,7 +10,7 @@ mod reports;
 mod show;
 
 pub(crate) use self::{
-    outbox::{Caller, Reply},
+    outbox::{Caller, QuestionReply},
     show::fitting,
 };
 
@@ -35,8 +35,8 @@ use tokio::{
 };
 
 use self::{
-    outbox::EngineOutbox,
-    outside::{Outcome, OutsideState},
+    outbox::ReschedulerOutbox,
+    outside::{OutsideOutcome, OutsideState},
 };
 use crate::{Reload, config::Config, metrics::RescheduleMetrics};
 
@@ -69,16 +69,16 @@ pub(crate) struct Engine {
     follower: Informer,
     leadership: watch::Receiver<Leadership>,
     calls: mpsc::Receiver<Call>,
-    outcomes: mpsc::Receiver<Outcome>,
+    outcomes: mpsc::Receiver<OutsideOutcome>,
     leader: ReschedulerLeader<Caller>,
-    out: EngineOutbox,
+    out: ReschedulerOutbox,
     outside: OutsideState,
     faults: Vec<String>,
     config_read_ms: i64,
 }
 
 /// The lease, as granted.
-struct Grant {
+struct ReschedulerGrant {
     fence: Fence,
     since: Revision,
     /// One for each grant: the store tells transactions apart by their numbers under it.
@@ -86,11 +86,11 @@ struct Grant {
 }
 
 /// What woke the loop.
-enum Event {
+enum ReschedulerEvent {
     Stop,
     Leadership(bool),
     Lost,
-    Outcome(Outcome),
+    Outcome(OutsideOutcome),
     Call(Call),
     Follow(Option<FollowEvent>),
     Timer,
@@ -106,7 +106,7 @@ impl Engine {
             parts;
         let (sender, outcomes) = mpsc::channel(outside::N_OUTCOMES);
         let state = directory.state();
-        let out = EngineOutbox {
+        let out = ReschedulerOutbox {
             grant: None,
             directory,
             leadership: leadership.clone(),
@@ -141,22 +141,26 @@ impl Engine {
         self.on_leadership();
         loop {
             match self.next_event(&stop).await {
-                Event::Stop => break,
-                Event::Leadership(true) => self.on_leadership(),
-                Event::Leadership(false) | Event::Follow(None) if stop.is_cancelled() => break,
-                Event::Leadership(false) => return Err(Error::Lease),
-                Event::Lost => self.step_down(),
-                Event::Outcome(outcome) => self.on_outcome(outcome),
-                Event::Call(call) => call(&mut self),
-                Event::Follow(Some(event)) => {
+                ReschedulerEvent::Stop => break,
+                ReschedulerEvent::Leadership(true) => self.on_leadership(),
+                ReschedulerEvent::Leadership(false) | ReschedulerEvent::Follow(None)
+                    if stop.is_cancelled() =>
+                {
+                    break;
+                }
+                ReschedulerEvent::Leadership(false) => return Err(Error::Lease),
+                ReschedulerEvent::Lost => self.step_down(),
+                ReschedulerEvent::Outcome(outcome) => self.on_outcome(outcome),
+                ReschedulerEvent::Call(call) => call(&mut self),
+                ReschedulerEvent::Follow(Some(event)) => {
                     self.on_follow(event);
                     for _ in 0..N_DRAIN {
                         let Some(event) = self.follower.try_next() else { break };
                         self.on_follow(event);
                     }
                 }
-                Event::Follow(None) => return Err(Error::Informer),
-                Event::Timer => {}
+                ReschedulerEvent::Follow(None) => return Err(Error::Informer),
+                ReschedulerEvent::Timer => {}
             }
             if self.may_begin() {
                 tokio::select! {
@@ -174,7 +178,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn next_event(&mut self, stop: &CancellationToken) -> Event {
+    async fn next_event(&mut self, stop: &CancellationToken) -> ReschedulerEvent {
         let fence = self.out.grant.as_ref().map(|grant| grant.fence.clone());
         let lost = async move {
             match fence {
@@ -190,13 +194,13 @@ impl Engine {
         let timer = sleep(Duration::from_millis(until.clamp(1, TICK_MS)));
         tokio::select! {
             biased;
-            () = stop.cancelled() => Event::Stop,
-            changed = self.leadership.changed() => Event::Leadership(changed.is_ok()),
-            () = lost => Event::Lost,
-            Some(outcome) = self.outcomes.recv() => Event::Outcome(outcome),
-            Some(call) = self.calls.recv() => Event::Call(call),
-            event = self.follower.next() => Event::Follow(event),
-            () = timer => Event::Timer,
+            () = stop.cancelled() => ReschedulerEvent::Stop,
+            changed = self.leadership.changed() => ReschedulerEvent::Leadership(changed.is_ok()),
+            () = lost => ReschedulerEvent::Lost,
+            Some(outcome) = self.outcomes.recv() => ReschedulerEvent::Outcome(outcome),
+            Some(call) = self.calls.recv() => ReschedulerEvent::Call(call),
+            event = self.follower.next() => ReschedulerEvent::Follow(event),
+            () = timer => ReschedulerEvent::Timer,
         }
     }
 

@@ -12,16 +12,16 @@ use crate::engine::{Call, Engine, fitting};
 
 /// The service over an engine; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Rpc {
+pub(crate) struct ReschedulerRpc {
     calls: mpsc::Sender<Call>,
 }
 
 /// The service for the server of the process.
-pub(crate) fn service(calls: mpsc::Sender<Call>) -> RescheduleServiceServer<Rpc> {
-    RescheduleServiceServer::new(Rpc { calls }).max_decoding_message_size(RECEIVED_BYTES_MAX)
+pub(crate) fn service(calls: mpsc::Sender<Call>) -> RescheduleServiceServer<ReschedulerRpc> {
+    RescheduleServiceServer::new(ReschedulerRpc { calls }).max_decoding_message_size(RECEIVED_BYTES_MAX)
 }
 
-impl Rpc {
+impl ReschedulerRpc {
     /// Has the engine answer, now or later.
     async fn ask<T: Send + 'static>(
         &self,
@@ -45,7 +45,7 @@ impl Rpc {
 }
 
 #[tonic::async_trait]
-impl RescheduleService for Rpc {
+impl RescheduleService for ReschedulerRpc {
     async fn list_policies(
         &self,
         _request: Request<v1::ListPoliciesRequest>,

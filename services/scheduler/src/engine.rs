@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     convert,
-    link::{Attach, Decide, Link, LinkEvent},
+    link::{Decide, DispatcherLink, Link, LinkEvent},
     messages,
     metrics::SchedulerMetrics,
     rpc::{PlanRequest, Shown},
@@ -74,9 +74,9 @@ pub(crate) struct Engine {
 }
 
 /// One registration and the streams under it.
-struct Session {
+struct LinkSession {
     fence: Fence,
-    attach: Link<Attach>,
+    attach: Link<DispatcherLink>,
     decide: Link<Decide>,
     /// Credits that the dispatcher has left, as far as we know.
     granted: u32,
@@ -87,7 +87,7 @@ struct Session {
 /// What changes while the engine runs.
 #[derive(Default)]
 struct Run {
-    session: Option<Session>,
+    session: Option<LinkSession>,
     /// Reports of units that are parked, to be told to the next dispatcher too.
     parked: BTreeMap<UnitId, UnitReport>,
     /// The store that is read; 0 before the first list.
@@ -102,12 +102,12 @@ struct Run {
 }
 
 /// What woke the loop.
-enum Event {
+enum SchedulerEvent {
     Stop,
     Membership(bool),
     LeaseLost,
     Decide(LinkEvent<Decide>),
-    Attach(LinkEvent<Attach>),
+    Attach(LinkEvent<DispatcherLink>),
     Follow(Option<FollowEvent>),
     Spec(Option<FollowEvent>),
     Plan(PlanRequest),
@@ -126,25 +126,25 @@ impl Engine {
         loop {
             let wake = self.next_wake(&run);
             let event = self.next_event(&mut run, wake, &stop).await;
-            if !matches!(event, Event::Timer | Event::Writable) {
+            if !matches!(event, SchedulerEvent::Timer | SchedulerEvent::Writable) {
                 run.idle_until = None;
             }
             match event {
-                Event::Stop => return Ok(()),
-                Event::Membership(true) => self.on_membership(&mut run),
-                Event::Membership(false) if stop.is_cancelled() => return Ok(()),
-                Event::Membership(false) => return Err(service::Error::Lease),
-                Event::LeaseLost => self.end_session(&mut run),
-                Event::Decide(event) => self.on_decide(&mut run, event),
-                Event::Attach(event) => self.on_attach(&mut run, event),
-                Event::Follow(Some(event)) => self.on_follow(&mut run, event),
-                Event::Spec(Some(event)) => self.on_spec(event),
-                Event::Spec(None) if stop.is_cancelled() => return Ok(()),
-                Event::Spec(None) => return Err(service::Error::Informer),
-                Event::Follow(None) if stop.is_cancelled() => return Ok(()),
-                Event::Follow(None) => return Err(service::Error::Informer),
-                Event::Plan(request) => self.on_plan(request),
-                Event::Writable | Event::Timer => {}
+                SchedulerEvent::Stop => return Ok(()),
+                SchedulerEvent::Membership(true) => self.on_membership(&mut run),
+                SchedulerEvent::Membership(false) if stop.is_cancelled() => return Ok(()),
+                SchedulerEvent::Membership(false) => return Err(service::Error::Lease),
+                SchedulerEvent::LeaseLost => self.end_session(&mut run),
+                SchedulerEvent::Decide(event) => self.on_decide(&mut run, event),
+                SchedulerEvent::Attach(event) => self.on_attach(&mut run, event),
+                SchedulerEvent::Follow(Some(event)) => self.on_follow(&mut run, event),
+                SchedulerEvent::Spec(Some(event)) => self.on_spec(event),
+                SchedulerEvent::Spec(None) if stop.is_cancelled() => return Ok(()),
+                SchedulerEvent::Spec(None) => return Err(service::Error::Informer),
+                SchedulerEvent::Follow(None) if stop.is_cancelled() => return Ok(()),
+                SchedulerEvent::Follow(None) => return Err(service::Error::Informer),
+                SchedulerEvent::Plan(request) => self.on_plan(request),
+                SchedulerEvent::Writable | SchedulerEvent::Timer => {}
             }
             self.drain(&mut run);
             self.specs.follow(self.core.selection().filter(|_| run.synced), &stop);
@@ -170,7 +170,12 @@ impl Engine {
         run.synced && session.fence.is_valid() && session.decide.is_free() && reports_flow
     }
 
-    async fn next_event(&mut self, run: &mut Run, wake: Option<u64>, stop: &CancellationToken) -> Event {
+    async fn next_event(
+        &mut self,
+        run: &mut Run,
+        wake: Option<u64>,
+        stop: &CancellationToken,
+    ) -> SchedulerEvent {
         let timer = async {
             match wake {
                 Some(0) => tokio::task::yield_now().await,
@@ -181,26 +186,26 @@ impl Engine {
         let Some(session) = &mut run.session else {
             return tokio::select! {
                 biased;
-                () = stop.cancelled() => Event::Stop,
-                changed = self.membership.changed() => Event::Membership(changed.is_ok()),
-                event = self.follower.next() => Event::Follow(event),
-                event = self.specs.next() => Event::Spec(event),
-                Some(request) = self.plans.recv() => Event::Plan(request),
-                () = timer => Event::Timer,
+                () = stop.cancelled() => SchedulerEvent::Stop,
+                changed = self.membership.changed() => SchedulerEvent::Membership(changed.is_ok()),
+                event = self.follower.next() => SchedulerEvent::Follow(event),
+                event = self.specs.next() => SchedulerEvent::Spec(event),
+                Some(request) = self.plans.recv() => SchedulerEvent::Plan(request),
+                () = timer => SchedulerEvent::Timer,
             };
         };
         let fence = session.fence.clone();
         tokio::select! {
             biased;
-            () = stop.cancelled() => Event::Stop,
-            changed = self.membership.changed() => Event::Membership(changed.is_ok()),
-            () = fence.lost() => Event::LeaseLost,
-            event = next_of(&mut session.decide) => event.map_or(Event::Writable, Event::Decide),
-            event = next_of(&mut session.attach) => event.map_or(Event::Writable, Event::Attach),
-            event = self.follower.next() => Event::Follow(event),
-            event = self.specs.next() => Event::Spec(event),
-            Some(request) = self.plans.recv() => Event::Plan(request),
-            () = timer => Event::Timer,
+            () = stop.cancelled() => SchedulerEvent::Stop,
+            changed = self.membership.changed() => SchedulerEvent::Membership(changed.is_ok()),
+            () = fence.lost() => SchedulerEvent::LeaseLost,
+            event = next_of(&mut session.decide) => event.map_or(SchedulerEvent::Writable, SchedulerEvent::Decide),
+            event = next_of(&mut session.attach) => event.map_or(SchedulerEvent::Writable, SchedulerEvent::Attach),
+            event = self.follower.next() => SchedulerEvent::Follow(event),
+            event = self.specs.next() => SchedulerEvent::Spec(event),
+            Some(request) = self.plans.recv() => SchedulerEvent::Plan(request),
+            () = timer => SchedulerEvent::Timer,
         }
     }
 
@@ -218,7 +223,7 @@ impl Engine {
                 }
                 tracing::info!(name = self.name, epoch = epoch.0, "registered");
                 let stop = CancellationToken::new();
-                run.session = Some(Session {
+                run.session = Some(LinkSession {
                     fence,
                     attach: Link::spawn(&self.directory, self.reconnect_max, stop.clone()),
                     decide: Link::spawn(&self.directory, self.reconnect_max, stop.clone()),
@@ -289,7 +294,7 @@ impl Engine {
         }
     }
 
-    fn on_attach(&mut self, run: &mut Run, event: LinkEvent<Attach>) {
+    fn on_attach(&mut self, run: &mut Run, event: LinkEvent<DispatcherLink>) {
         let Some(session) = &mut run.session else { return };
         match event {
             LinkEvent::Opening(line) => {

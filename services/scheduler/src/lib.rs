@@ -109,7 +109,7 @@ pub async fn serve(mut config: Config, deps: Deps, stop: CancellationToken) -> R
         crash: service.crash.clone(),
         metrics: SchedulerMetrics::new(&service.metrics),
     };
-    let rpc = rpc::Rpc { name: config.name.clone(), shown: shown_rx, plans };
+    let rpc = rpc::SchedulerRpc { name: config.name.clone(), shown: shown_rx, plans };
     let engine = engine.run(service.stop.clone());
     let served = service.run(engine, Lease::Member(membership), |server| {
         server.add(SchedulerServiceServer::new(rpc).max_decoding_message_size(RECEIVED_BYTES_MAX))

@@ -46,9 +46,9 @@ pub(crate) trait Protocol: Send + 'static {
 }
 
 /// The stream to the dispatcher.
-pub(crate) struct Attach;
+pub(crate) struct DispatcherLink;
 
-impl Protocol for Attach {
+impl Protocol for DispatcherLink {
     type Request = v1::AttachRequest;
     type Response = v1::AttachResponse;
     const LEASE: &'static str = "dispatcher";
@@ -105,7 +105,7 @@ impl<P: Protocol> Link<P> {
     /// Starts to connect, until `stop`.
     pub(crate) fn spawn(directory: &Directory, reconnect_max: Duration, stop: CancellationToken) -> Self {
         let (sender, events) = mpsc::channel(N_INCOMING);
-        let task = Task::<P> {
+        let task = LinkTask::<P> {
             directory: directory.clone(),
             leaders: directory.follow(P::LEASE),
             events: sender,
@@ -202,14 +202,14 @@ pub(crate) async fn writable<T>(line: Option<mpsc::Sender<T>>) {
     pending().await
 }
 
-struct Task<P: Protocol> {
+struct LinkTask<P: Protocol> {
     directory: Directory,
     leaders: watch::Receiver<Option<Leader>>,
     events: mpsc::Sender<LinkEvent<P>>,
     backoff: Backoff,
 }
 
-impl<P: Protocol> Task<P> {
+impl<P: Protocol> LinkTask<P> {
     /// Runs until nobody listens.
     async fn run(mut self) {
         while !self.events.is_closed() {

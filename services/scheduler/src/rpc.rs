@@ -31,14 +31,14 @@ pub(crate) struct PlanRequest {
 
 /// The service; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Rpc {
+pub(crate) struct SchedulerRpc {
     pub(crate) name: String,
     pub(crate) shown: watch::Receiver<Shown>,
     pub(crate) plans: mpsc::Sender<PlanRequest>,
 }
 
 #[tonic::async_trait]
-impl SchedulerService for Rpc {
+impl SchedulerService for SchedulerRpc {
     async fn get_scheduler_status(
         &self,
         _request: Request<v1::GetSchedulerStatusRequest>,

@@ -34,6 +34,4 @@ pub(crate) fn readable(txn: &raw::TxnRequest) -> Result<(), TxnRefusal> {
 }
 
 #[cfg(test)]
-mod odd;
-#[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::sessions::{NodeSessions, live_row, wake};
 
 /// Everything that the cells need, as of one revision.
-struct Loaded {
+struct LoadedStore {
     revision: Revision,
     specs: Vec<(NodeId, bytes::Bytes)>,
     reports: Vec<(NodeId, bytes::Bytes)>,
@@ -68,7 +68,7 @@ pub(crate) async fn run(hub: Arc<NodeSessions>, mut watcher: Watcher, stop: Canc
 /// Takes over the whole state, and watches from there.
 fn reload(hub: &NodeSessions) -> Watcher {
     loop {
-        let loaded = hub.store.read(Loaded::read);
+        let loaded = hub.store.read(LoadedStore::read);
         // The newest revision is always in the history: at worst one more try.
         if let Ok(watcher) = hub.store.watch(Revision(loaded.revision.0 + 1)) {
             take_over(hub, loaded);
@@ -77,7 +77,7 @@ fn reload(hub: &NodeSessions) -> Watcher {
     }
 }
 
-impl Loaded {
+impl LoadedStore {
     fn read(state: &State) -> Self {
         let values = |kind| {
             let record = |(key, record): (&RecordKey, &godel_store::Record)| match key {
@@ -104,8 +104,8 @@ impl Loaded {
     }
 }
 
-fn take_over(hub: &NodeSessions, loaded: Loaded) {
-    let Loaded { revision, specs, reports, usages, time_ms, mut live } = loaded;
+fn take_over(hub: &NodeSessions, loaded: LoadedStore) {
+    let LoadedStore { revision, specs, reports, usages, time_ms, mut live } = loaded;
     let mut gone: Vec<NodeId> = hub.slots().iter().map(|slot| slot.node).collect();
     gone.retain(|node| specs.binary_search_by_key(node, |(node, _)| *node).is_err());
     for node in gone {
@@ -258,7 +258,7 @@ fn put_spec(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
 }
 
 fn put_report(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
-    let report = Report::decode(value.clone()).unwrap_or_default();
+    let report = FeedReport::decode(value.clone()).unwrap_or_default();
     let slot = hub.slot_or_new(node);
     let mut cell = slot.cell.lock();
     cell.ready = report.ready;
@@ -276,7 +276,7 @@ fn put_usage(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
 
 /// The fields of a NodeReport that cells need; decoding it walks the others.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Report {
+struct FeedReport {
     #[prost(message, optional, tag = "2")]
     capacity: Option<v1::Resources>,
     #[prost(bool, tag = "4")]

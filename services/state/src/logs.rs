@@ -50,20 +50,20 @@ const PART_BYTES_MAX: usize = 64 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What arrives for a reader.
-type Said = Result<v1::ReadLogResponse, Status>;
+type LogAnswer = Result<v1::ReadLogResponse, Status>;
 
 /// `LogService`.
 pub(crate) struct Logs {
     hub: Arc<NodeSessions>,
     waiting: Arc<WaitingReaders>,
-    places: Arc<Places>,
+    places: Arc<ReaderPlaces>,
     stop: CancellationToken,
 }
 
 /// Places for readers, over all nodes and on each: shared over connections, so that one that reads many logs and takes
 /// none of them leaves places for others.
 #[derive(Debug)]
-struct Places {
+struct ReaderPlaces {
     all: PlacesOf,
     of_node: Mutex<FxHashMap<NodeId, Arc<PlacesOf>>>,
 }
@@ -98,13 +98,13 @@ impl PlacesOf {
     }
 }
 
-impl Default for Places {
+impl Default for ReaderPlaces {
     fn default() -> Self {
         Self { all: PlacesOf::new(N_READERS_MAX), of_node: Mutex::default() }
     }
 }
 
-impl Places {
+impl ReaderPlaces {
     fn of(&self, node: NodeId) -> Arc<PlacesOf> {
         let mut of_node = self.of_node.lock();
         of_node.retain(|_, places| places.room.used() > 0 || Arc::strong_count(places) > 1);
@@ -120,14 +120,14 @@ impl Places {
 
 /// Readers that no agent has answered yet, by request id.
 #[derive(Debug, Default)]
-struct WaitingReaders(Mutex<FxHashMap<u64, Reader>>);
+struct WaitingReaders(Mutex<FxHashMap<u64, WaitingReader>>);
 
 #[derive(Debug)]
-struct Reader {
+struct WaitingReader {
     incarnation: u32,
     /// Of which the log is read, if that is known.
     node: Option<NodeId>,
-    parts: mpsc::Sender<Said>,
+    parts: mpsc::Sender<LogAnswer>,
     /// Set when the reader loses its place.
     has_lost: Arc<AtomicBool>,
 }
@@ -305,7 +305,7 @@ impl v1::log_service_server::LogService for Logs {
         let (id, _) = uuid::Uuid::new_v4().as_u64_pair();
         let (parts, mut said) = mpsc::channel(N_PARTS_MAX);
         let has_lost = Arc::new(AtomicBool::new(false));
-        let reader = Reader { incarnation, node, parts, has_lost: Arc::clone(&has_lost) };
+        let reader = WaitingReader { incarnation, node, parts, has_lost: Arc::clone(&has_lost) };
         self.waiting.0.lock().insert(id, reader);
         let waiting = Place { id, waiting: Arc::clone(&self.waiting) };
         let request = v1::LogRequest {
@@ -345,7 +345,7 @@ impl v1::log_service_server::LogService for Logs {
         };
         let (id, node) = (first.request_id, first.node.clone());
         let reader = self.waiting.0.lock().remove(&id);
-        let Some(Reader { incarnation, node: of_node, parts, has_lost }) = reader else {
+        let Some(WaitingReader { incarnation, node: of_node, parts, has_lost }) = reader else {
             return Err(Status::not_found("nobody reads this log any more, or somebody has answered"));
         };
         let mut next = Ok(Some(first));
@@ -390,8 +390,8 @@ enum Passed {
 
 /// Passes a part on to its reader.
 async fn pass_on(
-    parts: &mpsc::Sender<Said>,
-    said: Said,
+    parts: &mpsc::Sender<LogAnswer>,
+    said: LogAnswer,
     patience: Duration,
     are_wanted: impl Fn() -> bool,
 ) -> Passed {
@@ -420,7 +420,7 @@ fn no_place(n_max: usize, of: &str) -> Status {
 }
 
 /// What a part says to its reader, and whether it is the last one.
-fn part_of(part: v1::SendLogRequest, node: &str, incarnation: u32) -> (Said, bool) {
+fn part_of(part: v1::SendLogRequest, node: &str, incarnation: u32) -> (LogAnswer, bool) {
     let v1::SendLogRequest { offset, data, failure, .. } = part;
     if let Some(v1::LogFailure { not_kept, message, busy }) = failure {
         let text = format!("node {node}: {message}");
@@ -442,7 +442,7 @@ fn part_of(part: v1::SendLogRequest, node: &str, incarnation: u32) -> (Said, boo
 #[derive(Debug)]
 pub(crate) struct LogStream {
     first: Option<v1::ReadLogResponse>,
-    said: mpsc::Receiver<Said>,
+    said: mpsc::Receiver<LogAnswer>,
     has_lost: Arc<AtomicBool>,
     _waiting: Place,
     /// Over all nodes, and of its node.
@@ -450,9 +450,9 @@ pub(crate) struct LogStream {
 }
 
 impl Stream for LogStream {
-    type Item = Said;
+    type Item = LogAnswer;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Said>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<LogAnswer>> {
         match self.first.take() {
             Some(first) => Poll::Ready(Some(Ok(first))),
             None => self.said.poll_recv(cx).map(|said| {
@@ -495,7 +495,7 @@ mod tests {
 
     #[test]
     fn one_connection_takes_half_of_the_places_of_a_node() {
-        let places = Places::default();
+        let places = ReaderPlaces::default();
         let of_node = places.of(NodeId(7));
         let greedy: Vec<Taken> = std::iter::from_fn(|| of_node.take(1)).collect();
         assert_eq!(greedy.len(), N_READERS_OF_NODE_MAX / 2);

@@ -51,10 +51,10 @@ struct Inner {
     crash: CrashPoints,
     metrics: StateMetrics,
     leases: Mutex<Leases>,
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<LeaseJob>,
 }
 
-enum Job {
+enum LeaseJob {
     Acquire { ask: LeaseRequest, reply: oneshot::Sender<Result<Granted, Status>> },
     Release { name: String, epoch: Epoch, reply: oneshot::Sender<Result<(), Status>> },
 }
@@ -69,18 +69,18 @@ pub(crate) struct Granted {
 /// Writes what is decided. Keeps state's own registration alive as long as it runs.
 pub(crate) struct LeaseWriter {
     inner: Arc<Inner>,
-    jobs: mpsc::Receiver<Job>,
+    jobs: mpsc::Receiver<LeaseJob>,
     own: LeaseRequest,
 }
 
 /// One commit of lease records.
 #[derive(Default)]
-struct Round {
+struct LeaseRound {
     records: BTreeMap<String, Lease>,
-    answers: Vec<Answer>,
+    answers: Vec<LeaseAnswer>,
 }
 
-enum Answer {
+enum LeaseAnswer {
     Acquired(String, oneshot::Sender<Result<Granted, Status>>),
     Released(oneshot::Sender<Result<(), Status>>),
 }
@@ -168,31 +168,31 @@ impl LeaseWriter {
     }
 
     /// Takes jobs, at most one per lease, and adds what has expired.
-    fn round(&self, waiting: &mut VecDeque<Job>) -> Round {
+    fn round(&self, waiting: &mut VecDeque<LeaseJob>) -> LeaseRound {
         let now = self.inner.clock.now();
         let leases = self.inner.leases.lock();
-        let mut round = Round::default();
+        let mut round = LeaseRound::default();
         for _ in 0..waiting.len() {
             let Some(job) = waiting.pop_front() else { break };
             let name = match &job {
-                Job::Acquire { ask, .. } => &ask.name,
-                Job::Release { name, .. } => name,
+                LeaseJob::Acquire { ask, .. } => &ask.name,
+                LeaseJob::Release { name, .. } => name,
             };
             if round.records.contains_key(name) {
                 waiting.push_back(job);
                 continue;
             }
             match job {
-                Job::Acquire { ask, reply } => match leases.grant(&ask, now) {
+                LeaseJob::Acquire { ask, reply } => match leases.grant(&ask, now) {
                     Ok(lease) => {
-                        round.answers.push(Answer::Acquired(ask.name.clone(), reply));
+                        round.answers.push(LeaseAnswer::Acquired(ask.name.clone(), reply));
                         round.records.insert(ask.name, lease);
                     }
                     Err(refusal) => drop(reply.send(Err(refused(&refusal)))),
                 },
-                Job::Release { name, epoch, reply } => match leases.release(&name, epoch) {
+                LeaseJob::Release { name, epoch, reply } => match leases.release(&name, epoch) {
                     Some(lease) => {
-                        round.answers.push(Answer::Released(reply));
+                        round.answers.push(LeaseAnswer::Released(reply));
                         round.records.insert(name, lease);
                     }
                     None => drop(reply.send(Ok(()))),
@@ -208,7 +208,7 @@ impl LeaseWriter {
         round
     }
 
-    async fn commit(&self, round: Round) {
+    async fn commit(&self, round: LeaseRound) {
         if round.records.is_empty() {
             return;
         }
@@ -232,21 +232,21 @@ impl LeaseWriter {
             for answer in round.answers {
                 // Who asked may have left.
                 match answer {
-                    Answer::Acquired(name, reply) => {
+                    LeaseAnswer::Acquired(name, reply) => {
                         if let Some(lease) = round.records.get(&name) {
                             let granted = Granted { lease: lease.clone(), revision: committed.revision };
                             drop(reply.send(Ok(granted)));
                         }
                     }
-                    Answer::Released(reply) => drop(reply.send(Ok(()))),
+                    LeaseAnswer::Released(reply) => drop(reply.send(Ok(()))),
                 }
             }
         } else if let Err(refusal) = written {
             tracing::warn!(%refusal, "lease records were refused");
             for answer in round.answers {
                 match answer {
-                    Answer::Acquired(_, reply) => drop(reply.send(Err(error::status(&refusal, None)))),
-                    Answer::Released(reply) => drop(reply.send(Err(error::status(&refusal, None)))),
+                    LeaseAnswer::Acquired(_, reply) => drop(reply.send(Err(error::status(&refusal, None)))),
+                    LeaseAnswer::Released(reply) => drop(reply.send(Err(error::status(&refusal, None)))),
                 }
             }
             // Expiries are tried again with the next round; not at once.
@@ -307,7 +307,7 @@ impl v1::member_service_server::MemberService for Members {
             }
         }
         let (reply, answer) = oneshot::channel();
-        self.inner.jobs.try_send(Job::Acquire { ask, reply }).map_err(error::queue)?;
+        self.inner.jobs.try_send(LeaseJob::Acquire { ask, reply }).map_err(error::queue)?;
         let granted = answer.await.map_err(|_| status::stopping())??;
         Ok(Response::new(v1::AcquireLeaseResponse {
             epoch: granted.lease.epoch.0,
@@ -348,7 +348,7 @@ impl v1::member_service_server::MemberService for Members {
             return Ok(Response::new(v1::ReleaseLeaseResponse {}));
         }
         let (reply, answer) = oneshot::channel();
-        let job = Job::Release { name, epoch: Epoch(epoch), reply };
+        let job = LeaseJob::Release { name, epoch: Epoch(epoch), reply };
         self.inner.jobs.try_send(job).map_err(error::queue)?;
         answer.await.map_err(|_| status::stopping())??;
         Ok(Response::new(v1::ReleaseLeaseResponse {}))

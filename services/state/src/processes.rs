@@ -40,14 +40,14 @@ const N_ORPHANS_MAX: usize = 256;
 const N_BYTES_MAX: usize = 1_024;
 
 /// What a reader gets.
-pub(crate) type Answers = ReceiverStream<Result<v1::ListRunProcessesResponse, Status>>;
+pub(crate) type ProcessesStream = ReceiverStream<Result<v1::ListRunProcessesResponse, Status>>;
 type Messages = mpsc::Sender<Result<v1::ListRunProcessesResponse, Status>>;
-type Answer = (NodeId, v1::ProcessesReport);
+type ProcessesAnswer = (NodeId, v1::ProcessesReport);
 
 /// Questions that are being answered, by request id.
 #[derive(Debug)]
 pub(crate) struct Questions {
-    waiting: Mutex<FxHashMap<u64, mpsc::Sender<Answer>>>,
+    waiting: Mutex<FxHashMap<u64, mpsc::Sender<ProcessesAnswer>>>,
     readers: Arc<Semaphore>,
 }
 
@@ -69,27 +69,27 @@ impl Questions {
 }
 
 /// A question that is forgotten with its reader.
-struct Question {
+struct ProcessesQuestion {
     hub: Arc<NodeSessions>,
     id: u64,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Question {
+impl Drop for ProcessesQuestion {
     fn drop(&mut self) {
         self.hub.questions.waiting.lock().remove(&self.id);
     }
 }
 
 /// Asks all nodes that run processes and are connected.
-pub(crate) fn ask_all(hub: Arc<NodeSessions>, stop: CancellationToken) -> Result<Answers, Status> {
+pub(crate) fn ask_all(hub: Arc<NodeSessions>, stop: CancellationToken) -> Result<ProcessesStream, Status> {
     let permit = Arc::clone(&hub.questions.readers).try_acquire_owned().map_err(|_| {
         let text = format!("{N_READERS_MAX} others ask for processes: try again when some are done");
         status::resource_exhausted(reason::OVERLOADED, text, RETRY_AFTER)
     })?;
     let (messages, receiver) = mpsc::channel(N_WAITING_MAX);
     let (id, _) = uuid::Uuid::new_v4().as_u64_pair();
-    let question = Question { hub, id, _permit: permit };
+    let question = ProcessesQuestion { hub, id, _permit: permit };
     task::spawn("processes", async move {
         let end = tokio::select! {
             end = run(&question, &messages) => end.err(),
@@ -104,8 +104,8 @@ pub(crate) fn ask_all(hub: Arc<NodeSessions>, stop: CancellationToken) -> Result
     Ok(ReceiverStream::new(receiver))
 }
 
-async fn run(question: &Question, messages: &Messages) -> Result<(), Status> {
-    let Question { hub, id, .. } = question;
+async fn run(question: &ProcessesQuestion, messages: &Messages) -> Result<(), Status> {
+    let ProcessesQuestion { hub, id, .. } = question;
     let mut nodes = Vec::new();
     hub.for_each_slot(|slot| nodes.extend(slot.cell.lock().runs_processes.then_some(slot.node)));
     // Of each node one answer may wait. Before the first is asked.

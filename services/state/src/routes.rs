@@ -74,7 +74,7 @@ impl<T: NodeService> Service<http::Request<Body>> for NodeServer<T> {
         if request.uri().path() != SESSION_PATH {
             return self.rest.call(request);
         }
-        let open = Open(Arc::clone(&self.service));
+        let open = OpenSession(Arc::clone(&self.service));
         Box::pin(async move { Ok(limited(SmallCodec::default()).streaming(open, request).await) })
     }
 }
@@ -134,9 +134,9 @@ impl UnaryService<ListRecordsRequest> for List {
     }
 }
 
-struct Open<T>(Arc<T>);
+struct OpenSession<T>(Arc<T>);
 
-impl<T: NodeService> StreamingService<SessionRequest> for Open<T> {
+impl<T: NodeService> StreamingService<SessionRequest> for OpenSession<T> {
     type Response = SessionResponse;
     type ResponseStream = T::SessionStream;
     type Future = Pin<Box<dyn Future<Output = Result<Response<T::SessionStream>, Status>> + Send>>;

@@ -201,7 +201,7 @@ async fn run(
             LogServiceServer::new(Logs::new(Arc::clone(&hub), stop.clone()))
                 .max_decoding_message_size(RECEIVED_BYTES_MAX),
         )
-        .add(NodeServer::new(Arc::new(nodes::service::Nodes::new(hub, jobs, stop.clone()))))
+        .add(NodeServer::new(Arc::new(nodes::service::NodeRpc::new(hub, jobs, stop.clone()))))
         .serve(listener, stop)
         .await;
     tracing::info!("no longer serving calls");

@@ -28,7 +28,7 @@ use std::{
     },
 };
 
-use cell::{Cell, Close, Report};
+use cell::{Cell, CellReport, Close};
 use committer::Queue;
 use delivery::Delivery;
 use due_nodes::DueNodes;
@@ -45,7 +45,7 @@ use godel_store::{Key as RecordKey, State, Store};
 use measure::Measuring;
 use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
-use templates::Templates;
+use templates::UnitTemplates;
 
 use godel_membership::{
     agent_admission::AssignmentRefusal,
@@ -54,7 +54,7 @@ use godel_membership::{
     quarantine,
 };
 
-use crate::{metrics::StateMetrics, nodes::names::Names, processes::Questions};
+use crate::{metrics::StateMetrics, nodes::names::NodeNames, processes::Questions};
 
 /// Names of the keys that nodes need: of masters that call them, and of containers to be started.
 const NODE_KEYS: [&str; 2] = ["nm", "container"];
@@ -90,8 +90,8 @@ pub(crate) struct NodeSessions {
     quarantine: quarantine::Config,
     failing: FailureConfig,
     failures: Mutex<Failures>,
-    pub(crate) names: RwLock<Names>,
-    pub(crate) templates: Templates,
+    pub(crate) names: RwLock<NodeNames>,
+    pub(crate) templates: UnitTemplates,
     pub(crate) queue: Queue,
     pub(crate) metrics: StateMetrics,
     pub(crate) crash: godel_crash::CrashPoints,
@@ -131,7 +131,7 @@ impl NodeSessions {
             failing,
             failures: Mutex::default(),
             names: RwLock::default(),
-            templates: Templates::new(timing.stop_after_disconnect_ms),
+            templates: UnitTemplates::new(timing.stop_after_disconnect_ms),
             queue: Queue::default(),
             metrics,
             crash,
@@ -322,8 +322,8 @@ impl NodeSessions {
         &self,
         node: NodeId,
         asked: StoreId,
-        running: Vec<Report>,
-    ) -> (Vec<Report>, Vec<RunningUnitId>) {
+        running: Vec<CellReport>,
+    ) -> (Vec<CellReport>, Vec<RunningUnitId>) {
         if self.store_id().may_be(asked) {
             return (running, Vec::new());
         }

@@ -33,7 +33,7 @@ pub(crate) use list::RawPage;
 pub(crate) struct StateRpc {
     hub: Arc<NodeSessions>,
     bookmark_interval: Duration,
-    floor: floor::Floor,
+    floor: floor::FloorReading,
     stop: CancellationToken,
 }
 
@@ -41,7 +41,7 @@ type AgentReports = Box<dyn Iterator<Item = Result<v1::ListAgentReportsResponse,
 
 impl StateRpc {
     pub(crate) fn new(hub: Arc<NodeSessions>, bookmark_interval: Duration, stop: CancellationToken) -> Self {
-        Self { hub, bookmark_interval, floor: floor::Floor::default(), stop }
+        Self { hub, bookmark_interval, floor: floor::FloorReading::default(), stop }
     }
 
     /// A page of records, encoded.
@@ -54,7 +54,7 @@ impl StateRpc {
 impl v1::state_service_server::StateService for StateRpc {
     type TransactStream = Answers;
     type WatchStream = Messages<v1::WatchResponse, Status>;
-    type ReadFloorStream = floor::Answers;
+    type ReadFloorStream = floor::FloorAnswers;
     type ListAgentReportsStream = tokio_stream::Iter<AgentReports>;
 
     async fn txn(&self, request: Request<raw::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
@@ -123,7 +123,7 @@ impl v1::state_service_server::StateService for StateRpc {
                 status::future_revision(from, last)
             }
         })?;
-        let watch = watch::Watch {
+        let watch = watch::StoreWatch {
             hub: Arc::clone(&self.hub),
             kinds,
             bookmark_interval: self.bookmark_interval,

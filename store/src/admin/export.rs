@@ -26,7 +26,7 @@ use crate::{
         sled::{SledLog, Which, files::private_file},
     },
     nearby, recovery,
-    snapshot::{Loader, PIECE_BYTES, Pieces, SnapshotWriter},
+    snapshot::{PIECE_BYTES, Pieces, SnapshotLoader, SnapshotWriter},
     state::State,
     store::{Loss, OpenError, SledConfig},
 };
@@ -49,7 +49,7 @@ pub struct ExportReport {
 
 /// What [`restore`] does with records that nobody can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum UnreadablePolicy {
     /// Nothing is restored.
     Refuse,
     /// They are restored as they are, to be removed from the store.
@@ -140,7 +140,7 @@ pub fn restore(
     file: &Path,
     dir: &Path,
     content: ContentCheck<'_>,
-    unreadable: Unreadable,
+    unreadable: UnreadablePolicy,
 ) -> Result<ExportReport, AdminError> {
     if dir.exists() && fs::read_dir(dir).map_err(failed("listing", dir))?.next().is_some() {
         return Err(AdminError::NotEmpty { dir: dir.to_owned() });
@@ -148,7 +148,7 @@ pub fn restore(
     nearby::refuse(dir)?;
     let mut state = read(file)?;
     let records = super::unreadable(&state, content);
-    if !records.is_empty() && unreadable == Unreadable::Refuse {
+    if !records.is_empty() && unreadable == UnreadablePolicy::Refuse {
         return Err(AdminError::Unreadable { file: file.to_owned(), records });
     }
     let bytes = fs::metadata(file).map_err(failed("reading", file))?.len();
@@ -182,7 +182,7 @@ pub(super) fn failed(what: &str, path: &Path) -> impl FnOnce(std::io::Error) -> 
 fn write(state: &State, path: &Path) -> Result<u64, AdminError> {
     // A link that somebody has put there is not followed, and nothing is overwritten.
     let file = private_file().write(true).create_new(true).open(path).map_err(failed("creating", path))?;
-    let mut frames = Frames { out: BufWriter::new(file), crc: 0, bytes: MAGIC.len() as u64 };
+    let mut frames = ExportFrames { out: BufWriter::new(file), crc: 0, bytes: MAGIC.len() as u64 };
     let written = (|| {
         frames.out.write_all(MAGIC)?;
         let mut pieces = Pieces::new(PIECE_BYTES);
@@ -198,13 +198,13 @@ fn write(state: &State, path: &Path) -> Result<u64, AdminError> {
     Ok(frames.bytes)
 }
 
-struct Frames {
+struct ExportFrames {
     out: BufWriter<File>,
     crc: u32,
     bytes: u64,
 }
 
-impl Frames {
+impl ExportFrames {
     fn put(&mut self, tag: u8, payload: &[u8]) -> std::io::Result<()> {
         let too_long = |_| std::io::Error::other("a frame is too long");
         let len = u32::try_from(payload.len() + 1).map_err(too_long)?;
@@ -226,7 +226,7 @@ fn read(path: &Path) -> Result<State, AdminError> {
     if magic != *MAGIC {
         return Err(bad("the file has another format or version"));
     }
-    let mut loader = Loader::default();
+    let mut loader = SnapshotLoader::default();
     let (mut crc, mut n_pieces, mut has_counters) = (0, 0, false);
     loop {
         let mut header = [0; 8];

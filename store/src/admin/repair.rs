@@ -18,7 +18,7 @@ use crate::{
     record::Key,
     recovery,
     role::Role,
-    state::{Committed, Outcome, State},
+    state::{Committed, State, TxnOutcome},
     store::{self, SledConfig},
 };
 
@@ -167,7 +167,7 @@ fn commit(
     let recovery::Recovered { mut state, crc, .. } = recovered;
     let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
     let committed = match state.transact(txn, Role::Repair, now_ms) {
-        Ok(Outcome::Applied(published)) => {
+        Ok(TxnOutcome::Applied(published)) => {
             let mut payload = BytesMut::new();
             recovery::put_commit(&published.encoded, &mut payload);
             let revision = published.revision();
@@ -177,7 +177,7 @@ fn commit(
             log.synced(revision, crc)?;
             Ok(Committed { revision, commit_time_ms: published.commit.commit_time_ms })
         }
-        Ok(Outcome::Repeated(committed)) => Ok(committed),
+        Ok(TxnOutcome::Repeated(committed)) => Ok(committed),
         Err(refusal) => Err(refusal.message),
     };
     log.close()?;

@@ -6,7 +6,7 @@ use crate::{
     Key,
     feed::Published,
     role::Role,
-    state::{Outcome, RefusalReason, TxnRefusal},
+    state::{RefusalReason, TxnOutcome, TxnRefusal},
 };
 
 fn put_lease(lease: &str, holder: &str, epoch: u64) -> Bytes {
@@ -38,8 +38,8 @@ fn by(epoch: u64, sequence: u64, ops: Vec<Bytes>) -> raw::TxnRequest {
 
 fn run(state: &mut State, role: Role, txn: raw::TxnRequest) -> Result<Published, TxnRefusal> {
     match state.transact(txn, role, 7)? {
-        Outcome::Applied(published) => Ok(published),
-        Outcome::Repeated(committed) => panic!("repeated: {committed:?}"),
+        TxnOutcome::Applied(published) => Ok(published),
+        TxnOutcome::Repeated(committed) => panic!("repeated: {committed:?}"),
     }
 }
 
@@ -131,7 +131,7 @@ fn a_lease_of_before_is_not_in_force_though_its_record_is_held() {
     assert_eq!(refusal.reason, RefusalReason::StaleEpoch);
     // What was committed before the export was committed.
     let again = restored.transact(by(3, 1, vec![put_unit(1)]), Role::Leased, 7);
-    assert!(matches!(again, Ok(Outcome::Repeated(committed)) if committed.revision == Revision(2)));
+    assert!(matches!(again, Ok(TxnOutcome::Repeated(committed)) if committed.revision == Revision(2)));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_writer_of_another_store_is_refused_before_anything_else() {
     for txn in [repeated.clone(), by(3, 2, vec![put_queue("q")]), by(99, 1, vec![put_queue("q")])] {
         assert_eq!(refused(&mut state, store(78, txn)).unwrap_err(), RefusalReason::StoreChanged);
     }
-    assert!(matches!(refused(&mut state, store(77, repeated)), Ok(Outcome::Repeated(_))));
+    assert!(matches!(refused(&mut state, store(77, repeated)), Ok(TxnOutcome::Repeated(_))));
     assert!(refused(&mut state, store(77, by(3, 2, vec![put_queue("q")]))).is_ok());
     assert!(
         refused(&mut state, by(3, 3, vec![put_queue("q")])).is_ok(),

@@ -27,7 +27,7 @@ use crate::record::Record;
 #[derive(Clone, Debug, Default)]
 pub struct RowsByUnit {
     units: BTreeMap<UnitId, StoredRows>,
-    pub(super) nodes: NodeSlots,
+    pub(super) nodes: SlotsOfNode,
     n_rows: u64,
 }
 
@@ -197,7 +197,7 @@ impl RowsByUnit {
     }
 
     /// Takes back what a change did beside single rows.
-    pub(super) fn revert_shape(&mut self, unit: UnitId, shape: &Shape) {
+    pub(super) fn revert_shape(&mut self, unit: UnitId, shape: &RowShape) {
         if shape.absent {
             self.remove(unit, None);
         } else if let Some(stored) = self.units.get_mut(&unit) {
@@ -225,7 +225,7 @@ impl RowsByUnit {
 
 /// What rows were like before a change, beside the rows themselves.
 #[derive(Debug)]
-pub(super) struct Shape {
+pub(super) struct RowShape {
     pub(super) absent: bool,
     pub(super) n_rows: usize,
     pub(super) n_groups: usize,
@@ -238,7 +238,7 @@ pub(super) struct Shape {
     pub(super) revision: Revision,
 }
 
-impl Shape {
+impl RowShape {
     pub(super) fn of(stored: &StoredRows, absent: bool, change: &RunChange) -> Self {
         let new_group = match change {
             RunChange::Bind(bind) => Some(usize::from(bind.group))
@@ -287,7 +287,7 @@ impl StoredRows {
 
 /// Nodes by id: ids are dense.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NodeSlots(Vec<NodeSlot>);
+pub(super) struct SlotsOfNode(Vec<NodeSlot>);
 
 /// What rows need to know of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -298,7 +298,7 @@ pub(super) struct NodeSlot {
     pub(super) live: u32,
 }
 
-impl NodeSlots {
+impl SlotsOfNode {
     pub(super) fn get(&self, node: NodeId) -> NodeSlot {
         self.0.get(node.idx()).copied().unwrap_or_default()
     }
@@ -316,7 +316,7 @@ impl NodeSlots {
     }
 }
 
-fn count(nodes: &mut NodeSlots, live: &mut u32, before: &RunningUnit, after: &RunningUnit) {
+fn count(nodes: &mut SlotsOfNode, live: &mut u32, before: &RunningUnit, after: &RunningUnit) {
     let (was_live, is_live) = (before.phase.is_live(), after.phase.is_live());
     if was_live && !is_live {
         *live -= 1;

@@ -254,14 +254,14 @@ fn a_repeated_sequence_returns_its_first_revision() {
         pair.head.transact(put(1_000 + sequence), Role::Leased, 0).unwrap();
     }
     let repeated = pair.head.transact(put(1_000), Role::Leased, 0).unwrap();
-    assert!(matches!(repeated, Outcome::Repeated(committed) if committed == first), "{repeated:?}");
+    assert!(matches!(repeated, TxnOutcome::Repeated(committed) if committed == first), "{repeated:?}");
     pair.head.transact(put(9_000), Role::Leased, 0).unwrap();
     let forgotten = pair.head.transact(put(1_000), Role::Leased, 0).unwrap();
-    assert!(matches!(forgotten, Outcome::Applied(_)));
+    assert!(matches!(forgotten, TxnOutcome::Applied(_)));
     let late = pair.head.transact(put(500), Role::Leased, 0).unwrap();
-    assert!(matches!(late, Outcome::Applied(_)), "sequences need not rise");
+    assert!(matches!(late, TxnOutcome::Applied(_)), "sequences need not rise");
     let again = pair.head.transact(put(500), Role::Leased, 0).unwrap();
-    assert!(matches!(again, Outcome::Repeated(_)));
+    assert!(matches!(again, TxnOutcome::Repeated(_)));
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn commit_times_strictly_rise_whatever_the_clock_does() {
     let mut last = 0;
     for (wall, expected) in [(100, 100), (50, 101), (101, 102), (500, 500), (-7, 501)] {
         let txn = internal(vec![put_node(1)]);
-        let Ok(Outcome::Applied(published)) = state.transact(txn, Role::Admin, wall) else {
+        let Ok(TxnOutcome::Applied(published)) = state.transact(txn, Role::Admin, wall) else {
             panic!("refused")
         };
         assert_eq!(published.commit.commit_time_ms, expected);

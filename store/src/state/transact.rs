@@ -70,7 +70,7 @@ pub enum RefusalReason {
 
 /// What became of a transaction that was not refused.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum TxnOutcome {
     /// Applied as the next revision; not durable yet.
     Applied(Published),
     /// It was committed before.
@@ -118,7 +118,7 @@ impl State {
         txn: raw::TxnRequest,
         role: Role,
         wall_ms: i64,
-    ) -> Result<Outcome, TxnRefusal> {
+    ) -> Result<TxnOutcome, TxnRefusal> {
         if txn.ops.is_empty() {
             return Err(invalid("a transaction needs at least one operation"));
         }
@@ -134,7 +134,7 @@ impl State {
                 let writer = txn.writer.ok_or_else(|| invalid("writer is required"))?;
                 self.check_store(StoreId(txn.store_id))?;
                 if let Some(committed) = self.windows.find(&writer) {
-                    return Ok(Outcome::Repeated(committed));
+                    return Ok(TxnOutcome::Repeated(committed));
                 }
                 (self.fence(&writer)?, Some(writer))
             }
@@ -151,7 +151,7 @@ impl State {
             store_id,
         })?;
         self.apply_all(&published, writes, nodes_as_of)?;
-        Ok(Outcome::Applied(published))
+        Ok(TxnOutcome::Applied(published))
     }
 
     /// Before anything else: also a repeated sequence is another one in another store.

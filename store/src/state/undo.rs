@@ -5,7 +5,7 @@ use godel_domain::running_units::{GroupDemand, RunChange, RunningUnit};
 
 use super::{
     State,
-    rows::{Shape, StoredRows},
+    rows::{RowShape, StoredRows},
 };
 use crate::record::{Key, Record};
 
@@ -27,7 +27,7 @@ enum Step {
     /// The rows of a unit before a change; the changed rows follow.
     Rows {
         unit: UnitId,
-        shape: Shape,
+        shape: RowShape,
     },
     RunningUnit {
         ordinal: u32,
@@ -60,7 +60,7 @@ impl Undo {
         stored: &StoredRows,
         change: &RunChange,
     ) {
-        self.steps.push(Step::Rows { unit, shape: Shape::of(stored, absent, change) });
+        self.steps.push(Step::Rows { unit, shape: RowShape::of(stored, absent, change) });
     }
 
     pub(super) fn before_terms(&mut self, unit: UnitId, groups: &[Option<GroupDemand>]) {

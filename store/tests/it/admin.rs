@@ -3,7 +3,7 @@
 use godel_base::ids::{Revision, StoreId};
 use godel_store::{
     RefusalReason, Role, Store,
-    admin::{AdminError, Unreadable, check, export, restore},
+    admin::{AdminError, UnreadablePolicy, check, export, restore},
     identity,
 };
 
@@ -35,12 +35,15 @@ async fn an_export_restores_to_the_same_state_elsewhere() {
     let report = export(&from, &file).unwrap();
     assert_eq!(report.revision, state.revision().0);
     assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len());
-    let restored = restore(&file, &to, &|_| Ok(()), Unreadable::Refuse).unwrap();
+    let restored = restore(&file, &to, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
     assert_eq!(restored.bytes, report.bytes);
     assert!(restored.revision > report.revision && restored.store_id != report.store_id);
     let mut renewed = state.clone();
     identity::renew_as(&mut renewed, StoreId(restored.store_id));
-    assert!(matches!(restore(&file, &to, &|_| Ok(()), Unreadable::Refuse), Err(AdminError::NotEmpty { .. })));
+    assert!(matches!(
+        restore(&file, &to, &|_| Ok(()), UnreadablePolicy::Refuse),
+        Err(AdminError::NotEmpty { .. })
+    ));
     for (dir, state) in [(&from, &state), (&to, &renewed)] {
         let report = check(dir, &|_| Ok(())).unwrap();
         assert!(report.is_ok());
@@ -81,7 +84,7 @@ async fn a_damaged_export_is_refused() {
     for (idx, bytes) in damaged.into_iter().enumerate() {
         std::fs::write(&file, bytes).unwrap();
         let target = dir.path().join(format!("b{idx}"));
-        let error = restore(&file, &target, &|_| Ok(()), Unreadable::Refuse).unwrap_err();
+        let error = restore(&file, &target, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap_err();
         assert!(matches!(error, AdminError::BadExport { .. }), "{idx}: {error}");
         assert!(!target.exists());
     }

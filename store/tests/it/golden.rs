@@ -10,7 +10,7 @@ use godel_proto::{
 };
 use godel_store::{
     Engine, Record, SledConfig, State, Store, StoreConfig,
-    admin::{Unreadable, check, export, restore},
+    admin::{UnreadablePolicy, check, export, restore},
 };
 use godel_wire::from_proto;
 
@@ -136,12 +136,12 @@ async fn an_export_of_an_earlier_version_is_restored() {
     let dir = unpack();
     let (file, restored) = (dir.path().join("export"), dir.path().join("restored"));
     let read = |record: &v1::Record| from_proto::check_record(record).map_err(|bad| bad.to_string());
-    restore(&file, &restored, &read, Unreadable::Refuse).unwrap();
+    restore(&file, &restored, &read, UnreadablePolicy::Refuse).unwrap();
     let store = open_default(&restored);
     judge(&store, "restored");
     store.close().await;
     let (again, twice) = (dir.path().join("again"), dir.path().join("twice"));
     export(&restored, &again).unwrap();
-    restore(&again, &twice, &read, Unreadable::Refuse).unwrap();
+    restore(&again, &twice, &read, UnreadablePolicy::Refuse).unwrap();
     judge(&open_default(&twice), "restored twice");
 }

@@ -13,7 +13,7 @@ use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
 use godel_store::{
     Compacted, Engine, RefusalReason, Role, SledConfig, State, Store, StoreConfig, WallClock, WatchRefused,
-    admin::{Unreadable, check, export, restore},
+    admin::{UnreadablePolicy, check, export, restore},
     log::{LogReader as _, memory::MemoryDisk},
 };
 
@@ -305,7 +305,7 @@ async fn check_export_and_restore_know_many_generations() {
     let other = tempfile::tempdir().unwrap();
     let (file, to) = (other.path().join("state.export"), other.path().join("restored"));
     export(&dir, &file).unwrap();
-    let renewed = restore(&file, &to, &|_| Ok(()), Unreadable::Refuse).unwrap();
+    let renewed = restore(&file, &to, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
     let restored = open(small(Engine::Sled(SledConfig::new(&to))));
     assert_eq!(restored.status().floor, Revision(renewed.revision + 1));
     let store = open(config(&place, NEVER));

@@ -13,7 +13,7 @@ use godel_domain::running_units::{EvictionReason, RunChange};
 use godel_proto::{raw, v1};
 use godel_store::{
     Engine, Key, OpenError, Role, SledConfig, Store, StoreConfig,
-    admin::{AdminError, Unreadable, check, export, remove, restore, truncate},
+    admin::{AdminError, UnreadablePolicy, check, export, remove, restore, truncate},
     log::memory::MemoryDisk,
 };
 use godel_wire::ops::ParsedOp;
@@ -308,13 +308,14 @@ async fn a_record_that_nobody_can_read_is_named_and_can_be_removed() {
     assert!(!report.is_ok() && report.loss.is_none(), "{report}");
     export(&dir, &file).unwrap();
     let other = place.path().join("other");
-    let Err(AdminError::Unreadable { records, .. }) = restore(&file, &other, &readable, Unreadable::Refuse)
+    let Err(AdminError::Unreadable { records, .. }) =
+        restore(&file, &other, &readable, UnreadablePolicy::Refuse)
     else {
         panic!("it must be refused")
     };
     assert_eq!(records, report.unreadable);
     assert!(!other.exists());
-    restore(&file, &other, &readable, Unreadable::Keep).unwrap();
+    restore(&file, &other, &readable, UnreadablePolicy::Keep).unwrap();
     let evil = Key::Name("evil".to_owned());
     for dir in [&dir, &other] {
         let before = check(dir, &readable).unwrap().revision;

@@ -131,13 +131,13 @@ fn unreadable_op(encoded: &Bytes, bad: BadField) -> Change {
 
 /// The unit is the first field of all that changes rows.
 #[derive(Clone, PartialEq, prost::Message)]
-struct UnitKey {
+struct UnitRecordKey {
     #[prost(uint64, tag = "1")]
     unit_id: u64,
 }
 
 fn unit_of(payload: &Bytes) -> Option<UnitId> {
-    let key = UnitKey::decode(payload.clone()).ok()?;
+    let key = UnitRecordKey::decode(payload.clone()).ok()?;
     (key.unit_id != 0).then_some(UnitId(key.unit_id))
 }
 

@@ -1,6 +1,6 @@
 //! Columns of `godel.v1` to and from core row types.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, hash::Hash, sync::Arc};
 
 use bytes::Bytes;
 use godel_base::ids::{NodeId, Revision, UnitId};
@@ -14,7 +14,6 @@ use godel_domain::{
     },
 };
 use godel_proto::{raw, v1};
-use prost::Message as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{to_proto, zones};
@@ -30,17 +29,55 @@ use super::{
 const N_RECENT_MAX: usize = 256;
 
 thread_local! {
-    /// Demands seen last. Which of equal values is used makes no difference to anybody.
-    static RECENT: RefCell<Recent> = RefCell::default();
+    static DEMANDS: RefCell<Recent<Demand>> = RefCell::default();
+    static STANDINGS: RefCell<Recent<PreemptionTerms>> = RefCell::default();
 }
 
-#[derive(Default)]
-struct Recent {
-    demands: FxHashSet<Arc<Demand>>,
+/// Values seen last, so that all who take the same share one: millions of units have a few demands, of half a KiB each.
+/// Which of equal values is used makes no difference to anybody.
+struct Recent<T> {
+    values: FxHashSet<Arc<T>>,
     /// By their encodings in bindings.
-    encoded: FxHashMap<Bytes, Arc<Demand>>,
-    standings: FxHashSet<Arc<PreemptionTerms>>,
-    encoded_standings: FxHashMap<Bytes, Arc<PreemptionTerms>>,
+    encoded: FxHashMap<Bytes, Arc<T>>,
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { values: FxHashSet::default(), encoded: FxHashMap::default() }
+    }
+}
+
+impl<T: Eq + Hash> Recent<T> {
+    fn shared(&mut self, value: T) -> Arc<T> {
+        if let Some(known) = self.values.get(&value) {
+            return Arc::clone(known);
+        }
+        if self.values.len() >= N_RECENT_MAX {
+            self.values.clear();
+        }
+        let value = Arc::new(value);
+        self.values.insert(Arc::clone(&value));
+        value
+    }
+
+    /// The value of these bytes, decoded unless the same were seen of late.
+    fn decoded(
+        &mut self,
+        encoded: &Bytes,
+        decode: impl FnOnce(&Bytes) -> Result<T, OpError>,
+    ) -> Result<Arc<T>, OpError> {
+        if let Some(known) = self.encoded.get(encoded) {
+            return Ok(Arc::clone(known));
+        }
+        let value = decode(encoded)?;
+        let value = self.shared(value);
+        if self.encoded.len() >= N_RECENT_MAX {
+            self.encoded.clear();
+        }
+        // A copy: a slice would keep the whole message.
+        self.encoded.insert(Bytes::copy_from_slice(encoded), Arc::clone(&value));
+        Ok(value)
+    }
 }
 
 /// A binding and whose it is.
@@ -137,7 +174,7 @@ pub fn statuses_from_proto(statuses: v1::RunStatuses) -> Result<(UnitId, Statuse
 pub fn terms_from_proto(change: v1::TermsChange) -> Result<(UnitId, Arc<UnitTerms>), OpError> {
     let v1::TermsChange { unit_id: unit, standing, group_minima } = change;
     let standing = standing.ok_or_else(|| OpError::field("standing", "missing"))?;
-    let others = shared_standing(standing_from_proto(&standing));
+    let others = shared_standing(&standing);
     Ok((unit_id(unit)?, Arc::new(UnitTerms { others, group_minima })))
 }
 
@@ -165,53 +202,25 @@ pub fn requeue_from_proto(requeue: v1::Requeue) -> Result<(UnitId, Requeue), OpE
     Ok((unit, Requeue { ordinals, incarnations, anew }))
 }
 
-/// The demand of a binding, decoded unless the same bytes were seen of late.
 fn encoded_demand(encoded: &Bytes) -> Result<Arc<Demand>, OpError> {
-    if let Some(known) = RECENT.with_borrow(|recent| recent.encoded.get(encoded).cloned()) {
-        return Ok(known);
-    }
-    let demand = v1::Demand::decode(encoded.clone()).map_err(|_| OpError::Malformed { message: "Demand" })?;
-    let demand = shared(demand_from_proto(Some(demand))?);
-    RECENT.with_borrow_mut(|recent| {
-        if recent.encoded.len() >= N_RECENT_MAX {
-            recent.encoded.clear();
-        }
-        // A copy: a slice would keep the whole message.
-        recent.encoded.insert(Bytes::copy_from_slice(encoded), Arc::clone(&demand));
-    });
-    Ok(demand)
-}
-
-/// How running units of a binding stand, decoded unless the same bytes were seen of late.
-fn encoded_standing(encoded: &Bytes) -> Result<Arc<PreemptionTerms>, OpError> {
-    if let Some(known) = RECENT.with_borrow(|recent| recent.encoded_standings.get(encoded).cloned()) {
-        return Ok(known);
-    }
-    let standing = v1::Standing::decode(encoded.clone())
-        .map_err(|_| OpError::Malformed { message: "PreemptionTerms" })?;
-    let standing = shared_standing(standing_from_proto(&standing));
-    RECENT.with_borrow_mut(|recent| {
-        if recent.encoded_standings.len() >= N_RECENT_MAX {
-            recent.encoded_standings.clear();
-        }
-        recent.encoded_standings.insert(Bytes::copy_from_slice(encoded), Arc::clone(&standing));
-    });
-    Ok(standing)
-}
-
-/// As [`shared`], for standings.
-fn shared_standing(standing: PreemptionTerms) -> Arc<PreemptionTerms> {
-    RECENT.with_borrow_mut(|Recent { standings, .. }| {
-        if let Some(known) = standings.get(&standing) {
-            return Arc::clone(known);
-        }
-        if standings.len() >= N_RECENT_MAX {
-            standings.clear();
-        }
-        let standing = Arc::new(standing);
-        standings.insert(Arc::clone(&standing));
-        standing
+    DEMANDS.with_borrow_mut(|recent| {
+        recent.decoded(encoded, |encoded| demand_from_proto(Some(decode("Demand", encoded)?)))
     })
+}
+
+/// How running units of a binding stand.
+fn encoded_standing(encoded: &Bytes) -> Result<Arc<PreemptionTerms>, OpError> {
+    STANDINGS.with_borrow_mut(|recent| {
+        recent.decoded(encoded, |encoded| Ok(standing_from_proto(&decode("PreemptionTerms", encoded)?)))
+    })
+}
+
+fn decode<M: prost::Message + Default>(message: &'static str, encoded: &Bytes) -> Result<M, OpError> {
+    M::decode(encoded.clone()).map_err(|_| OpError::Malformed { message })
+}
+
+fn shared_standing(standing: &v1::Standing) -> Arc<PreemptionTerms> {
+    STANDINGS.with_borrow_mut(|recent| recent.shared(standing_from_proto(standing)))
 }
 
 fn standing_from_proto(standing: &v1::Standing) -> PreemptionTerms {
@@ -269,21 +278,6 @@ pub fn standing_to_proto(standing: &PreemptionTerms) -> v1::Standing {
         .into(),
         has_master: *has_master,
     }
-}
-
-/// One value for all who take the same: millions of units have a few demands, of half a KiB each.
-fn shared(demand: Demand) -> Arc<Demand> {
-    RECENT.with_borrow_mut(|Recent { demands, .. }| {
-        if let Some(known) = demands.get(&demand) {
-            return Arc::clone(known);
-        }
-        if demands.len() >= N_RECENT_MAX {
-            demands.clear();
-        }
-        let demand = Arc::new(demand);
-        demands.insert(Arc::clone(&demand));
-        demand
-    })
 }
 
 /// The pool; unspecified is guaranteed.
@@ -503,8 +497,9 @@ fn load_block(rows: &mut RunningUnits, block: v1::RowBlock) -> Result<(), OpErro
             rows.groups.reserve_exact(idx + 1 - rows.groups.len());
             rows.groups.resize(idx + 1, None);
         }
-        let demand = shared(demand_from_proto(block.demand)?);
-        let standing = block.standing.as_ref().map(|standing| shared_standing(standing_from_proto(standing)));
+        let demand = demand_from_proto(block.demand)?;
+        let demand = DEMANDS.with_borrow_mut(|recent| recent.shared(demand));
+        let standing = block.standing.as_ref().map(shared_standing);
         rows.groups[idx] = Some(GroupDemand { demand, pool: pool_from_proto(block.pool)?, standing });
     }
     rows.rows.grow(&block.ordinals);

@@ -1,7 +1,7 @@
 use super::*;
 
-fn line(name: &str, points: &[(f64, f64)]) -> Line {
-    Line { name: name.to_owned(), points: points.to_vec() }
+fn line(name: &str, points: &[(f64, f64)]) -> ChartLine {
+    ChartLine { name: name.to_owned(), points: points.to_vec() }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-fn figures(runs: &[(&str, f64)]) -> Figures {
-    let mut figures = Figures::default();
+fn figures(runs: &[(&str, f64)]) -> SuiteFigures {
+    let mut figures = SuiteFigures::default();
     for (run, rate) in runs {
         let report = json!({"placements_per_s": rate, "placements": 990, "conflicts": 10, "audit": true,
             "latency_ms": {"p99": 20.0}, "half_full": {"placements_per_s": 2.0 * rate}});
@@ -48,7 +48,7 @@ fn a_slow_disk_raises_the_ceiling() {
 
 #[test]
 fn what_is_told_names_its_figures_and_demands_nothing() {
-    let mut figures = Figures::default();
+    let mut figures = SuiteFigures::default();
     for (run, offered, conflicts) in [("a", 500, 0), ("b", 2_000, 220)] {
         let report = json!({"offered_per_s": offered, "placements": 780, "conflicts": conflicts,
             "latency_ms": {"p99": 2.5}});
@@ -117,19 +117,19 @@ fn the_worst_check_decides_and_missing_figures_have_reasons() {
     let floor = |run, floor| Check::AtLeast { of: rate(run), floor, unit: "/s" };
     let mut figures = figures(&[("a", 5.0)]);
     figures.add("broken", Err("the audit failed".to_owned()));
-    assert_eq!(judge(&[floor("a", 5.0)], &figures), ("5.00/s".to_owned(), Verdict::Reached, vec![]));
-    assert_eq!(judge(&[floor("a", 5.0), floor("a", 6.0)], &figures).1, Verdict::NotReached);
+    assert_eq!(judge(&[floor("a", 5.0)], &figures), ("5.00/s".to_owned(), TargetVerdict::Reached, vec![]));
+    assert_eq!(judge(&[floor("a", 5.0), floor("a", 6.0)], &figures).1, TargetVerdict::NotReached);
     let (words, verdict, reasons) =
         judge(&[floor("broken", 1.0), floor("a", 6.0), floor("broken", 2.0)], &figures);
-    assert_eq!((words.as_str(), verdict), ("5.00/s", Verdict::NoFigure));
+    assert_eq!((words.as_str(), verdict), ("5.00/s", TargetVerdict::NoFigure));
     assert_eq!(reasons, ["broken: the audit failed"]);
-    assert_eq!(judge(&[floor("gone", 1.0)], &figures).1, Verdict::NotRun);
+    assert_eq!(judge(&[floor("gone", 1.0)], &figures).1, TargetVerdict::NotRun);
     assert_eq!(figures.failed().collect::<Vec<_>>(), [("broken", "the audit failed")]);
 }
 
 #[test]
 fn guard_cases_are_found_by_name_and_missing_fields_named() {
-    let mut figures = Figures::default();
+    let mut figures = SuiteFigures::default();
     figures.add("store", Ok(json!({"bench": "store", "cases": [{"case": "put", "ops_per_s": 7.5}]})));
     assert_eq!(figures.number(Figure { run: "store", at: "/put/ops_per_s" }), Ok(7.5));
     figures.add("endurance", Ok(json!({"slope": {"state": -1.0, "s1": 0.25, "load": 9.0}, "empty": {}})));

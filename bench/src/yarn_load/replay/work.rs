@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use godel_proto::v1;
 
-use crate::yarn_load::{master::ask, trace::Phase};
+use crate::yarn_load::{master::ask, trace::JobPhase};
 
 /// What is due so soon is given back with what is due now.
 const SLACK: Duration = Duration::from_millis(2);
 
 /// See the module.
-pub(super) struct Work {
-    phases: Vec<Phase>,
+pub(super) struct JobWork {
+    phases: Vec<JobPhase>,
     speed: u32,
     /// Most containers that are asked for at a time.
     asks_max: u32,
@@ -36,9 +36,9 @@ pub(super) struct Work {
     n_again: u64,
 }
 
-impl Work {
+impl JobWork {
     /// Nothing is done yet; times are divided by `speed`, and so many containers are asked for at a time.
-    pub(super) fn new(phases: Vec<Phase>, speed: u32, asks_max: u32) -> Self {
+    pub(super) fn new(phases: Vec<JobPhase>, speed: u32, asks_max: u32) -> Self {
         Self {
             phases,
             speed: speed.max(1),
@@ -104,7 +104,7 @@ impl Work {
     pub(super) fn take(&mut self, answer: v1::AllocateResponse, now: Duration) -> Option<v1::YarnAsk> {
         let (n_before, has_come) = (self.n_again, !answer.allocated.is_empty());
         for container in answer.allocated {
-            let is_needed = |phase: &&Phase| self.n_come < phase.n && phase.priority == container.priority;
+            let is_needed = |phase: &&JobPhase| self.n_come < phase.n && phase.priority == container.priority;
             match self.phases.get(self.at).filter(is_needed) {
                 Some(phase) => {
                     let due = now + phase.life(self.n_come) / self.speed;
@@ -166,9 +166,9 @@ mod tests {
     }
 
     /// Two maps of 12 s and a reduce of 10 s and a bit, a hundred times as fast.
-    fn work() -> Work {
+    fn work() -> JobWork {
         let mut jobs = trace::read(&format!("job1\t0\t0\t{}\t1\t0", 256 << 20)).unwrap();
-        Work::new(jobs.remove(0).phases, 100, u32::MAX)
+        JobWork::new(jobs.remove(0).phases, 100, u32::MAX)
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn so_many_are_asked_for_at_a_time() {
         let mut jobs = trace::read(&format!("job1\t0\t0\t{}\t0\t0", 5 * (128u64 << 20))).unwrap();
-        let mut work = Work::new(jobs.remove(0).phases, 100, 2);
+        let mut work = JobWork::new(jobs.remove(0).phases, 100, 2);
         let asked = |ask: Option<v1::YarnAsk>| ask.and_then(|ask| ask.containers);
         assert_eq!(work.ask().containers, Some(2));
         // One more may have a place already: two beside that.

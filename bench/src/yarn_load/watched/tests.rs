@@ -52,7 +52,7 @@ fn delete() -> v1::op::Op {
     v1::op::Op::Delete(v1::Delete { kind: v1::Kind::Unit.into(), key })
 }
 
-fn take(watched: &Watched, revision: u64, ops: Vec<v1::op::Op>) -> Result<Seen, Status> {
+fn take(watched: &WatchedApplications, revision: u64, ops: Vec<v1::op::Op>) -> Result<Seen, Status> {
     let ops = ops.into_iter().map(raw::encode_op).collect();
     let commit = raw::Commit { revision, ops, ..raw::Commit::default() };
     watched.take(&v1::WatchResponse { commits: vec![commit], revision })?;
@@ -61,7 +61,7 @@ fn take(watched: &Watched, revision: u64, ops: Vec<v1::op::Op>) -> Result<Seen, 
 
 #[test]
 fn an_application_is_followed_to_its_end() {
-    let watched = Watched::new(4);
+    let watched = WatchedApplications::new(4);
     let bell = watched.bell(ID);
     take(&watched, 5, vec![unit(false), group(1, 4)]).unwrap();
     assert_eq!(watched.shares().1, [0, 3, 0]);
@@ -89,7 +89,7 @@ fn an_application_is_followed_to_its_end() {
 
 #[test]
 fn what_must_not_be_is_a_fault() {
-    let watched = Watched::new(4);
+    let watched = WatchedApplications::new(4);
     take(&watched, 5, vec![unit(false), group(1, 4), bind(&[1])]).unwrap();
     assert!(take(&watched, 6, vec![bind(&[1])]).is_err(), "bound twice");
     let gone = take(&watched, 7, vec![delete()]).unwrap_err();

@@ -10,13 +10,13 @@ use godel_client::{
 use godel_proto::v1;
 
 use crate::{
-    args::node::{Changes, Nodes, Notice},
+    args::node::{Changes, NamedNodes, Notice},
     command::each::{Done, each},
 };
 
 pub(super) async fn cordon(
     client: &Client,
-    nodes: Nodes,
+    nodes: NamedNodes,
     cordoned: bool,
     format: Format,
 ) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ pub(super) async fn cordon(
     update_all(client, nodes, &request, what, format).await.map(drop)
 }
 
-pub(super) async fn undrain(client: &Client, nodes: Nodes, format: Format) -> Result<(), Failure> {
+pub(super) async fn undrain(client: &Client, nodes: NamedNodes, format: Format) -> Result<(), Failure> {
     let request = v1::UpdateNodeRequest { undrain: true, ..v1::UpdateNodeRequest::default() };
     update_all(client, nodes, &request, "no longer drained", format).await.map(drop)
 }
@@ -33,14 +33,14 @@ pub(super) async fn undrain(client: &Client, nodes: Nodes, format: Format) -> Re
 pub(super) async fn label(client: &Client, changes: Changes, format: Format) -> Result<(), Failure> {
     let (names, words) = split_words(&changes.words);
     let request = label_request(&words)?;
-    let nodes = Nodes { names, selector: changes.selector };
+    let nodes = NamedNodes { names, selector: changes.selector };
     update_all(client, nodes, &request, "labelled", format).await.map(drop)
 }
 
 pub(super) async fn taint(client: &Client, changes: Changes, format: Format) -> Result<(), Failure> {
     let (names, words) = split_words(&changes.words);
     let request = taint_request(&words)?;
-    let nodes = Nodes { names, selector: changes.selector };
+    let nodes = NamedNodes { names, selector: changes.selector };
     update_all(client, nodes, &request, "tainted", format).await.map(drop)
 }
 
@@ -85,8 +85,8 @@ pub(crate) async fn give_notice(
 }
 
 /// The names of named and selected nodes.
-async fn named(client: &Client, nodes: Nodes) -> Result<Vec<String>, Failure> {
-    let Nodes { mut names, selector } = nodes;
+async fn named(client: &Client, nodes: NamedNodes) -> Result<Vec<String>, Failure> {
+    let NamedNodes { mut names, selector } = nodes;
     if names.is_empty() && selector.is_empty() {
         return Err(Failure::usage("give node names or a label selector"));
     }
@@ -104,7 +104,7 @@ async fn named(client: &Client, nodes: Nodes) -> Result<Vec<String>, Failure> {
 /// Makes the same change to every named or selected node, prints what changed, and returns the names of these nodes.
 pub(super) async fn update_all(
     client: &Client,
-    nodes: Nodes,
+    nodes: NamedNodes,
     request: &v1::UpdateNodeRequest,
     what: &'static str,
     format: Format,

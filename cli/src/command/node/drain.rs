@@ -12,15 +12,15 @@ use godel_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use super::{change::update_all, get};
-use crate::args::node::Drain;
+use crate::args::node::DrainArgs;
 
 /// Between two looks at nodes that are waited for.
 const POLL: Duration = Duration::from_millis(500);
 /// Units that hold up a drain, in a message.
 const BLOCKS_SHOWN: usize = 5;
 
-pub(super) async fn run(client: &Client, drain: Drain, format: Format) -> Result<(), Failure> {
-    let Drain { nodes, deadline, force, wait, timeout } = drain;
+pub(super) async fn run(client: &Client, drain: DrainArgs, format: Format) -> Result<(), Failure> {
+    let DrainArgs { nodes, deadline, force, wait, timeout } = drain;
     let deadline = if force { Some(Duration::ZERO) } else { deadline };
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let order = v1::DrainOrder { deadline_in_ms: deadline.map(ms) };

@@ -1,6 +1,6 @@
 //! Changes of units: cancel, suspend, resume, scale, move, stop, retry, delete. Whatever is named is tried.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::ops::RangeInclusive;
 
 use godel_client::{
     client::Client,
@@ -11,7 +11,7 @@ use godel_proto::v1;
 use godel_rules::admission::{retry::RETRIED_MAX, stop::ORDINALS_MAX};
 
 use crate::{
-    args::{Delete, Move, Named, Retry, Scale, Stop, split},
+    args::{Delete, Move, NamedUnits, Retry, ScaleArgs, Stop, split},
     command::{
         each::{Done, UNCHANGED, each},
         wait,
@@ -26,28 +26,39 @@ pub(super) enum Change {
     Resume,
 }
 
+/// Does the same to each of some units, by namespace and name.
+async fn each_unit(
+    format: Format,
+    namespace: &str,
+    names: &[String],
+    mut act: impl AsyncFnMut(String, String) -> Result<Done, Failure>,
+) -> Result<(), Failure> {
+    let done = each(format, "unit", names, async |name| {
+        let (namespace, name) = split(namespace, &name);
+        act(namespace.to_owned(), name.to_owned()).await
+    });
+    done.await.map(drop)
+}
+
 pub(super) async fn change(
     client: &Client,
     change: Change,
-    units: &Named,
+    NamedUnits { names, namespace, revision }: &NamedUnits,
     format: Format,
 ) -> Result<(), Failure> {
-    let Named { names, namespace, revision } = units;
-    let changed = each(format, "unit", names, async |name| {
-        let (namespace, name) = split(namespace, &name);
+    each_unit(format, namespace, names, async |namespace, name| {
         one(client, change, namespace, name, *revision).await
-    });
-    changed.await.map(drop)
+    })
+    .await
 }
 
 async fn one(
     client: &Client,
     change: Change,
-    namespace: &str,
-    name: &str,
+    namespace: String,
+    name: String,
     expected_revision: u64,
 ) -> Result<Done, Failure> {
-    let (namespace, name) = (namespace.to_owned(), name.to_owned());
     match change {
         Change::Cancel => {
             let request = v1::CancelUnitRequest { namespace, name, expected_revision };
@@ -67,30 +78,23 @@ async fn one(
     }
 }
 
-pub(super) async fn scale(client: &Client, scale: &Scale, format: Format) -> Result<(), Failure> {
-    let Scale { units: Named { names, namespace, revision }, replicas, group } = scale;
-    let scaled = each(format, "unit", names, async |name| {
-        let (namespace, name) = split(namespace, &name);
-        let request = v1::ScaleUnitRequest {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            task_group: group.clone(),
-            replicas: *replicas,
-            expected_revision: *revision,
-        };
+pub(super) async fn scale(client: &Client, scale: &ScaleArgs, format: Format) -> Result<(), Failure> {
+    let ScaleArgs { units: NamedUnits { names, namespace, revision }, replicas, group } = scale;
+    each_unit(format, namespace, names, async |namespace, name| {
+        let (task_group, replicas, expected_revision) = (group.clone(), *replicas, *revision);
+        let request = v1::ScaleUnitRequest { namespace, name, task_group, replicas, expected_revision };
         let call = client.units(async |mut units| units.scale_unit(request.clone()).await);
         Ok(Done::at("scaled", call.await?.revision))
-    });
-    scaled.await.map(drop)
+    })
+    .await
 }
 
 pub(super) async fn move_units(client: &Client, wanted: &Move, format: Format) -> Result<(), Failure> {
-    let Move { units: Named { names, namespace, revision }, queue } = wanted;
-    let moved = each(format, "unit", names, async |name| {
-        let (namespace, name) = split(namespace, &name);
-        move_one(client, namespace, name, queue, *revision).await
-    });
-    moved.await.map(drop)
+    let Move { units: NamedUnits { names, namespace, revision }, queue } = wanted;
+    each_unit(format, namespace, names, async |namespace, name| {
+        move_one(client, &namespace, &name, queue, *revision).await
+    })
+    .await
 }
 
 /// The unit as it is, but for its queue.
@@ -130,31 +134,25 @@ pub(super) async fn stop(client: &Client, stop: &Stop, format: Format) -> Result
     let (names, ordinals) = names_and_ordinals(words)?;
     // One more than is allowed is refused, and the rest need not be sent.
     let ordinals: Vec<u32> = ordinals.into_iter().flatten().take(ORDINALS_MAX + 1).collect();
-    let stopped = each(format, "unit", &names, async |name| {
-        let (namespace, name) = split(namespace, &name);
-        let request = v1::StopRunningUnitsRequest {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            ordinals: ordinals.clone(),
-            expected_revision: *revision,
-        };
+    each_unit(format, namespace, &names, async |namespace, name| {
+        let (ordinals, expected_revision) = (ordinals.clone(), *revision);
+        let request = v1::StopRunningUnitsRequest { namespace, name, ordinals, expected_revision };
         let call = client.units(async |mut units| units.stop_running_units(request.clone()).await);
         let revision = call.await?.revision;
         Ok(Done { said: Some("has these replicas stopped"), ..Done::at("stopped", revision) })
-    });
-    stopped.await.map(drop)
+    })
+    .await
 }
 
 pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Result<(), Failure> {
-    let Retry { units: Named { names, namespace, revision }, all, replicas } = retry;
+    let Retry { units: NamedUnits { names, namespace, revision }, all, replicas } = retry;
     let ranges =
         replicas.iter().map(|word| ordinals(word)).collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
     let ordinals: Vec<u32> = ranges.into_iter().flatten().take(RETRIED_MAX + 1).collect();
-    let retried = each(format, "unit", names, async |name| {
-        let (namespace, name) = split(namespace, &name);
+    each_unit(format, namespace, names, async |namespace, name| {
         let request = v1::RetryUnitRequest {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            namespace,
+            name,
             all_replicas: *all,
             expected_revision: *revision,
             ordinals: ordinals.clone(),
@@ -168,8 +166,8 @@ pub(super) async fn retry(client: &Client, retry: &Retry, format: Format) -> Res
             _ => failure,
         });
         Ok(Done::at("retried", answer?.revision))
-    });
-    retried.await.map(drop)
+    })
+    .await
 }
 
 /// Names, the first word in any case, up to the first other word that is an ordinal or a range of them; then ordinals.
@@ -198,10 +196,9 @@ fn ordinals(text: &str) -> Result<RangeInclusive<u32>, String> {
 /// Deletes records of units that have ended; with `--wait` of those that end in time, with `--cancel` of those that do
 /// once they are cancelled.
 pub(super) async fn delete(client: &Client, delete: &Delete, format: Format) -> Result<(), Failure> {
-    let Delete { units: Named { names, namespace, revision }, cancel, wait, timeout } = delete;
-    let deleted = each(format, "unit", names, async |name| {
-        let (namespace, name) = split(namespace, &name);
-        match delete_one(client, namespace, name, *revision).await {
+    let Delete { units: NamedUnits { names, namespace, revision }, cancel, wait, timeout } = delete;
+    each_unit(format, namespace, names, async |namespace, name| {
+        match delete_one(client, &namespace, &name, *revision).await {
             Err(failure) if failure.code == Code::Failed && (*cancel || *wait) => {}
             Err(failure) if failure.code == Code::Failed => {
                 return Err(
@@ -212,16 +209,17 @@ pub(super) async fn delete(client: &Client, delete: &Delete, format: Format) -> 
             Ok(revision) => return Ok(Done::at("deleted", revision)),
         }
         if *cancel {
-            match one(client, Change::Cancel, namespace, name, *revision).await {
+            match one(client, Change::Cancel, namespace.clone(), name.clone(), *revision).await {
                 // It has ended by itself meanwhile.
                 Err(failure) if failure.code != Code::Failed => return Err(failure),
                 Err(_) | Ok(_) => {}
             }
         }
-        until_over(client, namespace, name, *timeout).await?;
-        Ok(Done::at("deleted", delete_one(client, namespace, name, 0).await?))
-    });
-    deleted.await.map(drop)
+        // However it ends.
+        wait::until(client, &namespace, &name, &wait::WaitCondition::Over, *timeout).await?;
+        Ok(Done::at("deleted", delete_one(client, &namespace, &name, 0).await?))
+    })
+    .await
 }
 
 async fn delete_one(
@@ -234,12 +232,6 @@ async fn delete_one(
     let request = v1::DeleteUnitRequest { namespace, name, expected_revision };
     let call = client.units(async |mut units| units.delete_unit(request.clone()).await);
     Ok(call.await?.revision)
-}
-
-/// However it ends.
-async fn until_over(client: &Client, namespace: &str, name: &str, timeout: Duration) -> Result<(), Failure> {
-    let condition = wait::Condition::Over;
-    wait::until(client, namespace, name, &condition, timeout).await.map(drop)
 }
 
 #[cfg(test)]

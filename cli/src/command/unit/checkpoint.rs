@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::logs::ordinal_of;
 use crate::{
-    args::{Checkpoint, Moment, split},
+    args::{CheckpointArgs, Moment, split},
     command::each::LIST_UNITS,
 };
 
@@ -29,7 +29,7 @@ struct CheckpointView {
     known_later: u32,
 }
 
-pub(super) async fn run(client: &Client, wanted: &Checkpoint, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(client: &Client, wanted: &CheckpointArgs, format: Format) -> Result<(), Failure> {
     let (name, ordinal) = ordinal_of(&wanted.name);
     let (namespace, unit) = split(&wanted.namespace, name);
     let request = v1::ReportCheckpointRequest {

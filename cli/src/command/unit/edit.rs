@@ -17,7 +17,7 @@ use godel_proto::v1;
 
 use super::read;
 use crate::{
-    args::{Edit, split},
+    args::{EditArgs, split},
     command::each::{Done, UNCHANGED, each},
 };
 
@@ -26,12 +26,12 @@ const EDITOR: &str = "vi";
 /// Lines that stay as they are are shown this far around those that do not.
 const CONTEXT: usize = 2;
 
-pub(super) async fn edit(client: &Client, edit: &Edit, format: Format) -> Result<(), Failure> {
+pub(super) async fn edit(client: &Client, edit: &EditArgs, format: Format) -> Result<(), Failure> {
     let names = std::slice::from_ref(&edit.name);
     each(format, "unit", names, async |name| one(client, edit, &name).await).await.map(drop)
 }
 
-async fn one(client: &Client, edit: &Edit, name: &str) -> Result<Done, Failure> {
+async fn one(client: &Client, edit: &EditArgs, name: &str) -> Result<Done, Failure> {
     let (namespace, name) = split(&edit.namespace, name);
     let known = client.get_unit(namespace, name).await?.unit.unwrap_or_default();
     let spec = known.spec.unwrap_or_default();

@@ -13,15 +13,15 @@ use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 
 use crate::{
-    args::{List, SortKey},
+    args::{ListArgs, SortKey},
     command::wait,
 };
 
 /// Where units are that name no namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 
-pub(super) async fn list(client: &Client, wanted: List, format: Format) -> Result<(), Failure> {
-    let List { namespace, phase, queue, owner, node, class, selector, sort, limit } = wanted;
+pub(super) async fn list(client: &Client, wanted: ListArgs, format: Format) -> Result<(), Failure> {
+    let ListArgs { namespace, phase, queue, owner, node, class, selector, sort, limit } = wanted;
     let phase = phase.map(|word| wait::phase(&word)).transpose()?;
     let class = class.map(|word| unit_file::parse_class(&word)).transpose();
     let class = class.map_err(|why| Failure::usage(format!("--class: {why}")))?;

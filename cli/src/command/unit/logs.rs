@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tonic::{Status, Streaming};
 
 use crate::{
-    args::{Logs, split},
+    args::{LogsArgs, split},
     command::each::LIST_UNITS,
 };
 
@@ -34,7 +34,7 @@ const N_AHEAD: usize = 256;
 /// A longer line is printed in parts.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-pub(super) async fn run(client: &Client, logs: &Logs, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(client: &Client, logs: &LogsArgs, format: Format) -> Result<(), Failure> {
     if matches!(format, Format::Json | Format::Yaml) {
         return Err(Failure::usage("logs are printed as they were written: leave out --output"));
     }
@@ -54,7 +54,7 @@ pub(super) async fn run(client: &Client, logs: &Logs, format: Format) -> Result<
             previous: logs.previous,
             ..v1::ReadLogRequest::default()
         };
-        Reader::new(client.clone(), namespace.to_owned(), name.to_owned(), request)
+        LogReading::new(client.clone(), namespace.to_owned(), name.to_owned(), request)
     };
     let ordinals: Vec<u32> = match ordinal {
         Some(ordinal) => vec![ordinal],
@@ -73,7 +73,7 @@ async fn print(
     name: &str,
     ordinals: &[u32],
     follow: bool,
-    of: impl Fn(u32) -> Reader,
+    of: impl Fn(u32) -> LogReading,
 ) -> Result<(), Failure> {
     match *ordinals {
         [] => Err(Failure::new(Code::NotFound, format!("unit {} has no replicas", shown(name)))),
@@ -102,7 +102,7 @@ pub(super) fn ordinal_of(name: &str) -> (&str, Option<u32>) {
 }
 
 /// Prints the log of a replica as it is.
-async fn one(mut reader: Reader) -> Result<(), Failure> {
+async fn one(mut reader: LogReading) -> Result<(), Failure> {
     while let Some(bytes) = reader.part().await? {
         if !output::print_bytes(&bytes)? {
             break;
@@ -112,7 +112,7 @@ async fn one(mut reader: Reader) -> Result<(), Failure> {
 }
 
 /// Prints the logs of several replicas, line by line: one after the other, or all at once where they are followed.
-async fn several(readers: Vec<Reader>, follow: bool) -> Result<(), Failure> {
+async fn several(readers: Vec<LogReading>, follow: bool) -> Result<(), Failure> {
     let width = readers.iter().map(|reader| digits(reader.request.ordinal)).max().unwrap_or(1);
     let n_all = readers.len();
     let mut failures = Vec::new();
@@ -147,8 +147,8 @@ async fn several(readers: Vec<Reader>, follow: bool) -> Result<(), Failure> {
 }
 
 /// Sends the lines of one log, and why there are no more.
-async fn lines_of(mut reader: Reader, width: usize, tx: mpsc::Sender<Result<Vec<u8>, Failure>>) {
-    let mut lines = Lines::new(reader.request.ordinal, width);
+async fn lines_of(mut reader: LogReading, width: usize, tx: mpsc::Sender<Result<Vec<u8>, Failure>>) {
+    let mut lines = LogLines::new(reader.request.ordinal, width);
     let failed = loop {
         match reader.part().await {
             Ok(Some(bytes)) => {
@@ -194,13 +194,13 @@ fn digits(n: u32) -> usize {
 }
 
 /// Cuts what a replica has written into lines, each behind the replica's ordinal.
-struct Lines {
+struct LogLines {
     prefix: String,
     /// Of a line without its end.
     begun: VecDeque<u8>,
 }
 
-impl Lines {
+impl LogLines {
     fn new(ordinal: u32, width: usize) -> Self {
         Self { prefix: format!("{ordinal:>width$} | "), begun: VecDeque::new() }
     }
@@ -268,7 +268,7 @@ fn ascii(c: char) -> u8 {
 }
 
 /// Reads one log, also when the connection or the agent is lost on the way.
-struct Reader {
+struct LogReading {
     client: Client,
     namespace: String,
     name: String,
@@ -286,7 +286,7 @@ struct Reader {
     escape: Option<Escape>,
 }
 
-impl Reader {
+impl LogReading {
     fn new(client: Client, namespace: String, name: String, request: v1::ReadLogRequest) -> Self {
         Self {
             what: format!("{}/{}", shown(&name), request.ordinal),
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn each_line_says_whose_it_is() {
-        let mut lines = Lines::new(7, 2);
+        let mut lines = LogLines::new(7, 2);
         assert_eq!(lines.take(b"one\ntw"), b" 7 | one\n");
         assert_eq!(lines.take(b"o\n\nthree"), b" 7 | two\n 7 | \n");
         assert_eq!(lines.rest(), b" 7 | three\n");

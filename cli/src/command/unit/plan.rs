@@ -72,10 +72,7 @@ pub(super) async fn run(client: &Client, submit: &Submit, format: Format) -> Res
             }
         }
     }
-    match format {
-        Format::Json | Format::Yaml => output::print_value(format, &views)?,
-        Format::Table | Format::Wide => output::print(&views.iter().map(text).collect::<String>())?,
-    }
+    output::show(format, &views, || views.iter().map(text).collect::<String>())?;
     match Code::worst(failures.iter().map(|failure| failure.code)) {
         None => Ok(()),
         Some(_) if n_units == 1 => Err(failures.remove(0)),

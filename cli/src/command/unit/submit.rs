@@ -73,7 +73,7 @@ pub(super) async fn run(client: &Client, submit: Submit, format: Format) -> Resu
     }
     if submit.wait {
         for view in views.iter().filter(|view| [SUBMITTED, DUPLICATE].contains(&view.outcome)) {
-            wait::until(client, &view.namespace, &view.uid, &wait::Condition::Bound, submit.timeout)
+            wait::until(client, &view.namespace, &view.uid, &wait::WaitCondition::Bound, submit.timeout)
                 .await
                 .map_err(|failure| Failure {
                     message: failure.message.replace(&view.uid, &view.name),

@@ -32,7 +32,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 const N_AHEAD: usize = 64;
 
 /// What a watch has to say.
-enum Said {
+enum WatchNews {
     Unit(Box<UnitView>),
     /// The record of one of all units is gone.
     Deleted(v1::DeletedUnit),
@@ -68,17 +68,19 @@ pub(super) async fn watch(
         && let Some(said) = said.recv().await
     {
         match said {
-            Said::Unit(view) => {
+            WatchNews::Unit(view) => {
                 show(&view, format)?;
                 left -= 1;
             }
-            Said::Deleted(unit) => {
+            WatchNews::Deleted(unit) => {
                 show_deletion(unit, format)?;
                 left -= 1;
             }
-            Said::Gone(name) => output::say(format!("unit {}: its record was deleted", shown(&name))),
-            Said::Silence => output::say(format!("no answer from {} yet: still trying", client.address())),
-            Said::Failed(failure) => return Err(failure),
+            WatchNews::Gone(name) => output::say(format!("unit {}: its record was deleted", shown(&name))),
+            WatchNews::Silence => {
+                output::say(format!("no answer from {} yet: still trying", client.address()))
+            }
+            WatchNews::Failed(failure) => return Err(failure),
         }
     }
     Ok(())
@@ -86,7 +88,7 @@ pub(super) async fn watch(
 
 /// What comes next after a stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum AfterEnd {
     /// From where it was.
     Resume,
     /// The history is gone, or is another one: the present state first.
@@ -95,20 +97,20 @@ enum Next {
     Fail,
 }
 
-fn next(status: &Status, was_shown: bool) -> Next {
+fn next(status: &Status, was_shown: bool) -> AfterEnd {
     match status.code() {
-        Rpc::OutOfRange => Next::Anew,
-        Rpc::NotFound if was_shown => Next::Gone,
+        Rpc::OutOfRange => AfterEnd::Anew,
+        Rpc::NotFound if was_shown => AfterEnd::Gone,
         _ if status::is_retryable_idempotent(status)
             || status::has_reason(status, status::reason::SLOW_WATCHER) =>
         {
-            Next::Resume
+            AfterEnd::Resume
         }
-        _ => Next::Fail,
+        _ => AfterEnd::Fail,
     }
 }
 
-async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sender<Said>) {
+async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sender<WatchNews>) {
     let (mut from_revision, mut store_id) = (0, 0);
     let mut was_shown = false;
     let mut backoff = Backoff::new(PAUSE, PAUSE_MAX);
@@ -132,13 +134,13 @@ async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sen
                 backoff.reset();
                 heard = Instant::now();
                 for unit in answer.deleted {
-                    if said.send(Said::Deleted(unit)).await.is_err() {
+                    if said.send(WatchNews::Deleted(unit)).await.is_err() {
                         return Ok(());
                     }
                 }
                 for unit in &answer.units {
                     was_shown = true;
-                    if said.send(Said::Unit(Box::new(UnitView::from(unit)))).await.is_err() {
+                    if said.send(WatchNews::Unit(Box::new(UnitView::from(unit)))).await.is_err() {
                         return Ok(());
                     }
                 }
@@ -153,7 +155,7 @@ async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sen
                 () = tokio::time::sleep_until(began + SILENT), if !was_told => {
                     was_told = true;
                     if !was_heard.load(Ordering::Relaxed) {
-                        let _ = said.send(Said::Silence).await;
+                        let _ = said.send(WatchNews::Silence).await;
                     }
                     call.await
                 }
@@ -162,19 +164,19 @@ async fn follow(client: Client, namespace: String, name: String, said: mpsc::Sen
         let Err(failed) = ended else { return };
         let away_max = if was_heard.load(Ordering::Relaxed) { AWAY_MAX } else { CONNECT_MAX };
         let answer = match next(&failed.status, was_shown) {
-            Next::Resume if heard.elapsed() < away_max => {
+            AfterEnd::Resume if heard.elapsed() < away_max => {
                 tokio::time::sleep(backoff.pause()).await;
                 continue;
             }
-            Next::Anew if heard.elapsed() < away_max => {
+            AfterEnd::Anew if heard.elapsed() < away_max => {
                 (from_revision, store_id) = (0, 0);
                 tokio::time::sleep(backoff.pause()).await;
                 continue;
             }
-            Next::Gone => Said::Gone(name),
-            Next::Resume | Next::Anew | Next::Fail => {
+            AfterEnd::Gone => WatchNews::Gone(name),
+            AfterEnd::Resume | AfterEnd::Anew | AfterEnd::Fail => {
                 let failure = client.explain_leader("dispatcher", failed);
-                Said::Failed(match failure.code {
+                WatchNews::Failed(match failure.code {
                     Code::NotFound => failure.hint(LIST_UNITS),
                     _ => failure,
                 })
@@ -243,16 +245,18 @@ mod tests {
 
     #[test]
     fn a_watch_goes_on_unless_it_cannot() {
+        let info = [("resume_from", "7")];
+        let slow = status::with_info(tonic::Code::Aborted, status::reason::SLOW_WATCHER, "too slow", info);
         for (status, was_shown, expect) in [
-            (status::not_leader(Some("http://b")), true, Next::Resume),
-            (Status::unavailable("refused"), false, Next::Resume),
-            (status::slow_watcher(), true, Next::Resume),
-            (Status::unknown("broken pipe"), true, Next::Resume),
-            (status::compacted(7), true, Next::Anew),
-            (Status::out_of_range("the future"), true, Next::Anew),
-            (Status::not_found("gone"), true, Next::Gone),
-            (Status::not_found("no unit"), false, Next::Fail),
-            (Status::permission_denied("no"), true, Next::Fail),
+            (status::not_leader(Some("http://b")), true, AfterEnd::Resume),
+            (Status::unavailable("refused"), false, AfterEnd::Resume),
+            (slow, true, AfterEnd::Resume),
+            (Status::unknown("broken pipe"), true, AfterEnd::Resume),
+            (status::compacted(7), true, AfterEnd::Anew),
+            (Status::out_of_range("the future"), true, AfterEnd::Anew),
+            (Status::not_found("gone"), true, AfterEnd::Gone),
+            (Status::not_found("no unit"), false, AfterEnd::Fail),
+            (Status::permission_denied("no"), true, AfterEnd::Fail),
         ] {
             assert_eq!(next(&status, was_shown), expect, "{status}");
         }

@@ -11,12 +11,12 @@ use godel_client::{
 use godel_proto::v1;
 
 use crate::{
-    args::yarn::{YarnApp, YarnAppList, YarnQueue},
+    args::yarn::{YarnApp, YarnAppList, YarnQueueVerb},
     command::{
         describe_each,
         each::{Done, each},
         print_described,
-        queue::titled,
+        records::titled,
     },
 };
 
@@ -54,12 +54,11 @@ pub(super) async fn run(client: &Client, verb: YarnApp, format: Format) -> Resul
     }
 }
 
-pub(super) async fn run_queue(client: &Client, verb: &YarnQueue, format: Format) -> Result<(), Failure> {
+pub(super) async fn run_queue(client: &Client, verb: &YarnQueueVerb, format: Format) -> Result<(), Failure> {
     match verb {
-        YarnQueue::List => {
+        YarnQueueVerb::List => {
             let queues = yarn::list_queues(client).await?;
-            let views: Vec<YarnQueueView> = queues.iter().map(YarnQueueView::from).collect();
-            output::print_list(format, &views, "queues")
+            output::print_views::<YarnQueueView, _>(format, &queues, "queues")
         }
     }
 }
@@ -77,10 +76,9 @@ async fn list(client: &Client, wanted: YarnAppList, format: Format) -> Result<()
         ..v1::ListApplicationsRequest::default()
     };
     let (applications, is_more) = yarn::list_applications(client, request, limit).await?;
-    let views: Vec<YarnAppView> = applications.iter().map(YarnAppView::from).collect();
-    output::print_list(format, &views, "applications")?;
+    output::print_views::<YarnAppView, _>(format, &applications, "applications")?;
     if is_more {
-        output::say(format!("the newest {}; --limit shows more", views.len()));
+        output::say(format!("the newest {}; --limit shows more", applications.len()));
     }
     Ok(())
 }

@@ -3,47 +3,51 @@
 use std::collections::BTreeMap;
 
 use godel_proto::v1;
-use serde::Serialize;
+
+use crate::view;
 
 use super::{MoveView, WIDTH, listed, number, objective};
 use crate::output;
 
-/// What a policy recommends.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ReschedulePlanView {
-    /// The policy; empty: room for a unit is made.
-    pub policy: String,
-    /// Store revision that it rests on.
-    pub revision: u64,
-    /// What was found.
-    pub finding: String,
-    /// Objective as things are; lower is better.
-    pub objective_before: f64,
-    /// Objective after the moves.
-    pub objective_after: f64,
-    /// No plan with the same limits has a lower objective; not there if that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub objective_bound: Option<f64>,
-    /// Whether the program that the bound comes from was solved to its end.
-    pub bound_is_exact: bool,
-    /// Batches in which the moves are made.
-    pub batches: u32,
-    /// Fewest batches that disruption budgets alone allow.
-    pub batches_min: u32,
-    /// Moves that were left out because no order makes them possible.
-    pub impossible: u32,
-    /// What all moves cost, milliseconds of work.
-    pub cost_ms: u64,
-    /// How long it took to make the plan, milliseconds.
-    pub planning_ms: u64,
-    /// Why nothing would be moved now; empty: it would be.
-    pub held_back: String,
-    /// Moves that were tried and refused, by what refused them.
-    pub refusals: BTreeMap<String, u64>,
-    /// Running units in scope that no plan moves, by what keeps them in place.
-    pub kept: BTreeMap<String, u64>,
-    /// The moves, by batch.
-    pub moves: Vec<MoveView>,
+view! {
+    /// What a policy recommends.
+    pub struct ReschedulePlanView from (plan: &v1::ReschedulePlan) {
+        /// The policy; empty: room for a unit is made.
+        pub policy: String = plan.policy.clone(),
+        /// Store revision that it rests on.
+        pub revision: u64 = plan.revision,
+        /// What was found.
+        pub finding: String = plan.finding.clone(),
+        /// Objective as things are; lower is better.
+        pub objective_before: f64 = plan.objective_before,
+        /// Objective after the moves.
+        pub objective_after: f64 = plan.objective_after,
+        /// No plan with the same limits has a lower objective; not there if that is not known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub objective_bound: Option<f64> = plan.objective_bound,
+        /// Whether the program that the bound comes from was solved to its end.
+        pub bound_is_exact: bool = plan.bound_is_exact,
+        /// Batches in which the moves are made.
+        pub batches: u32 = plan.n_batches,
+        /// Fewest batches that disruption budgets alone allow.
+        pub batches_min: u32 = plan.n_batches_min,
+        /// Moves that were left out because no order makes them possible.
+        pub impossible: u32 = plan.impossible,
+        /// What all moves cost, milliseconds of work.
+        pub cost_ms: u64 = plan.cost_ms,
+        /// How long it took to make the plan, milliseconds.
+        pub planning_ms: u64 = plan.planning_ms,
+        /// Why nothing would be moved now; empty: it would be.
+        pub held_back: String = plan.held_back.clone(),
+        /// Moves that were tried and refused, by what refused them.
+        pub refusals: BTreeMap<String, u64> =
+            plan.refusals.iter().map(|refused| (refused.reason.clone(), refused.n)).collect(),
+        /// Running units in scope that no plan moves, by what keeps them in place.
+        pub kept: BTreeMap<String, u64> =
+            plan.kept.iter().map(|kept| (kept.reason.clone(), kept.n)).collect(),
+        /// The moves, by batch.
+        pub moves: Vec<MoveView> = plan.moves.iter().map(MoveView::from).collect(),
+    }
 }
 
 /// Reasons with their numbers, the most frequent first.
@@ -51,29 +55,6 @@ fn counted(reasons: &BTreeMap<String, u64>) -> String {
     let mut reasons: Vec<(&String, &u64)> = reasons.iter().collect();
     reasons.sort_by_key(|(reason, n)| (std::cmp::Reverse(**n), reason.as_str()));
     reasons.into_iter().map(|(reason, n)| format!("{reason}: {n}")).collect::<Vec<_>>().join(", ")
-}
-
-impl From<&v1::ReschedulePlan> for ReschedulePlanView {
-    fn from(plan: &v1::ReschedulePlan) -> Self {
-        Self {
-            policy: plan.policy.clone(),
-            revision: plan.revision,
-            finding: plan.finding.clone(),
-            objective_before: plan.objective_before,
-            objective_after: plan.objective_after,
-            objective_bound: plan.objective_bound,
-            bound_is_exact: plan.bound_is_exact,
-            batches: plan.n_batches,
-            batches_min: plan.n_batches_min,
-            impossible: plan.impossible,
-            cost_ms: plan.cost_ms,
-            planning_ms: plan.planning_ms,
-            held_back: plan.held_back.clone(),
-            refusals: plan.refusals.iter().map(|refused| (refused.reason.clone(), refused.n)).collect(),
-            kept: plan.kept.iter().map(|kept| (kept.reason.clone(), kept.n)).collect(),
-            moves: plan.moves.iter().map(MoveView::from).collect(),
-        }
-    }
 }
 
 /// Differences of objectives smaller than this are rounding.

@@ -98,7 +98,7 @@ fn movements_count_their_moves_by_phase() {
     assert_eq!((view.row()[1].as_str(), view.row()[2].as_str()), ("running", "2/3"));
     assert_eq!(
         (view.row().len(), view.wide().len()),
-        (MovementView::HEADERS.len(), MovementView::WIDE.len())
+        (MovementView::COLUMNS.len(), MovementView::WIDE.len())
     );
     let text = view.text(Format::Table);
     assert!(text.contains("timed-out") && text.contains("default/web/4"), "{text}");
@@ -114,10 +114,10 @@ fn every_title_has_its_cell() {
         ..Default::default()
     });
     assert_eq!(policy.row()[2], "dry-run");
-    assert_eq!(policy.row().len(), ReschedulePolicyView::HEADERS.len());
+    assert_eq!(policy.row().len(), ReschedulePolicyView::COLUMNS.len());
     assert_eq!(policy.wide().len(), ReschedulePolicyView::WIDE.len());
     let one = MoveView::from(&one(1, v1::MovePhase::Moved));
-    assert_eq!((one.row().len(), one.wide().len()), (MoveView::HEADERS.len(), MoveView::WIDE.len()));
+    assert_eq!((one.row().len(), one.wide().len()), (MoveView::COLUMNS.len(), MoveView::WIDE.len()));
     let faults = vec!["policy `a` is enabled and has no trigger".to_owned()];
     let status = v1::GetRescheduleStatusResponse { config_faults: faults, ..Default::default() };
     let status = RescheduleStatusView::from(&status);
@@ -126,6 +126,6 @@ fn every_title_has_its_cell() {
         "{}",
         status.text()
     );
-    assert_eq!(status.row().len(), RescheduleStatusView::HEADERS.len());
+    assert_eq!(status.row().len(), RescheduleStatusView::COLUMNS.len());
     assert_eq!(status.wide().len(), RescheduleStatusView::WIDE.len());
 }

@@ -14,7 +14,7 @@ use crate::convert;
 const BINDER: &str = "binder";
 
 /// What became of a request.
-pub(super) struct Answer {
+pub(super) struct EvictAnswer {
     pub(super) units: Vec<(UnitId, EvictionReason)>,
     /// Durable; otherwise to be asked again.
     pub(super) done: bool,
@@ -25,7 +25,7 @@ pub(super) fn spawn(
     directory: Directory,
     store: StoreId,
     over: CancellationToken,
-) -> (mpsc::Sender<Vec<EvictRequest>>, mpsc::Receiver<Answer>) {
+) -> (mpsc::Sender<Vec<EvictRequest>>, mpsc::Receiver<EvictAnswer>) {
     let (requests, mut waiting) = mpsc::channel::<Vec<EvictRequest>>(EVICT_QUEUE);
     let (sender, answers) = mpsc::channel(EVICT_QUEUE);
     godel_kit::task::spawn("evictions", async move {
@@ -54,7 +54,7 @@ pub(super) fn spawn(
                     "the binder did not take evictions, asking again later"
                 );
             }
-            if sender.send(Answer { units, done: answer.is_ok() }).await.is_err() {
+            if sender.send(EvictAnswer { units, done: answer.is_ok() }).await.is_err() {
                 return;
             }
         }

@@ -129,7 +129,7 @@ fn not_deleted(unit: String, refusal: DeleteRefusal) -> Status {
 }
 
 /// The name that a call gives is not that of one unit.
-pub(super) fn unresolved(namespace: &str, name: &str, why: &Unresolved) -> Status {
+pub(crate) fn unresolved(namespace: &str, name: &str, why: &Unresolved) -> Status {
     let namespace = if namespace.is_empty() { "default" } else { namespace };
     let info = |some: &[String]| {
         [("namespace", namespace.to_owned()), ("name", name.to_owned()), ("some", some.join(","))]

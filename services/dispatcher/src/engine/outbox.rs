@@ -32,22 +32,22 @@ use tokio::{
 use tonic::Status;
 
 use super::{
-    Context,
+    TermContext,
     failures::{failed, not_submitted, overloaded, refused},
-    outgoing::{Encoded, Session},
-    overload::Overload,
+    outgoing::{AttachedScheduler, Encoded},
+    overload::OverloadControl,
     watch::Watches,
 };
 use crate::{
     call_limiter::CallPermit,
     convert,
     leader_client::LeaderHandle,
-    requests::{PendingSubmission, Refused, Reply, StreamItem, Submitted, Submitter},
+    requests::{CallReply, PendingSubmission, Refused, StreamItem, SubmittedUnit, Submitter},
 };
 
 /// The outbox of one leadership.
 pub(crate) struct EngineOutbox {
-    pub(super) context: Arc<Context>,
+    pub(super) context: Arc<TermContext>,
     pub(super) pipeline: TxnPipeline,
     /// Transactions on their way to the task that waits for their answers.
     pub(super) tickets: mpsc::UnboundedSender<(Pending, TxnTicket<Self>)>,
@@ -56,8 +56,8 @@ pub(crate) struct EngineOutbox {
     /// Units on their way to the store, for the informer.
     pub(super) written: OwnWrites,
     pub(super) encoded: Encoded,
-    pub(super) overload: Overload,
-    pub(super) sessions: BTreeMap<SessionId, Session>,
+    pub(super) overload: OverloadControl,
+    pub(super) sessions: BTreeMap<SessionId, AttachedScheduler>,
     pub(super) watches: Watches,
     pub(super) evictions: mpsc::Sender<Vec<EvictRequest>>,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Editor {
     /// Fields that could not be read.
     pub(crate) unread: Vec<BadField>,
     pub(crate) is_apply: bool,
-    pub(crate) reply: Reply<Result<Edited, Status>>,
+    pub(crate) reply: CallReply<Result<Edited, Status>>,
 }
 
 impl EngineOutbox {
@@ -111,7 +111,7 @@ impl EngineOutbox {
 
 impl DispatcherOutbox for EngineOutbox {
     type Submitter = PendingSubmitter;
-    type Caller = Reply<Result<Option<Revision>, Status>>;
+    type Caller = CallReply<Result<Option<Revision>, Status>>;
     type Editor = Editor;
     type Record = Bytes;
     type Txn = TxnEncoder;
@@ -186,7 +186,7 @@ impl DispatcherOutbox for EngineOutbox {
             }
             Submitter::Stream { .. } => (String::new(), String::new(), Vec::new()),
         };
-        answer(waiter, Ok(Submitted { unit, uid, revision, infeasible, warnings, duplicate }), room);
+        answer(waiter, Ok(SubmittedUnit { unit, uid, revision, infeasible, warnings, duplicate }), room);
     }
 
     fn not_submitted(&mut self, submitter: PendingSubmitter, spec: UnitSpec, why: NotSubmitted) {
@@ -329,7 +329,7 @@ pub(super) fn failure(error: TxnError) -> TxnFailure {
 }
 
 /// The caller may be gone.
-fn answer(waiter: Submitter, result: Result<Submitted, Refused>, room: OwnedSemaphorePermit) {
+fn answer(waiter: Submitter, result: Result<SubmittedUnit, Refused>, room: OwnedSemaphorePermit) {
     match waiter {
         Submitter::Unary(reply) => {
             let _ = reply.send(result);

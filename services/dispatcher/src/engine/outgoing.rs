@@ -28,7 +28,7 @@ const N_REVOKED: usize = 32_768;
 const EVICT_ORDINALS: usize = 16_384;
 
 /// A scheduler's stream; when this is dropped, the task that reads it ends too.
-pub(super) struct Session {
+pub(super) struct AttachedScheduler {
     messages: mpsc::Sender<Result<v1::AttachResponse, Status>>,
     _over: DropGuard,
 }
@@ -68,7 +68,7 @@ struct Messages {
     assign_bytes: usize,
 }
 
-impl Session {
+impl AttachedScheduler {
     pub(super) fn new(
         messages: mpsc::Sender<Result<v1::AttachResponse, Status>>,
         over: CancellationToken,

@@ -17,7 +17,7 @@ use crate::{
 const SWEEP: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Units submitted by calls that the control plane owes an answer, and how many more it takes.
-pub(super) struct Overload {
+pub(super) struct OverloadControl {
     pub(super) call_limiter: Arc<CallLimiter>,
     control: overload::Overload,
     started: Instant,
@@ -25,7 +25,7 @@ pub(super) struct Overload {
     in_hand: IdMap<UnitId, CallPermit>,
 }
 
-impl Overload {
+impl OverloadControl {
     pub(super) fn new(config: &Config) -> Self {
         let limits =
             OverloadLimits { usual: config.calls_in_hand_max, overloaded: config.calls_in_hand_overloaded };
@@ -55,7 +55,7 @@ impl Overload {
 impl EngineOutbox {
     /// Sets the call limiter as things are now.
     pub(super) fn update_limits(&mut self, core: &Dispatcher) {
-        let Overload { call_limiter, control, started, swept_at, in_hand } = &mut self.overload;
+        let OverloadControl { call_limiter, control, started, swept_at, in_hand } = &mut self.overload;
         if swept_at.elapsed() >= SWEEP {
             *swept_at = Instant::now();
             let pending = core.pending();

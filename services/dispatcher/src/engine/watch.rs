@@ -42,7 +42,7 @@ const GONE_KEPT_MAX: usize = 32_768;
 const GONE_PER_MESSAGE: usize = 512;
 
 pub(super) struct Watches {
-    open: Vec<Watch>,
+    open: Vec<UnitWatch>,
     n_max: usize,
     gone: Gone,
     /// Sent with each message.
@@ -90,7 +90,7 @@ impl Gone {
     }
 }
 
-struct Watch {
+struct UnitWatch {
     units: ToSend,
     messages: MessageSender<v1::WatchUnitsResponse, Status>,
     /// The reader's, for what waits for it.
@@ -161,7 +161,7 @@ impl Watches {
             listed: only.is_none().then_some(UnitId(0)),
             dirty: only.into_iter().filter(is_new).collect(),
         };
-        let watch = Watch {
+        let watch = UnitWatch {
             units,
             messages: call.messages,
             share: call.share,
@@ -224,7 +224,7 @@ impl Watches {
 
     /// When to flush again.
     pub(super) fn next_wake(&self) -> Option<Millis> {
-        let wake = |watch: &Watch| {
+        let wake = |watch: &UnitWatch| {
             let wanted = if watch.is_idle(&self.gone) { watch.bookmark_at } else { watch.next_at };
             wanted.max(watch.retry_at)
         };
@@ -270,7 +270,7 @@ impl ToSend {
     }
 }
 
-impl Watch {
+impl UnitWatch {
     /// Nothing waits to be sent.
     fn is_idle(&self, gone: &Gone) -> bool {
         self.units.is_empty() && (self.units.only.is_some() || self.next_gone >= gone.end())

@@ -11,18 +11,14 @@ use godel_rules::budget::check::BudgetChange;
 use godel_wire::{BadField, from_proto};
 use tonic::{Request, Response, Status};
 
-use super::queues::{of_one, page_of, required, unknown};
-use crate::{
-    engine::Editor,
-    leader_client::Front,
-    requests::{EditCall, LeaderRequest, PageCall},
-};
+use super::records::{of_one, required};
+use crate::{leader_client::Front, pages};
 
-pub(crate) struct Budgets {
+pub(crate) struct BudgetRpc {
     front: Front,
 }
 
-impl Budgets {
+impl BudgetRpc {
     pub(crate) fn new(front: Front) -> Self {
         Self { front }
     }
@@ -35,11 +31,7 @@ impl Budgets {
     ) -> Result<Edited, Status> {
         let expected_revision = Revision(expected_revision);
         let edit = Edit { budgets: vec![change], expected_revision, ..Edit::default() };
-        self.front
-            .ask(|reply| {
-                LeaderRequest::Edit(EditCall { edit, editor: Editor { unread, is_apply: false, reply } })
-            })
-            .await?
+        self.front.edit(edit, unread, false).await
     }
 
     async fn put(
@@ -55,7 +47,7 @@ impl Budgets {
 }
 
 #[tonic::async_trait]
-impl BudgetService for Budgets {
+impl BudgetService for BudgetRpc {
     async fn create_budget(
         &self,
         request: Request<v1::CreateBudgetRequest>,
@@ -69,11 +61,9 @@ impl BudgetService for Budgets {
         &self,
         request: Request<v1::GetBudgetRequest>,
     ) -> Result<Response<v1::GetBudgetResponse>, Status> {
-        let name = required(request.into_inner().name)?;
-        let asked = name.clone();
-        let budget = self.front.ask(|reply| LeaderRequest::GetBudget { name: asked, reply }).await?;
-        let budget = budget.ok_or_else(|| unknown("disruption budget", &name))?;
-        Ok(Response::new(v1::GetBudgetResponse { budget: Some(budget) }))
+        let name = request.into_inner().name;
+        let budget = Some(self.front.named("disruption budget", name, pages::show_budget).await?);
+        Ok(Response::new(v1::GetBudgetResponse { budget }))
     }
 
     async fn list_budgets(
@@ -81,13 +71,10 @@ impl BudgetService for Budgets {
         request: Request<v1::ListBudgetsRequest>,
     ) -> Result<Response<v1::ListBudgetsResponse>, Status> {
         let v1::ListBudgetsRequest { page_size, page_token } = request.into_inner();
-        let (n_max, token) = page_of(page_size, &page_token)?;
-        let after = token.after.clone();
-        let page =
-            self.front.ask(|reply| LeaderRequest::ListBudgets(PageCall { after, n_max, reply })).await?;
-        let token = token.next(page.next, page.total, page.revision);
+        let list = pages::list_budgets;
+        let (budgets, token) = self.front.page(page_size, &page_token, list).await?;
         Ok(Response::new(v1::ListBudgetsResponse {
-            budgets: page.items,
+            budgets,
             next_page_token: token.text(),
             revision: token.revision,
             total: token.total,

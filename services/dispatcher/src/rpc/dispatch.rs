@@ -7,14 +7,16 @@ use std::{
 };
 
 use godel_base::ids::{Epoch, NodeId, Revision, StoreId, UnitId};
-use godel_core_dispatcher::{Attach, ModeChoice, SchedulerCounts, SessionId, read::SchedulerView};
+use godel_core_dispatcher::{
+    Attach, Dispatcher, ModeChoice, SchedulerCounts, SessionId, read::SchedulerView,
+};
 use godel_domain::{change::PartitionMode, names};
 use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX, status};
 use godel_proto::v1::{
     self, attach_request::Message as Up, dispatch_service_server::DispatchService,
     member_service_client::MemberServiceClient,
 };
-use godel_wire::{BadField, from_proto};
+use godel_wire::{BadField, from_proto, to_proto};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::{Instant, timeout},
@@ -26,7 +28,7 @@ use crate::{
     config::Config,
     convert,
     leader_client::{Front, LeaderHandle, term_over},
-    requests::{AttachCall, LeaderRequest, PauseCall, SchedulerMessage},
+    requests::{AttachCall, LeaderRequest, SchedulerMessage},
 };
 
 /// Bytes of the reason of a pause.
@@ -99,7 +101,11 @@ impl DispatchService for Dispatch {
         &self,
         _request: Request<v1::ListSchedulersRequest>,
     ) -> Result<Response<v1::ListSchedulersResponse>, Status> {
-        let schedulers = self.front.ask(LeaderRequest::Schedulers).await?;
+        let look = |core: &Dispatcher| {
+            let (partition, nodes) = (core.partition(), core.nodes());
+            (core.schedulers().views(partition, nodes), partition.mode())
+        };
+        let (views, mode) = self.front.read(look).await?;
         let members = self.rates.members().await;
         let rates = self.rates.per_s().await;
         let show = |view: &SchedulerView| {
@@ -107,8 +113,8 @@ impl DispatchService for Dispatch {
             scheduler(view, members.get(&view.name), rate)
         };
         Ok(Response::new(v1::ListSchedulersResponse {
-            schedulers: schedulers.views.iter().map(show).collect(),
-            partition_mode: mode_out(schedulers.mode).into(),
+            schedulers: views.iter().map(show).collect(),
+            partition_mode: to_proto::partition_mode(mode).into(),
         }))
     }
 
@@ -139,7 +145,7 @@ impl DispatchService for Dispatch {
         if node == 0 {
             return Err(status::invalid_argument([BadField::new("node_id", "missing")]));
         }
-        self.front.ask(|reply| LeaderRequest::Drain(NodeId(node), reply)).await.map(Response::new)
+        self.front.read(move |core| convert::drain(core, NodeId(node))).await.map(Response::new)
     }
 
     async fn resume_evictions(
@@ -161,7 +167,7 @@ impl DispatchService for Dispatch {
             return Err(status::invalid_argument([BadField::new("reason", wrong.to_string())]));
         }
         let reason = if paused { reason } else { String::new() };
-        let call = |reply| LeaderRequest::SetPause(PauseCall { scope, paused, reason, reply });
+        let call = |reply| LeaderRequest::SetPause { scope, paused, reason, reply };
         let revision = self.front.ask(call).await??;
         let changed = revision.is_some();
         let revision = revision.map_or(0, |revision| revision.0);
@@ -172,8 +178,9 @@ impl DispatchService for Dispatch {
         &self,
         _request: Request<v1::GetDispatcherStatusRequest>,
     ) -> Result<Response<v1::GetDispatcherStatusResponse>, Status> {
-        let answer = self.front.ask(LeaderRequest::Status).await?;
-        Ok(Response::new(convert::status(answer)))
+        let term = self.front.term()?;
+        let epoch = term.epoch;
+        term.read(move |core| convert::status(core, epoch)).await.map(Response::new)
     }
 }
 
@@ -324,21 +331,13 @@ fn scheduler(view: &SchedulerView, member: Option<&v1::Member>, placed_per_s: f6
     }
 }
 
-fn mode_out(mode: PartitionMode) -> v1::PartitionMode {
-    match mode {
-        PartitionMode::Global => v1::PartitionMode::Global,
-        PartitionMode::Preferred => v1::PartitionMode::Preferred,
-        PartitionMode::Strict => v1::PartitionMode::Strict,
-    }
-}
-
 /// What schedulers say of themselves with their leases, and how it grew lately.
 struct Rates {
     directory: Directory,
-    samples: Mutex<VecDeque<Sample>>,
+    samples: Mutex<VecDeque<RateSample>>,
 }
 
-struct Sample {
+struct RateSample {
     at: Instant,
     /// Epoch and placements by scheduler.
     placed: BTreeMap<String, (u64, u64)>,
@@ -372,7 +371,7 @@ impl Rates {
         if samples.len() >= 2 && samples.back().is_some_and(|last| now - last.at < SAMPLE_EVERY / 4) {
             samples.pop_back();
         }
-        samples.push_back(Sample { at: now, placed: placed.collect() });
+        samples.push_back(RateSample { at: now, placed: placed.collect() });
         while samples.len() > 2 && samples.get(1).is_some_and(|second| now - second.at >= RATE_WINDOW) {
             samples.pop_front();
         }

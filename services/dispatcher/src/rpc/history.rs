@@ -1,18 +1,18 @@
 //! Pages of ended units, as accounting asks for them.
 
 use godel_base::ids::UnitId;
-use godel_core_dispatcher::history::{HistoryChunk, HistoryFilter};
+use godel_core_dispatcher::{
+    Dispatcher,
+    history::{HistoryChunk, HistoryFilter},
+};
 use godel_kit::status;
 use godel_proto::v1;
 use godel_wire::{BadField, to_proto};
 use prost::Message as _;
 use tonic::Status;
 
-use crate::{
-    convert,
-    leader_client::Front,
-    requests::{HistoryCall, LeaderRequest},
-};
+use super::records;
+use crate::{convert, leader_client::Front};
 
 const PAGE_DEFAULT: usize = 500;
 const PAGE_MAX: usize = 1_000;
@@ -31,17 +31,11 @@ pub(super) async fn list(
     let v1::ListUnitHistoryRequest { namespace, owner, queue, phase, since_ms, page_size, page_token } =
         request;
     let phase = convert::phase_filter(phase);
-    let n_units = match usize::try_from(page_size).unwrap_or(usize::MAX) {
-        0 => PAGE_DEFAULT,
-        n_units => n_units,
-    };
     let mut wrong = Vec::new();
-    if n_units > PAGE_MAX {
-        wrong.push(BadField::new("page_size", format!("{n_units} is not in 1..={PAGE_MAX}")));
-    }
+    let n_units = records::page_size(page_size, PAGE_DEFAULT, PAGE_MAX, &mut wrong);
     let before = page_token.parse().ok().map(UnitId);
     if before.is_none() && !page_token.is_empty() {
-        wrong.push(BadField::new("page_token", "not a token of a previous page"));
+        wrong.push(records::bad_token());
     }
     match &phase {
         Err(bad) => wrong.push(bad.clone()),
@@ -56,17 +50,8 @@ pub(super) async fn list(
     loop {
         let (filter, from, n_max) =
             (filter.clone(), before, (n_units - page.units.len()).min(UNITS_PER_CALL));
-        let HistoryChunk { units, next } = front
-            .ask(|reply| {
-                LeaderRequest::ListHistory(HistoryCall {
-                    filter,
-                    before: from,
-                    n_scan: SCAN_PER_CALL,
-                    n_units: n_max,
-                    reply,
-                })
-            })
-            .await?;
+        let look = move |core: &Dispatcher| core.units().list_history(&filter, from, SCAN_PER_CALL, n_max);
+        let HistoryChunk { units, next } = front.read(look).await?;
         for (kept, is_kept) in &units {
             let unit = v1::UnitHistory { is_kept: *is_kept, ..to_proto::unit_history(kept) };
             n_bytes += unit.encoded_len();

@@ -8,7 +8,6 @@ use godel_core_dispatcher::{
     record_changes::{Edit, EditOutcome},
 };
 use godel_domain::{
-    names,
     queue_spec::{PriorityClass, QueueSpec},
     record_change::RecordChange,
 };
@@ -16,36 +15,21 @@ use godel_kit::status;
 use godel_proto::v1::{self, queue_service_server::QueueService};
 use godel_queueing::check::QueueChange;
 use godel_wire::{BadField, from_proto};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
-use crate::{
-    convert,
-    engine::Editor,
-    leader_client::Front,
-    requests::{EditCall, LeaderRequest, PageCall},
-};
+use super::records::{of_one, required};
+use crate::{convert, leader_client::Front, pages};
 
-/// Records on a page unless asked otherwise, and at most.
-const PAGE_DEFAULT: usize = 500;
-const PAGE_MAX: usize = 1_000;
 /// Records in one `ApplyQueues`.
 const APPLIED_MAX: usize = 1_000;
 
-pub(crate) struct Queues {
+pub(crate) struct QueueRpc {
     front: Front,
 }
 
-impl Queues {
+impl QueueRpc {
     pub(crate) fn new(front: Front) -> Self {
         Self { front }
-    }
-
-    async fn edit(&self, edit: Edit, unread: Vec<BadField>) -> Result<Edited, Status> {
-        self.front
-            .ask(|reply| {
-                LeaderRequest::Edit(EditCall { edit, editor: Editor { unread, is_apply: false, reply } })
-            })
-            .await?
     }
 
     async fn edit_queue(
@@ -57,7 +41,8 @@ impl Queues {
         let queue = queue.ok_or_else(|| status::invalid_argument([BadField::new("queue", "missing")]))?;
         let (spec, unread) = given_queue(queue);
         let expected_revision = Revision(expected_revision);
-        self.edit(Edit { queues: vec![change(spec)], expected_revision, ..Edit::default() }, unread).await
+        let edit = Edit { queues: vec![change(spec)], expected_revision, ..Edit::default() };
+        self.front.edit(edit, unread, false).await
     }
 
     async fn edit_class(
@@ -70,7 +55,7 @@ impl Queues {
             class.ok_or_else(|| status::invalid_argument([BadField::new("priority_class", "missing")]))?;
         let classes = vec![change(from_proto::given_priority_class(class))];
         let expected_revision = Revision(expected_revision);
-        self.edit(Edit { classes, expected_revision, ..Edit::default() }, Vec::new()).await
+        self.front.edit(Edit { classes, expected_revision, ..Edit::default() }, Vec::new(), false).await
     }
 }
 
@@ -82,7 +67,7 @@ fn given_queue(queue: v1::Queue) -> (Arc<QueueSpec>, Vec<BadField>) {
 }
 
 #[tonic::async_trait]
-impl QueueService for Queues {
+impl QueueService for QueueRpc {
     async fn create_queue(
         &self,
         request: Request<v1::CreateQueueRequest>,
@@ -97,11 +82,9 @@ impl QueueService for Queues {
         &self,
         request: Request<v1::GetQueueRequest>,
     ) -> Result<Response<v1::GetQueueResponse>, Status> {
-        let name = required(request.into_inner().name)?;
-        let asked = name.clone();
-        let queue = self.front.ask(|reply| LeaderRequest::GetQueue { name: asked, reply }).await?;
-        let queue = queue.ok_or_else(|| unknown("queue", &name))?;
-        Ok(Response::new(v1::GetQueueResponse { queue: Some(queue) }))
+        let name = request.into_inner().name;
+        let queue = Some(self.front.named("queue", name, pages::show_queue).await?);
+        Ok(Response::new(v1::GetQueueResponse { queue }))
     }
 
     async fn list_queues(
@@ -109,13 +92,10 @@ impl QueueService for Queues {
         request: Request<v1::ListQueuesRequest>,
     ) -> Result<Response<v1::ListQueuesResponse>, Status> {
         let v1::ListQueuesRequest { page_size, page_token } = request.into_inner();
-        let (n_max, token) = page_of(page_size, &page_token)?;
-        let after = token.after.clone();
-        let page =
-            self.front.ask(|reply| LeaderRequest::ListQueues(PageCall { after, n_max, reply })).await?;
-        let token = token.next(page.next, page.total, page.revision);
+        let list = pages::list_queues;
+        let (queues, token) = self.front.page(page_size, &page_token, list).await?;
         Ok(Response::new(v1::ListQueuesResponse {
-            queues: page.items,
+            queues,
             next_page_token: token.text(),
             revision: token.revision,
             total: token.total,
@@ -138,7 +118,8 @@ impl QueueService for Queues {
         let v1::DeleteQueueRequest { name, expected_revision } = request.into_inner();
         let queues = vec![RecordChange::Delete(required(name)?)];
         let expected_revision = Revision(expected_revision);
-        let edited = self.edit(Edit { queues, expected_revision, ..Edit::default() }, Vec::new()).await?;
+        let edit = Edit { queues, expected_revision, ..Edit::default() };
+        let edited = self.front.edit(edit, Vec::new(), false).await?;
         Ok(Response::new(v1::DeleteQueueResponse { revision: of_one(&edited).0 }))
     }
 
@@ -160,9 +141,7 @@ impl QueueService for Queues {
         }
         let classes = priority_classes.into_iter().map(from_proto::given_priority_class);
         edit.classes = classes.map(RecordChange::Put).collect();
-        let call =
-            |reply| LeaderRequest::Edit(EditCall { edit, editor: Editor { unread, is_apply: true, reply } });
-        let Edited { revision, queues, classes, .. } = self.front.ask(call).await??;
+        let Edited { revision, queues, classes, .. } = self.front.edit(edit, unread, true).await?;
         let outcomes = |outcomes: Vec<EditOutcome>| {
             outcomes.into_iter().map(|outcome| convert::queue::outcome(outcome).into()).collect()
         };
@@ -187,11 +166,9 @@ impl QueueService for Queues {
         &self,
         request: Request<v1::GetPriorityClassRequest>,
     ) -> Result<Response<v1::GetPriorityClassResponse>, Status> {
-        let name = required(request.into_inner().name)?;
-        let asked = name.clone();
-        let class = self.front.ask(|reply| LeaderRequest::GetPriorityClass { name: asked, reply }).await?;
-        let class = class.ok_or_else(|| unknown("priority class", &name))?;
-        Ok(Response::new(v1::GetPriorityClassResponse { priority_class: Some(class) }))
+        let name = request.into_inner().name;
+        let priority_class = Some(self.front.named("priority class", name, pages::show_class).await?);
+        Ok(Response::new(v1::GetPriorityClassResponse { priority_class }))
     }
 
     async fn list_priority_classes(
@@ -199,15 +176,10 @@ impl QueueService for Queues {
         request: Request<v1::ListPriorityClassesRequest>,
     ) -> Result<Response<v1::ListPriorityClassesResponse>, Status> {
         let v1::ListPriorityClassesRequest { page_size, page_token } = request.into_inner();
-        let (n_max, token) = page_of(page_size, &page_token)?;
-        let after = token.after.clone();
-        let page = self
-            .front
-            .ask(|reply| LeaderRequest::ListPriorityClasses(PageCall { after, n_max, reply }))
-            .await?;
-        let token = token.next(page.next, page.total, page.revision);
+        let list = pages::list_classes;
+        let (priority_classes, token) = self.front.page(page_size, &page_token, list).await?;
         Ok(Response::new(v1::ListPriorityClassesResponse {
-            priority_classes: page.items,
+            priority_classes,
             next_page_token: token.text(),
             revision: token.revision,
             total: token.total,
@@ -230,103 +202,10 @@ impl QueueService for Queues {
         let v1::DeletePriorityClassRequest { name, expected_revision } = request.into_inner();
         let classes = vec![RecordChange::Delete(required(name)?)];
         let expected_revision = Revision(expected_revision);
-        let edited = self.edit(Edit { classes, expected_revision, ..Edit::default() }, Vec::new()).await?;
+        let edited = self
+            .front
+            .edit(Edit { classes, expected_revision, ..Edit::default() }, Vec::new(), false)
+            .await?;
         Ok(Response::new(v1::DeletePriorityClassResponse { revision: of_one(&edited).0 }))
-    }
-}
-
-pub(super) fn required(name: String) -> Result<String, Status> {
-    if name.is_empty() { Err(status::invalid_argument([BadField::new("name", "empty")])) } else { Ok(name) }
-}
-
-pub(super) fn unknown(what: &str, name: &str) -> Status {
-    let message = format!("there is no {what} `{name}`");
-    status::with_info(Code::NotFound, status::reason::UNKNOWN_NAME, message, [("name", name)])
-}
-
-/// Revision of the only record, and whether it was there as given.
-pub(super) fn of_one(edited: &Edited) -> (u64, bool) {
-    let records = edited.queues.iter().chain(&edited.classes).chain(&edited.budgets);
-    match records.chain(&edited.reservations).next() {
-        Some(EditOutcome::Unchanged(revision)) => (revision.0, true),
-        Some(EditOutcome::Created | EditOutcome::Updated | EditOutcome::Deleted) | None => {
-            (edited.revision.0, false)
-        }
-    }
-}
-
-/// What a page may hold, and where it begins.
-pub(super) fn page_of(page_size: u32, page_token: &str) -> Result<(usize, PageToken), Status> {
-    let n_max = match usize::try_from(page_size).unwrap_or(usize::MAX) {
-        0 => PAGE_DEFAULT,
-        n_max => n_max,
-    };
-    let mut wrong = Vec::new();
-    if n_max > PAGE_MAX {
-        wrong.push(BadField::new("page_size", format!("{n_max} is not in 1..={PAGE_MAX}")));
-    }
-    let token = PageToken::parse(page_token);
-    if token.is_none() {
-        wrong.push(BadField::new("page_token", "not a token of a previous page"));
-    }
-    match token {
-        Some(token) if wrong.is_empty() => Ok((n_max, token)),
-        Some(_) | None => Err(status::invalid_argument(wrong)),
-    }
-}
-
-/// Where a list goes on: revision and total of the first page, and the last name of the page before.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct PageToken {
-    pub(super) revision: u64,
-    pub(super) total: u32,
-    pub(super) after: String,
-}
-
-impl PageToken {
-    /// Of the first page when empty; `None` if it is no token.
-    fn parse(text: &str) -> Option<Self> {
-        if text.is_empty() {
-            return Some(Self::default());
-        }
-        let mut parts = text.splitn(3, ':');
-        let (revision, total) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        let after = parts.next()?;
-        names::queue(after).ok()?;
-        (revision > 0).then(|| Self { revision, total, after: after.to_owned() })
-    }
-
-    /// After this page; empty `after` on the last one.
-    pub(super) fn next(self, after: String, total: usize, revision: Revision) -> Self {
-        if self.revision > 0 {
-            return Self { after, ..self };
-        }
-        Self { revision: revision.0, total: u32::try_from(total).unwrap_or(u32::MAX), after }
-    }
-
-    pub(super) fn text(&self) -> String {
-        let Self { revision, total, after } = self;
-        if after.is_empty() { String::new() } else { format!("{revision}:{total}:{after}") }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn page_tokens_come_back_as_they_were() {
-        let first = PageToken::parse("").unwrap();
-        let next = first.next("prod.search".into(), 3, Revision(7));
-        assert_eq!(next.text(), "7:3:prod.search");
-        assert_eq!(
-            PageToken::parse(&next.text()),
-            Some(PageToken { revision: 7, total: 3, after: "prod.search".into() })
-        );
-        let last = next.next(String::new(), 9, Revision(9));
-        assert_eq!((last.text().as_str(), last.total, last.revision), ("", 3, 7));
-        for bad in ["7", "7:3", "0:3:prod", "x:3:prod", "7:3:Prod", "7:3:prod..a", "7:3:a:b"] {
-            assert_eq!(PageToken::parse(bad), None, "{bad}");
-        }
     }
 }

@@ -11,18 +11,14 @@ use godel_rules::reservation::check::ReservationChange;
 use godel_wire::{BadField, from_proto};
 use tonic::{Request, Response, Status};
 
-use super::queues::{of_one, page_of, required, unknown};
-use crate::{
-    engine::Editor,
-    leader_client::Front,
-    requests::{EditCall, LeaderRequest, PageCall},
-};
+use super::records::{of_one, required};
+use crate::{leader_client::Front, pages};
 
-pub(crate) struct Reservations {
+pub(crate) struct ReservationRpc {
     front: Front,
 }
 
-impl Reservations {
+impl ReservationRpc {
     pub(crate) fn new(front: Front) -> Self {
         Self { front }
     }
@@ -35,11 +31,7 @@ impl Reservations {
     ) -> Result<Edited, Status> {
         let expected_revision = Revision(expected_revision);
         let edit = Edit { reservations: vec![change], expected_revision, ..Edit::default() };
-        self.front
-            .ask(|reply| {
-                LeaderRequest::Edit(EditCall { edit, editor: Editor { unread, is_apply: false, reply } })
-            })
-            .await?
+        self.front.edit(edit, unread, false).await
     }
 
     async fn put(
@@ -56,7 +48,7 @@ impl Reservations {
 }
 
 #[tonic::async_trait]
-impl ReservationService for Reservations {
+impl ReservationService for ReservationRpc {
     async fn create_reservation(
         &self,
         request: Request<v1::CreateReservationRequest>,
@@ -70,12 +62,9 @@ impl ReservationService for Reservations {
         &self,
         request: Request<v1::GetReservationRequest>,
     ) -> Result<Response<v1::GetReservationResponse>, Status> {
-        let name = required(request.into_inner().name)?;
-        let asked = name.clone();
-        let reservation =
-            self.front.ask(|reply| LeaderRequest::GetReservation { name: asked, reply }).await?;
-        let reservation = reservation.ok_or_else(|| unknown("reservation", &name))?;
-        Ok(Response::new(v1::GetReservationResponse { reservation: Some(reservation) }))
+        let name = request.into_inner().name;
+        let reservation = Some(self.front.named("reservation", name, pages::show_reservation).await?);
+        Ok(Response::new(v1::GetReservationResponse { reservation }))
     }
 
     async fn list_reservations(
@@ -83,13 +72,10 @@ impl ReservationService for Reservations {
         request: Request<v1::ListReservationsRequest>,
     ) -> Result<Response<v1::ListReservationsResponse>, Status> {
         let v1::ListReservationsRequest { page_size, page_token } = request.into_inner();
-        let (n_max, token) = page_of(page_size, &page_token)?;
-        let after = token.after.clone();
-        let page =
-            self.front.ask(|reply| LeaderRequest::ListReservations(PageCall { after, n_max, reply })).await?;
-        let token = token.next(page.next, page.total, page.revision);
+        let list = pages::list_reservations;
+        let (reservations, token) = self.front.page(page_size, &page_token, list).await?;
         Ok(Response::new(v1::ListReservationsResponse {
-            reservations: page.items,
+            reservations,
             next_page_token: token.text(),
             revision: token.revision,
             total: token.total,

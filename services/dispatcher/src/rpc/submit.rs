@@ -46,7 +46,7 @@ const ERRORS_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 /// Most bytes of one error; what is over quotes a unit that is itself too large, and is cut.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-type Answers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
+type SubmissionAnswers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
 
 /// Serves one stream.
 pub(super) fn spawn(
@@ -58,7 +58,7 @@ pub(super) fn spawn(
     let (done, results) = mpsc::unbounded_channel();
     let received = Arc::new(AtomicU64::new(0));
     let (end_sender, end) = watch::channel(None);
-    let reader = Reader {
+    let reader = SubmissionReader {
         term: term.clone(),
         items,
         done,
@@ -82,7 +82,7 @@ pub(super) fn spawn(
     ReceiverStream::new(stream)
 }
 
-struct Reader {
+struct SubmissionReader {
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
     done: mpsc::UnboundedSender<StreamItem>,
@@ -93,14 +93,14 @@ struct Reader {
 }
 
 /// What the stream has next.
-enum Next {
+enum NextItem {
     Item(Box<v1::SubmitUnitsRequest>),
     /// Nothing has arrived yet.
     Nothing,
     End,
 }
 
-impl Reader {
+impl SubmissionReader {
     /// Until the stream's end or the first thing that ends it; what came before that is passed on.
     async fn run(mut self) -> Result<(), Status> {
         let ended = self.read().await;
@@ -115,14 +115,14 @@ impl Reader {
                 self.term.call_limiter.opened().await;
             }
             let next = if self.batch.is_empty() {
-                self.items.message().await?.map_or(Next::End, |item| Next::Item(Box::new(item)))
+                self.items.message().await?.map_or(NextItem::End, |item| NextItem::Item(Box::new(item)))
             } else {
                 self.ready().await?
             };
             match next {
-                Next::Item(item) => self.take(item).await?,
-                Next::Nothing => self.pass_on().await?,
-                Next::End => return Ok(()),
+                NextItem::Item(item) => self.take(item).await?,
+                NextItem::Nothing => self.pass_on().await?,
+                NextItem::End => return Ok(()),
             }
             if self.batch.len() >= BATCH {
                 self.pass_on().await?;
@@ -131,13 +131,13 @@ impl Reader {
     }
 
     /// What has arrived already.
-    async fn ready(&mut self) -> Result<Next, Status> {
+    async fn ready(&mut self) -> Result<NextItem, Status> {
         let items = &mut self.items;
         std::future::poll_fn(|cx| {
             Poll::Ready(match Pin::new(&mut *items).poll_next(cx) {
-                Poll::Ready(Some(item)) => item.map(|item| Next::Item(Box::new(item))),
-                Poll::Ready(None) => Ok(Next::End),
-                Poll::Pending => Ok(Next::Nothing),
+                Poll::Ready(Some(item)) => item.map(|item| NextItem::Item(Box::new(item))),
+                Poll::Ready(None) => Ok(NextItem::End),
+                Poll::Pending => Ok(NextItem::Nothing),
             })
         })
         .await
@@ -187,7 +187,7 @@ impl Reader {
 
 struct Writer {
     term: LeaderHandle,
-    answers: Answers,
+    answers: SubmissionAnswers,
     received: Arc<AtomicU64>,
     /// Whether each item from `base` on is done.
     states: VecDeque<bool>,

@@ -7,6 +7,7 @@ use std::{
 
 use godel_base::ids::{Revision, StoreId};
 use godel_core_dispatcher::{
+    Dispatcher,
     leader::{UnitChange, UnitChangeKind},
     read::ListFilter,
 };
@@ -30,12 +31,13 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{history, submit};
+use super::{history, records, submit};
 use crate::{
     convert,
     leader_client::{Front, LeaderHandle, term_over},
     metrics::DispatcherMetrics,
-    requests::{LeaderRequest, ListCall, PendingSubmission, Refused, RowsPage, Submitter, WatchCall},
+    pages::{self, RowsPage},
+    requests::{LeaderRequest, PendingSubmission, Refused, Submitter, WatchCall},
 };
 
 /// Running units on a page of a unit's: of 700 bytes at most, mostly names.
@@ -51,13 +53,13 @@ const SCAN_PER_CALL: usize = 4_096;
 /// Messages that wait on a watch; beyond that changes of the same unit are merged.
 const WATCH_QUEUE: usize = 4;
 
-pub(crate) struct Units {
+pub(crate) struct UnitRpc {
     front: Front,
     directory: Directory,
     metrics: DispatcherMetrics,
 }
 
-impl Units {
+impl UnitRpc {
     pub(crate) fn new(front: Front, directory: Directory, metrics: DispatcherMetrics) -> Self {
         Self { front, directory, metrics }
     }
@@ -129,7 +131,7 @@ pub(crate) fn room_now(room: &Arc<Semaphore>, kib: u32) -> Option<OwnedSemaphore
 }
 
 #[tonic::async_trait]
-impl UnitService for Units {
+impl UnitService for UnitRpc {
     async fn submit_unit(
         &self,
         request: Request<v1::SubmitUnitRequest>,
@@ -186,23 +188,17 @@ impl UnitService for Units {
         if name.is_empty() {
             wrong.push(BadField::new("name", "empty"));
         }
-        let n_max = match usize::try_from(page_size).unwrap_or(usize::MAX) {
-            0 => RUNNING_UNITS_MAX,
-            n_max => n_max,
-        };
-        if n_max > RUNNING_UNITS_MAX {
-            wrong.push(BadField::new("page_size", format!("{n_max} is not in 1..={RUNNING_UNITS_MAX}")));
-        }
+        let n_max = records::page_size(page_size, RUNNING_UNITS_MAX, RUNNING_UNITS_MAX, &mut wrong);
         let after = RowsPage::parse(&page_token);
         if after.is_none() && !page_token.is_empty() {
-            wrong.push(BadField::new("page_token", "not a token of a previous page"));
+            wrong.push(records::bad_token());
         }
         if !wrong.is_empty() {
             return Err(status::invalid_argument(wrong));
         }
         let page = RowsPage { n_max, after };
-        let answer = self.front.ask(|reply| LeaderRequest::Get { namespace, name, page, reply }).await??;
-        Ok(Response::new(answer))
+        let answer = self.front.read(move |core| pages::show_unit(core, &namespace, &name, &page)).await?;
+        answer.map(Response::new)
     }
 
     async fn list_units(
@@ -210,19 +206,13 @@ impl UnitService for Units {
         request: Request<v1::ListUnitsRequest>,
     ) -> Result<Response<v1::ListUnitsResponse>, Status> {
         let request = request.into_inner();
-        let n_units = match usize::try_from(request.page_size).unwrap_or(usize::MAX) {
-            0 => PAGE_DEFAULT,
-            n_units => n_units,
-        };
         let phase = convert::phase_filter(request.phase);
         let class = from_proto::workload_class(request.workload_class);
         let token = PageToken::parse(&request.page_token);
         let mut wrong = Vec::new();
-        if n_units > PAGE_MAX {
-            wrong.push(BadField::new("page_size", format!("{n_units} is not in 1..={PAGE_MAX}")));
-        }
+        let n_units = records::page_size(request.page_size, PAGE_DEFAULT, PAGE_MAX, &mut wrong);
         if token.is_none() {
-            wrong.push(BadField::new("page_token", "not a token of a previous page"));
+            wrong.push(records::bad_token());
         }
         wrong.extend(phase.as_ref().err().cloned());
         wrong.extend(class.as_ref().err().cloned());
@@ -384,7 +374,7 @@ impl UnitService for Units {
     }
 }
 
-impl Units {
+impl UnitRpc {
     /// Fills a page bit by bit, so that a long list holds nobody up. The first page counts all matches.
     async fn page(
         &self,
@@ -400,19 +390,10 @@ impl Units {
         loop {
             let missing = if filled { 0 } else { n_units - page.units.len() };
             let (filter, node, from) = (filter.clone(), node.clone(), after);
-            let part = self
-                .front
-                .ask(|reply| {
-                    LeaderRequest::List(ListCall {
-                        filter,
-                        node,
-                        after: from,
-                        n_scan: SCAN_PER_CALL,
-                        n_units: missing,
-                        reply,
-                    })
-                })
-                .await??;
+            let list = move |core: &Dispatcher| {
+                pages::list_units(core, filter, &node, &from, SCAN_PER_CALL, missing)
+            };
+            let part = self.front.read(list).await??;
             if page.revision == 0 {
                 page.revision = part.revision.0;
                 total = total.or(part.total);

@@ -18,8 +18,8 @@ impl crate::Passwords for OneToken {
     }
 }
 
-fn session(authentication: Authentication) -> Session {
-    Session::new(authentication, ([127, 0, 0, 1], 1).into(), "nonce".to_owned())
+fn session(authentication: Authentication) -> HadoopSession {
+    HadoopSession::new(authentication, ([127, 0, 0, 1], 1).into(), "nonce".to_owned())
 }
 
 fn token() -> Authentication {
@@ -47,14 +47,14 @@ fn read(answer: &Bytes) -> (RpcResponseHeaderProto, Bytes) {
     (header, frame::take_delimited(&mut rest).unwrap_or_default())
 }
 
-fn reply(step: Result<Step, Fatal>) -> RpcSaslProto {
+fn reply(step: Result<Step, FatalCall>) -> RpcSaslProto {
     let Ok(Step::Reply(answer)) = step else { panic!("{step:?}") };
     RpcSaslProto::decode(read(&answer).1).unwrap()
 }
 
 /// Class and message of the exception that ends a connection.
-fn refusal(step: Result<Step, Fatal>) -> (String, String) {
-    let Err(Fatal(answer)) = step else { panic!("{step:?}") };
+fn refusal(step: Result<Step, FatalCall>) -> (String, String) {
+    let Err(FatalCall(answer)) = step else { panic!("{step:?}") };
     let header = read(&answer).0;
     assert_eq!(header.status(), RpcStatusProto::Fatal);
     (header.exception_class_name().to_owned(), header.error_msg().to_owned())
@@ -122,7 +122,7 @@ fn a_client_with_a_token_is_its_identifier() {
     assert_eq!((answer.state(), answer.token()), (SaslState::Success, expected.as_bytes()));
     assert!(!session.is_open());
     session.on_frame(context("", None)).unwrap();
-    let Stage::Open(caller) = session.stage else { panic!() };
+    let SessionStage::Open(caller) = session.stage else { panic!() };
     assert_eq!(caller.identity, Identity::Token(Bytes::from_static(b"who")));
 }
 
@@ -166,7 +166,7 @@ fn a_client_with_other_tokens_may_be_simple() {
 fn connections_that_begin_otherwise_end_with_a_reason() {
     let begin = |bytes, authentication| session(authentication).on_preamble(bytes);
     assert!(matches!(begin(*b"GET / H", token()), Err(None)));
-    let refused = |begun: Result<(), Option<Fatal>>| refusal(Err(begun.unwrap_err().unwrap()));
+    let refused = |begun: Result<(), Option<FatalCall>>| refusal(Err(begun.unwrap_err().unwrap()));
     assert!(refused(begin(*b"hrpc\x08\0\0", token())).0.ends_with("VersionMismatch"));
     assert!(refused(begin(*b"hrpc\x09\0\0", token())).1.contains("Available:[TOKEN]"));
     assert!(refused(begin(*b"hrpc\x09\0\x51", token())).1.contains("no authentication 0x51"));

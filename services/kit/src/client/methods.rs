@@ -6,7 +6,7 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
 /// All methods by path.
-static METHODS: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
+static METHODS: LazyLock<HashMap<String, MethodShape>> = LazyLock::new(|| {
     let mut methods = HashMap::new();
     for encoded in [
         godel_proto::FILE_DESCRIPTOR_SET,
@@ -19,9 +19,9 @@ static METHODS: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
             for service in &file.service {
                 for method in &service.method {
                     let shape = match (method.client_streaming(), method.server_streaming()) {
-                        (true, _) => Shape::ClientStream,
-                        (false, true) => Shape::ServerStream,
-                        (false, false) => Shape::Unary,
+                        (true, _) => MethodShape::ClientStream,
+                        (false, true) => MethodShape::ServerStream,
+                        (false, false) => MethodShape::Unary,
                     };
                     let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
                     methods.insert(path, shape);
@@ -39,7 +39,7 @@ pub(crate) fn is_stream(service: &str, method: &str) -> bool {
 
 /// The same by the path of the request.
 pub(crate) fn is_stream_path(path: &str) -> bool {
-    shape(path) != Shape::Unary
+    shape(path) != MethodShape::Unary
 }
 
 /// Whether there is a method at `path`.
@@ -49,7 +49,7 @@ pub(crate) fn is_known(path: &str) -> bool {
 
 /// Who sends more than one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum MethodShape {
     /// Nobody, or nobody knows the method.
     Unary,
     /// The server alone.
@@ -59,8 +59,8 @@ pub(crate) enum Shape {
 }
 
 /// Shape of the method at `path`.
-pub(crate) fn shape(path: &str) -> Shape {
-    METHODS.get(path).copied().unwrap_or(Shape::Unary)
+pub(crate) fn shape(path: &str) -> MethodShape {
+    METHODS.get(path).copied().unwrap_or(MethodShape::Unary)
 }
 
 #[cfg(test)]
@@ -75,10 +75,10 @@ mod tests {
         assert!(is_stream("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"));
         assert!(!is_stream("godel.v1.UnitService", "SubmitUnit"));
         assert!(!is_stream("grpc.health.v1.Health", "Check"));
-        assert_eq!(shape("/godel.v1.StateService/Watch"), Shape::ServerStream);
-        assert_eq!(shape("/godel.v1.NodeService/Session"), Shape::ClientStream);
-        assert_eq!(shape("/godel.v1.UnitService/SubmitUnit"), Shape::Unary);
-        assert_eq!(shape("/made.up/Method"), Shape::Unary);
+        assert_eq!(shape("/godel.v1.StateService/Watch"), MethodShape::ServerStream);
+        assert_eq!(shape("/godel.v1.NodeService/Session"), MethodShape::ClientStream);
+        assert_eq!(shape("/godel.v1.UnitService/SubmitUnit"), MethodShape::Unary);
+        assert_eq!(shape("/made.up/Method"), MethodShape::Unary);
         assert!(is_known("/godel.v1.UnitService/SubmitUnit") && is_known("/godel.v1.StateService/Watch"));
         assert!(!is_known("/godel.v1.UnitService/MadeUp") && !is_known("/made.up/Method"));
     }

@@ -11,9 +11,9 @@ use tonic::{Code, Status};
 use super::{Backoff, Channel, Directory, Leader, RetryPolicy, channel, retry, retry_idempotent};
 use crate::{
     config::ClientConfig,
-    fake::{Fake, Grant, client_config, soon},
     status,
     telemetry::CURRENT_REQUEST_ID,
+    tests::fake::{Fake, Grant, client_config, soon},
 };
 
 const POLICY: RetryPolicy = RetryPolicy {

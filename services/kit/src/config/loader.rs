@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Section, places::Places, reference::env_name};
+use super::{Section, places::KeyPlaces, reference::env_name};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +137,7 @@ impl Loader {
         if let Some((name, _)) = self.env.iter().rev().find(|(name, _)| env_key(name) == key) {
             return env_origin(name);
         }
-        let files = self.files.iter().rev().map(|path| (path, Places::of(path)));
+        let files = self.files.iter().rev().map(|path| (path, KeyPlaces::of(path)));
         let found = files.into_iter().find(|(_, places)| places.has(key));
         found.map_or_else(|| "the layers together".to_owned(), |(path, places)| at_line(path, &places, key))
     }
@@ -152,7 +152,7 @@ impl Loader {
         let defaults = defaults.map_err(value_error(&|_| "the defaults".to_owned()))?;
         let mut merged = config::Config::builder().add_source(defaults.clone());
         for path in &self.files {
-            let in_file = |key: &str| at_line(path, &Places::of(path), key);
+            let in_file = |key: &str| at_line(path, &KeyPlaces::of(path), key);
             let unreadable = |source| ConfigError::File { path: path.clone(), source: Box::new(source) };
             let source = config::File::from(path.as_path());
             let layer = config::Config::builder().add_source(source).build().map_err(unreadable)?;
@@ -179,7 +179,7 @@ impl Loader {
 }
 
 /// Says in which layer a key stands.
-type Origin<'a> = &'a dyn Fn(&str) -> String;
+type ValueOrigin<'a> = &'a dyn Fn(&str) -> String;
 
 fn env_key(name: &str) -> String {
     name.trim_start_matches("GODEL_").replace("__", ".").to_lowercase()
@@ -194,7 +194,7 @@ fn flag_origin(key: &str) -> String {
 }
 
 /// A file, and the line of a key in it or of what is nearest above it.
-fn at_line(path: &Path, places: &Places, key: &str) -> String {
+fn at_line(path: &Path, places: &KeyPlaces, key: &str) -> String {
     let path = path.display();
     places.line(key).map_or_else(|| path.to_string(), |line| format!("{path}:{line}"))
 }
@@ -204,11 +204,11 @@ const NEAR: f64 = 0.6;
 
 type Builder = config::ConfigBuilder<config::builder::DefaultState>;
 
-fn finish<T: Section>(builder: Builder, origin: Origin<'_>) -> Result<T, ConfigError> {
+fn finish<T: Section>(builder: Builder, origin: ValueOrigin<'_>) -> Result<T, ConfigError> {
     builder.build().and_then(config::Config::try_deserialize).map_err(value_error(origin))
 }
 
-fn value_error(origin: Origin<'_>) -> impl FnOnce(config::ConfigError) -> ConfigError {
+fn value_error(origin: ValueOrigin<'_>) -> impl FnOnce(config::ConfigError) -> ConfigError {
     move |source| ConfigError::Value { origin: origin(&key_of(&source)), source: Box::new(source) }
 }
 
@@ -269,7 +269,7 @@ impl Known {
     }
 
     /// Checks every key below `prefix`.
-    fn check(&self, value: &Value, prefix: &str, origin: Origin<'_>) -> Result<(), ConfigError> {
+    fn check(&self, value: &Value, prefix: &str, origin: ValueOrigin<'_>) -> Result<(), ConfigError> {
         let Value::Object(fields) = value else {
             return self.check_key(prefix, origin);
         };
@@ -300,7 +300,7 @@ impl Known {
     }
 
     /// A leaf, or something inside a leaf that is a map.
-    fn check_key(&self, key: &str, origin: Origin<'_>) -> Result<(), ConfigError> {
+    fn check_key(&self, key: &str, origin: ValueOrigin<'_>) -> Result<(), ConfigError> {
         let known = self.leaves.iter().any(|leaf| {
             leaf == key || key.strip_prefix(leaf.as_str()).is_some_and(|rest| rest.starts_with('.'))
         });

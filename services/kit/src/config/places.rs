@@ -10,9 +10,9 @@ const DEPTH_MAX: usize = 64;
 
 /// The keys of one file with their lines, from 1; of the entries of lists as well, as `scores[1]`.
 #[derive(Debug, Default)]
-pub(super) struct Places(Vec<(String, usize)>);
+pub(super) struct KeyPlaces(Vec<(String, usize)>);
 
-impl Places {
+impl KeyPlaces {
     /// Of a file, TOML or YAML by its extension; none if it is neither, or cannot be read now.
     pub(super) fn of(path: &Path) -> Self {
         let Ok(text) = std::fs::read_to_string(path) else { return Self::default() };
@@ -44,8 +44,8 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn of_toml(text: &str) -> Places {
-    let mut places = Places::default();
+fn of_toml(text: &str) -> KeyPlaces {
+    let mut places = KeyPlaces::default();
     if let Ok(table) = DeTable::parse(text) {
         let line =
             |at: usize| 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|one| **one == b'\n').count();
@@ -54,7 +54,7 @@ fn of_toml(text: &str) -> Places {
     places
 }
 
-fn toml_table(path: &str, table: &DeTable<'_>, line: &impl Fn(usize) -> usize, places: &mut Places) {
+fn toml_table(path: &str, table: &DeTable<'_>, line: &impl Fn(usize) -> usize, places: &mut KeyPlaces) {
     for (key, value) in table {
         let path = below(path, key.get_ref());
         places.0.push((path.clone(), line(key.span().start)));
@@ -63,7 +63,7 @@ fn toml_table(path: &str, table: &DeTable<'_>, line: &impl Fn(usize) -> usize, p
 }
 
 /// The parser bounds the depth.
-fn toml_value(path: &str, value: &DeValue<'_>, line: &impl Fn(usize) -> usize, places: &mut Places) {
+fn toml_value(path: &str, value: &DeValue<'_>, line: &impl Fn(usize) -> usize, places: &mut KeyPlaces) {
     match value {
         DeValue::Table(table) => toml_table(path, table, line, places),
         DeValue::Array(items) => {
@@ -78,17 +78,17 @@ fn toml_value(path: &str, value: &DeValue<'_>, line: &impl Fn(usize) -> usize, p
 }
 
 /// A list or map that is being read, and its own path.
-enum Frame {
+enum TableFrame {
     List { path: String, n_items: usize },
     Map { path: String, key: Option<String> },
 }
 
-fn of_yaml(text: &str) -> Places {
+fn of_yaml(text: &str) -> KeyPlaces {
     let mut options = Options::default();
     options.flow_nesting_limit = DEPTH_MAX;
     options.block_nesting_limit = DEPTH_MAX;
     let mut parser = Parser::new_from_str_with_options(text, options);
-    let (mut places, mut frames) = (Places::default(), Vec::new());
+    let (mut places, mut frames) = (KeyPlaces::default(), Vec::new());
     // What comes after a mistake has no lines: the loader says what is wrong with the file.
     while let Some(Ok((event, span))) = parser.next_event() {
         let line = span.start.line();
@@ -97,11 +97,11 @@ fn of_yaml(text: &str) -> Places {
             Event::Alias(_) => drop(next_path(&mut frames, None, line, &mut places)),
             Event::SequenceStart(..) => {
                 let path = next_path(&mut frames, None, line, &mut places);
-                frames.push(Frame::List { path, n_items: 0 });
+                frames.push(TableFrame::List { path, n_items: 0 });
             }
             Event::MappingStart(..) => {
                 let path = next_path(&mut frames, None, line, &mut places);
-                frames.push(Frame::Map { path, key: None });
+                frames.push(TableFrame::Map { path, key: None });
             }
             Event::SequenceEnd | Event::MappingEnd => drop(frames.pop()),
             Event::DocumentEnd => break,
@@ -112,16 +112,16 @@ fn of_yaml(text: &str) -> Places {
 }
 
 /// The path of the node that begins here, which may be a key, with the text of a scalar.
-fn next_path(frames: &mut [Frame], text: Option<&str>, line: usize, places: &mut Places) -> String {
+fn next_path(frames: &mut [TableFrame], text: Option<&str>, line: usize, places: &mut KeyPlaces) -> String {
     match frames.last_mut() {
         None => String::new(),
-        Some(Frame::List { path, n_items }) => {
+        Some(TableFrame::List { path, n_items }) => {
             let path = format!("{path}[{n_items}]");
             *n_items += 1;
             places.0.push((path.clone(), line));
             path
         }
-        Some(Frame::Map { path, key }) => match key.take() {
+        Some(TableFrame::Map { path, key }) => match key.take() {
             Some(key) => below(path, &key),
             None => {
                 let path = below(path, text.unwrap_or("?"));

@@ -11,7 +11,7 @@ use crate::{client::Channel, message::RECEIVED_BYTES_MAX};
 
 /// `godel.v1.ListRecordsResponse` with encoded records.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Page {
+pub struct ListPage {
     /// Encoded `godel.v1.Record`s: see [`super::read_page`].
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub records: Vec<Bytes>,
@@ -39,12 +39,12 @@ pub(super) fn numbers(kinds: &[RecordKind]) -> Vec<i32> {
 ///
 /// # Errors
 /// As of the call.
-pub async fn page(state: Channel, request: v1::ListRecordsRequest) -> Result<Page, Status> {
+pub async fn page(state: Channel, request: v1::ListRecordsRequest) -> Result<ListPage, Status> {
     let path = PathAndQuery::from_static("/godel.v1.StateService/ListRecords");
     let mut grpc = Grpc::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX);
     grpc.ready().await.map_err(|error| Status::unavailable(format!("the store is not ready: {error}")))?;
     let mut request = Request::new(request);
     request.extensions_mut().insert(GrpcMethod::new("godel.v1.StateService", "ListRecords"));
-    let codec = ProstCodec::<v1::ListRecordsRequest, Page>::default();
+    let codec = ProstCodec::<v1::ListRecordsRequest, ListPage>::default();
     Ok(grpc.unary(request, path, codec).await?.into_inner())
 }

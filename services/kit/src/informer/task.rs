@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::{FollowConfig, FollowEvent, OwnWrites, Shared, list, unread::Unread};
+use super::{FollowConfig, FollowEvent, OwnWrites, Shared, list, unread::UnreadRecords};
 use crate::{
     client::{Backoff, Channel},
     message::RECEIVED_BYTES_MAX,
@@ -41,13 +41,13 @@ enum Stop {
     Over,
 }
 
-struct Task {
+struct InformerTask {
     state: Channel,
     client: StateServiceClient<Channel>,
     kinds: Vec<i32>,
     page_size: u32,
     written: OwnWrites,
-    unread: Unread,
+    unread: UnreadRecords,
     events: mpsc::Sender<FollowEvent>,
     backoff: Backoff,
     /// The store that was listed.
@@ -70,13 +70,13 @@ pub(super) async fn run(
     events: mpsc::Sender<FollowEvent>,
     stop: CancellationToken,
 ) {
-    let mut task = Task {
+    let mut task = InformerTask {
         state: state.clone(),
         client: StateServiceClient::new(state.clone()).max_decoding_message_size(RECEIVED_BYTES_MAX),
         kinds,
         page_size: config.page_size,
         written: shared.written,
-        unread: Unread::new(shared.unread),
+        unread: UnreadRecords::new(shared.unread),
         events,
         n_relists: N_RELISTS_MAX,
         backoff: Backoff::new(RECONNECT_BASE, config.reconnect_max.max(RECONNECT_BASE)),
@@ -93,7 +93,7 @@ pub(super) async fn run(
     }
 }
 
-impl Task {
+impl InformerTask {
     async fn follow(&mut self) {
         loop {
             match self.list().await {
@@ -178,7 +178,7 @@ impl Task {
     }
 
     /// One page, tried until the store answers: page tokens outlive connections.
-    async fn page(&mut self, page_token: &str) -> Result<list::Page, Stop> {
+    async fn page(&mut self, page_token: &str) -> Result<list::ListPage, Stop> {
         loop {
             let request = v1::ListRecordsRequest {
                 kinds: self.kinds.clone(),

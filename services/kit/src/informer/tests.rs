@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     config::ServerConfig,
-    fake::{Fake, Served, soon},
+    tests::fake::{Fake, Served, soon},
 };
 
 fn resources(cpu: i64) -> Resources {

@@ -41,14 +41,14 @@ pub const UNREAD_COUNTER: &str = "unreadable";
 
 /// What one follower could not read.
 #[derive(Debug, Default)]
-pub(super) struct Unread {
+pub(super) struct UnreadRecords {
     frozen: Frozen,
     count: UnreadCount,
     /// Said already, with what was wrong: a list that shows the same again is no news.
     said: BTreeMap<RecordKey, Arc<str>>,
 }
 
-impl Unread {
+impl UnreadRecords {
     pub(super) fn new(count: UnreadCount) -> Self {
         Self { count, ..Self::default() }
     }

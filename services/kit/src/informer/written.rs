@@ -10,11 +10,11 @@ use godel_proto::raw;
 use parking_lot::Mutex;
 
 /// By unit: the encoded operation and what it means.
-type Units = HashMap<UnitId, (Bytes, Arc<UnitRecord>)>;
+type WrittenUnits = HashMap<UnitId, (Bytes, Arc<UnitRecord>)>;
 
 /// Units sent to the store whose commits the follower has yet to see. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct OwnWrites(Arc<Mutex<Units>>);
+pub struct OwnWrites(Arc<Mutex<WrittenUnits>>);
 
 impl OwnWrites {
     /// Units with their encoded operations, about to be sent.

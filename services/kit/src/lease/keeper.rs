@@ -18,7 +18,7 @@ use crate::{
     status::{self, reason},
 };
 
-pub(super) struct Keeper {
+pub(super) struct LeaseKeeper {
     spec: LeaseSpec,
     /// Unique per process start.
     holder: String,
@@ -26,12 +26,12 @@ pub(super) struct Keeper {
     leadership: watch::Sender<Leadership>,
     heard: Heard,
     /// Of a registration that is to be this process's alone: who has it instead.
-    rival: Option<Rival>,
+    rival: Option<LeaseRival>,
 }
 
 /// Another process holds what is to be this one's alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Rival {
+struct LeaseRival {
     holder: String,
     /// When it was met first, and when its lease was to end when that was last looked at.
     met: Option<(Instant, Instant)>,
@@ -44,7 +44,7 @@ struct Rival {
 /// so fewer say nothing.
 const N_RENEWALS_MIN: u32 = 4;
 
-impl Rival {
+impl LeaseRival {
     /// It holds the lease for `remaining` from now on. True, once, when it is certain that it lives: it renews its lease
     /// again and again, for longer than a predecessor takes to stop.
     fn meet(&mut self, holder: &str, remaining: Duration, ttl: Duration, now: Instant) -> bool {
@@ -64,12 +64,12 @@ impl Rival {
 }
 
 /// How a grant ended.
-enum End {
+enum LeaseEnd {
     Lost,
     Stopped,
 }
 
-impl Keeper {
+impl LeaseKeeper {
     /// `is_alone`: nobody else is to have the lease, so that somebody who has is worth a warning.
     pub(super) fn new(
         spec: LeaseSpec,
@@ -80,7 +80,7 @@ impl Keeper {
     ) -> Self {
         let holder = uuid::Uuid::now_v7().to_string();
         let client = MemberServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX);
-        let rival = is_alone.then(Rival::default);
+        let rival = is_alone.then(LeaseRival::default);
         Self { spec, holder, client, leadership, heard, rival }
     }
 
@@ -104,8 +104,8 @@ impl Keeper {
                     fence.revoke();
                     self.leadership.send_replace(Leadership::Standby { leader: None });
                     match end {
-                        End::Stopped => return self.release(&fence, ttl).await,
-                        End::Lost => {
+                        LeaseEnd::Stopped => return self.release(&fence, ttl).await,
+                        LeaseEnd::Lost => {
                             // The store hears of a holder that slept through its lease, and counts it.
                             let _ = timeout(ttl / 4, self.renew(&fence)).await;
                             tracing::warn!(lease = self.spec.lease, epoch = grant.epoch, "lease lost");
@@ -175,9 +175,15 @@ impl Keeper {
     }
 
     /// Publishes the leadership and renews it until it is lost or `stop`.
-    async fn hold(&mut self, fence: &Fence, since: Revision, ttl: Duration, stop: &CancellationToken) -> End {
+    async fn hold(
+        &mut self,
+        fence: &Fence,
+        since: Revision,
+        ttl: Duration,
+        stop: &CancellationToken,
+    ) -> LeaseEnd {
         if !fence.is_valid() {
-            return End::Lost;
+            return LeaseEnd::Lost;
         }
         let epoch = fence.epoch();
         tracing::info!(lease = self.spec.lease, epoch = epoch.0, "lease granted");
@@ -186,9 +192,9 @@ impl Keeper {
         loop {
             tokio::select! {
                 biased;
-                () = sleep_until(fence.deadline()) => return End::Lost,
-                () = fence.lost() => return End::Lost,
-                () = stop.cancelled() => return End::Stopped,
+                () = sleep_until(fence.deadline()) => return LeaseEnd::Lost,
+                () = fence.lost() => return LeaseEnd::Lost,
+                () = stop.cancelled() => return LeaseEnd::Stopped,
                 () = sleep_until(renew_at) => {}
             }
             if let Some((crash, point)) = &self.spec.crash {
@@ -199,8 +205,8 @@ impl Keeper {
             let limit = fence.deadline().min(sent + ttl / 4);
             let renewed = tokio::select! {
                 renewed = timeout_at(limit, self.renew(fence)) => renewed,
-                () = fence.lost() => return End::Lost,
-                () = stop.cancelled() => return End::Stopped,
+                () = fence.lost() => return LeaseEnd::Lost,
+                () = stop.cancelled() => return LeaseEnd::Stopped,
             };
             match renewed {
                 Ok(Ok(answer)) => {
@@ -209,7 +215,7 @@ impl Keeper {
                     fence.extend(sent + ttl * 2 / 3);
                     renew_at = sent + ttl / 4;
                 }
-                Ok(Err(failure)) if status::is_lease_lost(&failure) => return End::Lost,
+                Ok(Err(failure)) if status::is_lease_lost(&failure) => return LeaseEnd::Lost,
                 Ok(Err(failure)) => {
                     tracing::debug!(lease = self.spec.lease, code = ?failure.code(), "lease not renewed");
                     renew_at = Instant::now() + jittered(ttl / 20);
@@ -257,14 +263,14 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::status::with_info;
+    use crate::{status::with_info, tests::fake::lease_held};
 
     #[test]
     fn a_rival_that_lives_is_told_of_once_and_one_that_stops_is_not() {
         let (start, ttl) = (Instant::now(), Duration::from_secs(3));
         let at = |ms: u64| start + Duration::from_millis(ms);
         let left = Duration::from_millis;
-        let mut rival = Rival::default();
+        let mut rival = LeaseRival::default();
         // A predecessor that was killed: its lease runs out.
         assert!(!rival.meet("old", left(2_900), ttl, at(0)));
         assert!(!rival.meet("old", left(100), ttl, at(2_800)));
@@ -288,7 +294,7 @@ mod tests {
         assert_eq!(refused(reason::LEASE_HELD, "0"), Some(1));
         assert_eq!(refused(reason::LEASE_HELD, "soon"), None);
         assert_eq!(refused(reason::OVERLOADED, "170"), None);
-        assert_eq!(remaining_of(&status::lease_held("binder", "h1", "http://x")), None);
+        assert_eq!(remaining_of(&lease_held("binder", "h1", "http://x")), None);
         assert_eq!(remaining_of(&Status::unavailable("no state")), None);
     }
 

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Election, Fence, Leadership, LeaseSpec, Membership, leading};
 use crate::{
     config::LeaseConfig,
-    fake::{Fake, TTL, eventually, soon},
+    tests::fake::{Fake, TTL, eventually, soon},
 };
 
 fn spec(lease: &str, address: &str) -> LeaseSpec {

@@ -82,7 +82,7 @@ impl axum::serve::Listener for Few {
 }
 
 /// The body of an answer, with the room that it takes until it was written.
-struct Held {
+struct HeldConnection {
     body: Body,
     _taken: Taken,
 }
@@ -92,10 +92,10 @@ struct Held {
 pub fn hold(body: Body, room: &Arc<Room>) -> Option<Body> {
     let bytes = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
     let taken = room.share().try_take(bytes)?;
-    Some(Body::new(Held { body, _taken: taken }))
+    Some(Body::new(HeldConnection { body, _taken: taken }))
 }
 
-impl HttpBody for Held {
+impl HttpBody for HeldConnection {
     type Data = Bytes;
     type Error = axum::Error;
 

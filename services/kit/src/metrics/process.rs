@@ -15,15 +15,15 @@ use rustix::{
 
 /// Reads `/proc` whenever somebody asks.
 #[derive(Debug)]
-struct Process;
+struct ProcessCollector;
 
 pub(super) fn register(registry: &mut Registry) {
-    registry.register_collector(Box::new(Process));
+    registry.register_collector(Box::new(ProcessCollector));
 }
 
 /// What `/proc/self/stat` says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Stat {
+struct ProcessStat {
     cpu_ticks: u64,
     start_ticks: u64,
     virtual_bytes: u64,
@@ -31,12 +31,12 @@ struct Stat {
 }
 
 /// The name may hold spaces and brackets; the numbers follow after the last bracket.
-fn stat(text: &str) -> Option<Stat> {
+fn stat(text: &str) -> Option<ProcessStat> {
     let (_, rest) = text.rsplit_once(')')?;
     // The first of them is the third field.
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    Some(Stat {
+    Some(ProcessStat {
         cpu_ticks: field(14)? + field(15)?,
         start_ticks: field(22)?,
         virtual_bytes: field(23)?,
@@ -54,7 +54,7 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second().max(1) as f64
 }
 
-impl Collector for Process {
+impl Collector for ProcessCollector {
     #[allow(clippy::cast_precision_loss, reason = "metrics are floating-point numbers")]
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut gauge = |name: &str, help: &str, value: f64| {
@@ -97,8 +97,12 @@ mod tests {
     #[test]
     fn the_system_files_are_read() {
         let text = "42 (a ) b) S 1 42 42 0 -1 4194560 1 2 3 4 100 50 7 8 20 0 9 0 12345 1048576 256 18446744073709551615";
-        let expected =
-            Stat { cpu_ticks: 150, start_ticks: 12_345, virtual_bytes: 1_048_576, resident_pages: 256 };
+        let expected = ProcessStat {
+            cpu_ticks: 150,
+            start_ticks: 12_345,
+            virtual_bytes: 1_048_576,
+            resident_pages: 256,
+        };
         assert_eq!(stat(text), Some(expected));
         assert_eq!(stat("42 (cut"), None);
         assert_eq!(boot_time("cpu 1 2\nbtime 1700000000\nprocesses 9\n"), Some(1_700_000_000));

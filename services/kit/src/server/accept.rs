@@ -19,7 +19,7 @@ use tower::Service;
 use super::{
     connections::{Connections, Place},
     descriptors::{Supply, supply},
-    frames::Budget,
+    frames::FrameBudget,
     io::Paced,
 };
 use crate::{
@@ -170,7 +170,7 @@ where
         }
         connection.speaks();
         let ServerConfig { calls_per_second, frames_per_second, .. } = self.config;
-        let budget = Budget::new(calls_per_second, frames_per_second, Instant::now());
+        let budget = FrameBudget::new(calls_per_second, frames_per_second, Instant::now());
         let io = TokioIo::new(Paced::new(stream, Arc::clone(connection), budget));
         let service = service_fn(|request: Request<Incoming>| {
             let mut request = request.map(Body::new);

@@ -14,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{slots::Share, unread::Unread};
+use super::{slots::SlotShare, unread::UnreadBytes};
 use crate::{
     idle::{self, Activity, Evictable, Idleness, Listener, first_to_go, idle_ones},
     metrics::ConnectionMetrics,
@@ -40,22 +40,22 @@ pub(super) struct Connection {
     was_slowed: AtomicBool,
     metrics: ConnectionMetrics,
     /// What it holds of each kind of slot.
-    pub(super) shares: Shares,
+    pub(super) shares: ConnectionShares,
     /// Answers that it has not read.
-    pub(super) unread: Unread,
+    pub(super) unread: UnreadBytes,
     /// Of all connections of this process.
     pub(super) number: u64,
 }
 
 /// What one connection holds of each pool of slots.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shares {
-    pub(super) calls: Share,
-    pub(super) streams: Share,
-    pub(super) leases: Share,
-    pub(super) waiting: Share,
-    pub(super) forwarded_calls: Share,
-    pub(super) forwarded_streams: Share,
+pub(super) struct ConnectionShares {
+    pub(super) calls: SlotShare,
+    pub(super) streams: SlotShare,
+    pub(super) leases: SlotShare,
+    pub(super) waiting: SlotShare,
+    pub(super) forwarded_calls: SlotShare,
+    pub(super) forwarded_streams: SlotShare,
 }
 
 /// An open call: its connection is not idle until this is dropped.
@@ -65,7 +65,7 @@ pub(super) struct OpenCall(Arc<Connection>);
 impl Connection {
     fn new(peer: SocketAddr, metrics: ConnectionMetrics, room: &Arc<Room>) -> Self {
         Self {
-            unread: Unread::new(room),
+            unread: UnreadBytes::new(room),
             number: N_ACCEPTED.fetch_add(1, Ordering::Relaxed),
             peer,
             activity: Activity::default(),
@@ -73,7 +73,7 @@ impl Connection {
             in_a_hurry: AtomicBool::new(false),
             was_slowed: AtomicBool::new(false),
             metrics,
-            shares: Shares::default(),
+            shares: ConnectionShares::default(),
         }
     }
 

@@ -19,21 +19,16 @@ use godel_membership::front_door::{Forwarding, SERVICES, ServingPart, forwarding
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header::HOST};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
-use tonic::{
-    Code, Status,
-    body::Body,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Status, body::Body, transport::Channel};
 use tower::{Layer, Service, ServiceExt as _};
 
 use super::{
     connections::Connection,
     layers::named,
-    slots::{Pool, Share, Slot},
+    slots::{CallSlot, SlotPool, SlotShare},
 };
 use crate::{
-    address::url,
-    client::{Shape, is_known, shape},
+    client::{MethodShape, endpoint, is_known, shape},
     config::{ClientConfig, ServerConfig},
     status::{self, OUTCOME, OUTCOME_UNKNOWN, reason, with_info},
 };
@@ -68,8 +63,8 @@ pub(super) fn services() -> impl Iterator<Item = &'static str> {
 pub(super) struct Forwarded {
     to: Arc<dyn ForwardTo>,
     channels: Mutex<HashMap<String, Channel>>,
-    calls: Arc<Pool>,
-    streams: Arc<Pool>,
+    calls: Arc<SlotPool>,
+    streams: Arc<SlotPool>,
     retry_after: Duration,
 }
 
@@ -78,8 +73,8 @@ impl Forwarded {
         Self {
             to,
             channels: Mutex::default(),
-            calls: Pool::new(n_max),
-            streams: Pool::new(n_max),
+            calls: SlotPool::new(n_max),
+            streams: SlotPool::new(n_max),
             retry_after: *config.retry_after,
         }
     }
@@ -103,14 +98,14 @@ impl Forwarded {
         *request.extensions_mut() = http::Extensions::new();
         let answer = channel.oneshot(request).await;
         let answer = answer.map_err(|error| unreachable(Status::from_error(Box::new(error))))?;
-        Ok(answer.map(|inner| Body::new(Answered { inner, part, address, _slot: slot })))
+        Ok(answer.map(|inner| Body::new(ForwardedBody { inner, part, address, _slot: slot })))
     }
 
-    fn slot(&self, shape: Shape, connection: Option<&Arc<Connection>>) -> Result<Slot, Status> {
-        let unknown = Share::default();
+    fn slot(&self, shape: MethodShape, connection: Option<&Arc<Connection>>) -> Result<CallSlot, Status> {
+        let unknown = SlotShare::default();
         let (pool, share) = match shape {
-            Shape::Unary => (&self.calls, connection.map(|from| &from.shares.forwarded_calls)),
-            Shape::ServerStream | Shape::ClientStream => {
+            MethodShape::Unary => (&self.calls, connection.map(|from| &from.shares.forwarded_calls)),
+            MethodShape::ServerStream | MethodShape::ClientStream => {
                 (&self.streams, connection.map(|from| &from.shares.forwarded_streams))
             }
         };
@@ -122,8 +117,8 @@ impl Forwarded {
 
     /// The connection for a call. A stream of the caller's has its own: a member that stops reading it fills the window of
     /// its connection, and would hold up all others.
-    fn channel(&self, shape: Shape, address: &str) -> Result<Channel, Status> {
-        if shape == Shape::ClientStream {
+    fn channel(&self, shape: MethodShape, address: &str) -> Result<Channel, Status> {
+        if shape == MethodShape::ClientStream {
             return connection(address);
         }
         let mut channels = self.channels.lock();
@@ -140,13 +135,7 @@ impl Forwarded {
 }
 
 fn connection(address: &str) -> Result<Channel, Status> {
-    let config = ClientConfig::default();
-    let endpoint = Endpoint::from(url(address)?)
-        .connect_timeout(*config.connect_timeout)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(*config.keepalive_interval)
-        .keep_alive_timeout(*config.keepalive_timeout)
-        .keep_alive_while_idle(true)
+    let endpoint = endpoint(address, &ClientConfig::default())?
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW_OF_ALL);
     Ok(endpoint.connect_lazy())
@@ -171,14 +160,14 @@ fn unreachable(part: ServingPart, address: &str, status: Status) -> Status {
 }
 
 /// The answer of a member. If it breaks off, the caller gets a status all the same.
-struct Answered {
+struct ForwardedBody {
     inner: Body,
     part: ServingPart,
     address: String,
-    _slot: Slot,
+    _slot: CallSlot,
 }
 
-impl HttpBody for Answered {
+impl HttpBody for ForwardedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -233,7 +222,7 @@ pub(super) struct Forwarder<S> {
     inner: S,
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type ForwardFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl<S> Service<Request<Body>> for Forwarder<S>
 where
@@ -242,13 +231,13 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = ForwardFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Answer {
+    fn call(&mut self, request: Request<Body>) -> ForwardFuture {
         // Nobody's made-up path goes any further.
         let Some(forwarded) = self.forwarded.as_ref().filter(|_| is_known(request.uri().path())) else {
             return Box::pin(self.inner.call(request));

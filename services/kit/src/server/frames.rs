@@ -68,12 +68,12 @@ impl Frames {
 
 /// What one connection may send: so many calls and so many frames a second.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct FrameBudget {
     calls: Bucket,
     frames: Bucket,
 }
 
-impl Budget {
+impl FrameBudget {
     pub(super) fn new(calls_per_second: u32, frames_per_second: u32, now: Instant) -> Self {
         Self { calls: Bucket::new(calls_per_second, now), frames: Bucket::new(frames_per_second, now) }
     }
@@ -143,7 +143,7 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let calls = |calls| Counted { calls, frames: calls };
-        let mut budget = Budget::new(1_000, 1_000_000, start);
+        let mut budget = FrameBudget::new(1_000, 1_000_000, start);
         assert_eq!(budget.pay(calls(100), at(0)), None, "a burst of a tenth of a second");
         assert_eq!(budget.pay(calls(50), at(0)), Some(Duration::from_millis(50)));
         assert_eq!(budget.pay(calls(0), at(50)), None, "paid back by then");
@@ -154,7 +154,7 @@ mod tests {
             Some(Duration::from_millis(1)),
             "idle time is not saved"
         );
-        let mut budget = Budget::new(1_000, 10_000, start);
+        let mut budget = FrameBudget::new(1_000, 10_000, start);
         let pings = Counted { calls: 0, frames: 11_000 };
         assert_eq!(budget.pay(pings, at(0)), Some(Duration::from_secs(1)), "pings count too");
     }

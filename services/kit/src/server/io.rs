@@ -15,21 +15,21 @@ use tokio::{
 
 use super::{
     connections::Connection,
-    frames::{Budget, Frames},
+    frames::{FrameBudget, Frames},
 };
 
-/// A TCP connection within its [`Budget`].
+/// A TCP connection within its [`FrameBudget`].
 pub(super) struct Paced {
     stream: TcpStream,
     connection: Arc<Connection>,
     frames: Frames,
-    budget: Budget,
+    budget: FrameBudget,
     /// Nothing is read until then.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Paced {
-    pub(super) fn new(stream: TcpStream, connection: Arc<Connection>, budget: Budget) -> Self {
+    pub(super) fn new(stream: TcpStream, connection: Arc<Connection>, budget: FrameBudget) -> Self {
         Self { stream, connection, frames: Frames::default(), budget, pause: None }
     }
 }

@@ -35,7 +35,7 @@ use crate::{
     telemetry::{CURRENT_REQUEST_ID, REQUEST_ID, new_request_id},
 };
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type LayerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 /// Gives every RPC a request id and a span, and answers with the id.
 #[derive(Clone, Copy, Debug)]
@@ -91,13 +91,13 @@ macro_rules! layer {
         {
             type Response = Response<Body>;
             type Error = Infallible;
-            type Future = Answer;
+            type Future = LayerFuture;
 
             fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
                 self.inner.poll_ready(cx)
             }
 
-            fn call(&mut self, request: Request<Body>) -> Answer {
+            fn call(&mut self, request: Request<Body>) -> LayerFuture {
                 self.layer.clone().around(request, |request| self.inner.call(request))
             }
         }
@@ -109,7 +109,7 @@ layer!(MetricsLayer);
 layer!(DeadlineLayer);
 
 impl SpanLayer {
-    fn around<F>(self, mut request: Request<Body>, call: impl FnOnce(Request<Body>) -> F) -> Answer
+    fn around<F>(self, mut request: Request<Body>, call: impl FnOnce(Request<Body>) -> F) -> LayerFuture
     where
         F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
     {
@@ -141,7 +141,7 @@ impl SpanLayer {
 }
 
 impl MetricsLayer {
-    fn around<F>(self, request: Request<Body>, call: impl FnOnce(Request<Body>) -> F) -> Answer
+    fn around<F>(self, request: Request<Body>, call: impl FnOnce(Request<Body>) -> F) -> LayerFuture
     where
         F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
     {
@@ -150,7 +150,7 @@ impl MetricsLayer {
         let method = request.uri().path().to_owned();
         let open_call = request.extensions().get::<Arc<Connection>>().map(Connection::call);
         let answer = call(request);
-        let open = body::Open::new(metrics.clone(), method, open_call);
+        let open = body::CountedCall::new(metrics.clone(), method, open_call);
         Box::pin(async move {
             let mut open = open;
             let response = words::spoken(answer.await?, open.method(), &served);
@@ -161,7 +161,7 @@ impl MetricsLayer {
 }
 
 impl DeadlineLayer {
-    fn around<F>(self, request: Request<Body>, call: impl FnOnce(Request<Body>) -> F) -> Answer
+    fn around<F>(self, request: Request<Body>, call: impl FnOnce(Request<Body>) -> F) -> LayerFuture
     where
         F: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
     {

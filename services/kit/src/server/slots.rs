@@ -10,35 +10,35 @@ use std::sync::{
 
 /// A number of slots.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct SlotPool {
     size: usize,
     used: AtomicUsize,
 }
 
-/// Slots of one [`Pool`] that one connection holds.
+/// Slots of one [`SlotPool`] that one connection holds.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Share(Arc<AtomicUsize>);
+pub(super) struct SlotShare(Arc<AtomicUsize>);
 
 /// One slot, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
-    pool: Arc<Pool>,
-    share: Share,
+pub(super) struct CallSlot {
+    pool: Arc<SlotPool>,
+    share: SlotShare,
 }
 
-impl Pool {
+impl SlotPool {
     /// At least one slot.
     pub(super) fn new(size: usize) -> Arc<Self> {
         Arc::new(Self { size: size.max(1), used: AtomicUsize::new(0) })
     }
 
     /// A slot for the connection, unless it holds as many as are free already.
-    pub(super) fn take(self: &Arc<Self>, share: &Share) -> Option<Slot> {
+    pub(super) fn take(self: &Arc<Self>, share: &SlotShare) -> Option<CallSlot> {
         let held = share.0.load(Ordering::Relaxed);
         let take = |used: usize| (held < self.size.saturating_sub(used)).then_some(used + 1);
         self.used.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).ok()?;
         share.0.fetch_add(1, Ordering::Relaxed);
-        Some(Slot { pool: Arc::clone(self), share: share.clone() })
+        Some(CallSlot { pool: Arc::clone(self), share: share.clone() })
     }
 
     #[cfg(test)]
@@ -47,7 +47,7 @@ impl Pool {
     }
 }
 
-impl Drop for Slot {
+impl Drop for CallSlot {
     fn drop(&mut self) {
         self.share.0.fetch_sub(1, Ordering::Relaxed);
         self.pool.used.fetch_sub(1, Ordering::AcqRel);
@@ -58,21 +58,22 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    fn greedy(pool: &Arc<Pool>, share: &Share) -> Vec<Slot> {
+    fn greedy(pool: &Arc<SlotPool>, share: &SlotShare) -> Vec<CallSlot> {
         std::iter::from_fn(|| pool.take(share)).collect()
     }
 
     #[test]
     fn one_connection_gets_half_and_newcomers_get_in() {
-        let pool = Pool::new(1_024);
-        let connections: Vec<Share> = (0..8).map(|_| Share::default()).collect();
+        let pool = SlotPool::new(1_024);
+        let connections: Vec<SlotShare> = (0..8).map(|_| SlotShare::default()).collect();
         let first = greedy(&pool, &connections[0]);
         assert_eq!(first.len(), 512);
         let second = greedy(&pool, &connections[1]);
         assert_eq!(second.len(), 256);
-        let mut held: Vec<Vec<Slot>> = connections[2..].iter().map(|share| greedy(&pool, share)).collect();
+        let mut held: Vec<Vec<CallSlot>> =
+            connections[2..].iter().map(|share| greedy(&pool, share)).collect();
         assert!(held.iter().all(|slots| !slots.is_empty()), "{:?}", pool.used());
-        assert!(pool.take(&Share::default()).is_some(), "somebody who holds nothing gets in");
+        assert!(pool.take(&SlotShare::default()).is_some(), "somebody who holds nothing gets in");
         held.clear();
         drop((first, second));
         assert_eq!(pool.used(), 0);
@@ -81,9 +82,9 @@ mod tests {
 
     #[test]
     fn a_single_slot_is_a_slot() {
-        let pool = Pool::new(0);
-        let share = Share::default();
+        let pool = SlotPool::new(0);
+        let share = SlotShare::default();
         let slot = pool.take(&share);
-        assert!(slot.is_some() && pool.take(&share).is_none() && pool.take(&Share::default()).is_none());
+        assert!(slot.is_some() && pool.take(&share).is_none() && pool.take(&SlotShare::default()).is_none());
     }
 }

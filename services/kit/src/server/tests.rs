@@ -15,10 +15,10 @@ use tonic_reflection::pb::{v1 as reflection_v1, v1alpha as reflection_v1alpha};
 
 use crate::{
     config::ServerConfig,
-    fake::{Fake, eventually, soon},
     metrics::Metrics,
     status,
     telemetry::REQUEST_ID,
+    tests::fake::{Fake, eventually, soon},
 };
 
 fn any_port() -> SocketAddr {

@@ -33,7 +33,7 @@ const N_ORIGINS_LOOK: usize = 64;
 
 /// Unread answers of one connection.
 #[derive(Debug)]
-pub(super) struct Unread {
+pub(super) struct UnreadBytes {
     room: Arc<Room>,
     own: Reader,
     /// Of a member that forwards calls: each of its clients.
@@ -44,12 +44,12 @@ pub(super) struct Unread {
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     pub(super) share: Share,
-    answers: Arc<Answers>,
+    answers: Arc<UnreadAnswers>,
 }
 
 /// What happens to an answer without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum UnreadWait {
     /// A stream waits.
     ForRoom,
     /// A unary call is refused.
@@ -58,14 +58,14 @@ pub(super) enum Wait {
     Never,
 }
 
-type WeakReader = (Share, Weak<Answers>);
+type WeakReader = (Share, Weak<UnreadAnswers>);
 
 #[derive(Debug, Default)]
-struct Answers(Mutex<Vec<Weak<Mutex<Answer>>>>);
+struct UnreadAnswers(Mutex<Vec<Weak<Mutex<UnreadAnswer>>>>);
 
 /// An answer under way.
 #[derive(Debug)]
-struct Answer {
+struct UnreadAnswer {
     /// `None`: it was cut.
     inner: Option<Body>,
     /// What was taken from `inner` and not by HTTP/2.
@@ -78,7 +78,7 @@ struct Answer {
     offered_at: Option<Instant>,
 }
 
-impl Unread {
+impl UnreadBytes {
     pub(super) fn new(room: &Arc<Room>) -> Self {
         let own = Reader { share: room.share(), answers: Arc::default() };
         Self { room: Arc::clone(room), own, origins: Mutex::default() }
@@ -119,7 +119,7 @@ impl Unread {
 impl Reader {
     fn cut_stuck(&self, now: Instant, patience: Duration) -> usize {
         let answers: Vec<_> = self.answers.0.lock().iter().filter_map(Weak::upgrade).collect();
-        let is_stuck = |answer: &Answer| {
+        let is_stuck = |answer: &UnreadAnswer| {
             answer.offered_at.is_some_and(|since| now.saturating_duration_since(since) >= patience)
         };
         let cut = answers.iter().filter_map(|answer| {
@@ -131,7 +131,7 @@ impl Reader {
         cut.len()
     }
 
-    fn add(&self, answer: &Arc<Mutex<Answer>>) {
+    fn add(&self, answer: &Arc<Mutex<UnreadAnswer>>) {
         let mut answers = self.answers.0.lock();
         // Twice as many as there are is rare, and looking at all of them then costs little for each.
         if answers.len() >= 32 && answers.len() == answers.capacity() {
@@ -148,7 +148,7 @@ impl Reader {
     pub(super) async fn counted(
         self,
         answer: Response<Body>,
-        wait: Wait,
+        wait: UnreadWait,
         retry_after: Duration,
     ) -> Result<Response<Body>, Status> {
         let (parts, mut inner) = answer.into_parts();
@@ -156,7 +156,7 @@ impl Reader {
             return Ok(Response::from_parts(parts, inner));
         }
         let (mut rest, mut taken, mut trailers) = (Bytes::new(), None, None);
-        if wait != Wait::ForRoom {
+        if wait != UnreadWait::ForRoom {
             match poll_fn(|cx| Pin::new(&mut inner).poll_frame(cx)).await {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
@@ -170,21 +170,21 @@ impl Reader {
                 None => {}
             }
         }
-        let is_cuttable = wait == Wait::ForRoom || rest.len() > PIECE_BYTES;
+        let is_cuttable = wait == UnreadWait::ForRoom || rest.len() > PIECE_BYTES;
         let offered_at = Some(Instant::now());
-        let answer = Answer { inner: Some(inner), rest, taken, trailers, is_over: false, offered_at };
+        let answer = UnreadAnswer { inner: Some(inner), rest, taken, trailers, is_over: false, offered_at };
         let answer = Arc::new(Mutex::new(answer));
         if is_cuttable {
             self.add(&answer);
         }
-        Ok(Response::from_parts(parts, Body::new(Pieces { answer, reader: self })))
+        Ok(Response::from_parts(parts, Body::new(UnreadPieces { answer, reader: self })))
     }
 
     /// Room for a unary answer, if it gets any.
-    fn room_for(&self, bytes: usize, wait: Wait) -> Option<Taken> {
+    fn room_for(&self, bytes: usize, wait: UnreadWait) -> Option<Taken> {
         let is_small = self.share.held() == 0 && bytes <= PIECE_BYTES;
         let taken = self.share.try_take(bytes);
-        taken.or_else(|| (is_small || wait == Wait::Never).then(|| self.share.take_anyway(bytes)))
+        taken.or_else(|| (is_small || wait == UnreadWait::Never).then(|| self.share.take_anyway(bytes)))
     }
 
     fn refusal(&self, retry_after: Duration) -> Status {
@@ -195,7 +195,7 @@ impl Reader {
     }
 }
 
-impl Answer {
+impl UnreadAnswer {
     /// Frees what it holds; what it was made of.
     fn cut(&mut self) -> Option<Body> {
         self.rest = Bytes::new();
@@ -270,12 +270,12 @@ impl Answer {
 }
 
 /// The body of a counted answer.
-struct Pieces {
-    answer: Arc<Mutex<Answer>>,
+struct UnreadPieces {
+    answer: Arc<Mutex<UnreadAnswer>>,
     reader: Reader,
 }
 
-impl HttpBody for Pieces {
+impl HttpBody for UnreadPieces {
     type Data = Bytes;
     type Error = Status;
 
@@ -344,12 +344,12 @@ mod tests {
         }
     }
 
-    fn wait(is_stream: bool) -> Wait {
-        if is_stream { Wait::ForRoom } else { Wait::Refuse }
+    fn wait(is_stream: bool) -> UnreadWait {
+        if is_stream { UnreadWait::ForRoom } else { UnreadWait::Refuse }
     }
 
     async fn counted(
-        unread: &Unread,
+        unread: &UnreadBytes,
         answer: Response<Body>,
         is_stream: bool,
     ) -> Result<Response<Body>, Status> {
@@ -359,7 +359,7 @@ mod tests {
     #[tokio::test]
     async fn unread_answers_are_bounded_and_go_on_when_they_are_read() {
         let room = Room::new(1 << 20);
-        let unread = Unread::new(&room);
+        let unread = UnreadBytes::new(&room);
         let mut answers = Vec::new();
         for _ in 0..100 {
             let mut answer = counted(&unread, stream(3, 100 << 10), true).await.unwrap();
@@ -371,7 +371,7 @@ mod tests {
         assert!((5..=7).contains(&n_begun), "{n_begun}");
         assert!(room.used() <= (512 << 10) + (100 << 10), "{}", room.used());
         // Leases are answered whatever is not read.
-        let lease = unread.reader(None).counted(stream(1, 100), Wait::Never, Duration::ZERO).await;
+        let lease = unread.reader(None).counted(stream(1, 100), UnreadWait::Never, Duration::ZERO).await;
         drop(lease.unwrap());
         // Unary calls of this client are refused, those of another one are not.
         let refused = counted(&unread, stream(1, 4 << 10), false).await.unwrap_err();
@@ -379,7 +379,7 @@ mod tests {
             (refused.code(), status::retry_after(&refused)),
             (tonic::Code::ResourceExhausted, Some(Duration::from_millis(70)))
         );
-        let mut other = counted(&Unread::new(&room), stream(1, 4 << 10), false).await.unwrap();
+        let mut other = counted(&UnreadBytes::new(&room), stream(1, 4 << 10), false).await.unwrap();
         assert_eq!(n_bytes(poll(&mut other)), Some(4 << 10));
         let (mut read, _) = answers.remove(0);
         let mut n_read = PIECE_BYTES;
@@ -394,7 +394,7 @@ mod tests {
     #[tokio::test]
     async fn answers_that_nobody_reads_are_cut_once_room_is_short() {
         let room = Room::new(100 << 10);
-        let (unread, other) = (Unread::new(&room), Unread::new(&room));
+        let (unread, other) = (UnreadBytes::new(&room), UnreadBytes::new(&room));
         let mut stuck = counted(&unread, stream(2, 60 << 10), true).await.unwrap();
         assert_eq!(n_bytes(poll(&mut stuck)), Some(PIECE_BYTES));
         let idle = Response::new(Body::new(Messages { left: 0, bytes: 0, ends: false }));
@@ -414,7 +414,7 @@ mod tests {
     #[tokio::test]
     async fn clients_behind_a_member_that_forwards_have_shares_of_their_own() {
         let room = Room::new(1 << 20);
-        let unread = Unread::new(&room);
+        let unread = UnreadBytes::new(&room);
         let greedy = unread.reader(Some(1));
         let held = greedy.share.take_anyway(600 << 10);
         assert!(!unread.reader(Some(1)).share.is_open());

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::{Conditions, Receipt, Room, Submission, TxnError};
+use super::{Conditions, Receipt, Room, TxnError, TxnSubmission};
 use crate::{
     client::{Backoff, Channel},
     lease::Fence,
@@ -35,7 +35,7 @@ struct Entry {
 
 struct Task {
     fence: Fence,
-    submissions: mpsc::UnboundedReceiver<Submission>,
+    submissions: mpsc::UnboundedReceiver<TxnSubmission>,
     /// Without an answer, in order.
     pending: VecDeque<Entry>,
     next_sequence: u64,
@@ -44,7 +44,7 @@ struct Task {
 }
 
 /// Why a stream ended.
-enum End {
+enum TxnStreamEnd {
     Reconnect(Status),
     LeaseLost,
     Finished,
@@ -53,7 +53,7 @@ enum End {
 pub(super) async fn run(
     state: Channel,
     fence: Fence,
-    submissions: mpsc::UnboundedReceiver<Submission>,
+    submissions: mpsc::UnboundedReceiver<TxnSubmission>,
     reconnect_max: Duration,
 ) {
     let mut task = Task {
@@ -71,17 +71,17 @@ pub(super) async fn run(
         let answered = task.answered();
         let end = tokio::select! {
             biased;
-            () = fence.lost() => End::LeaseLost,
+            () = fence.lost() => TxnStreamEnd::LeaseLost,
             end = task.stream(&state) => end,
         };
         match end {
-            End::Finished => return,
-            End::LeaseLost => {
+            TxnStreamEnd::Finished => return,
+            TxnStreamEnd::LeaseLost => {
                 // The store may have said so before anybody else noticed.
                 fence.revoke();
                 break;
             }
-            End::Reconnect(failure) => {
+            TxnStreamEnd::Reconnect(failure) => {
                 tracing::debug!(code = ?failure.code(), why = failure.message(), n_pending = task.pending.len(), "transaction stream ended");
                 if task.answered() > answered {
                     backoff.reset();
@@ -121,8 +121,8 @@ impl Task {
         }
     }
 
-    fn queue(&mut self, submission: Submission) -> &Entry {
-        let Submission { ops, conditions, reply, room } = submission;
+    fn queue(&mut self, submission: TxnSubmission) -> &Entry {
+        let TxnSubmission { ops, conditions, reply, room } = submission;
         let Conditions { preconditions, nodes_as_of } = conditions;
         let sequence = self.next_sequence;
         self.next_sequence += 1;
@@ -140,7 +140,7 @@ impl Task {
     }
 
     /// One stream, from its opening to its end. Everything unanswered is sent first, in order.
-    async fn stream(&mut self, state: &Channel) -> End {
+    async fn stream(&mut self, state: &Channel) -> TxnStreamEnd {
         // Bounded by the room in the pipeline.
         let (requests, outgoing) = mpsc::unbounded_channel();
         for entry in &self.pending {
@@ -155,7 +155,7 @@ impl Task {
         };
         loop {
             if self.closing && self.pending.is_empty() {
-                return End::Finished;
+                return TxnStreamEnd::Finished;
             }
             tokio::select! {
                 biased;
@@ -169,7 +169,7 @@ impl Task {
                     Some(submission) => {
                         let request = self.queue(submission).request.clone();
                         if requests.send(request).is_err() {
-                            return End::Reconnect(Status::unavailable("the stream takes no more requests"));
+                            return TxnStreamEnd::Reconnect(Status::unavailable("the stream takes no more requests"));
                         }
                     }
                     None => self.closing = true,
@@ -179,7 +179,7 @@ impl Task {
     }
 
     /// Hands an answer to whoever waits for it.
-    fn answer(&mut self, answer: v1::TxnResponse) -> Result<(), End> {
+    fn answer(&mut self, answer: v1::TxnResponse) -> Result<(), TxnStreamEnd> {
         // A store that answers twice what was sent twice repeats itself: only the first answer counts.
         match self.pending.front().map(|entry| entry.sequence) {
             Some(first) if answer.sequence == first => {}
@@ -187,12 +187,12 @@ impl Task {
             None => return Ok(()),
             Some(first) => {
                 let message = format!("answer to {}, expected an answer to {first}", answer.sequence);
-                return Err(End::Reconnect(Status::internal(message)));
+                return Err(TxnStreamEnd::Reconnect(Status::internal(message)));
             }
         }
         let refusal = answer.refusal.map(from_proto::txn_refusal);
         if refusal.as_ref().is_some_and(|refusal| refusal.reason.is_stale()) {
-            return Err(End::LeaseLost);
+            return Err(TxnStreamEnd::LeaseLost);
         }
         let entry = self.pending.pop_front().expect("the front was looked at");
         let result = match refusal {
@@ -220,6 +220,6 @@ async fn next(answers: &mut Streaming<v1::TxnResponse>) -> Result<v1::TxnRespons
     answers.message().await?.ok_or_else(|| Status::unavailable("the store ended the stream"))
 }
 
-fn end_of(failure: Status) -> End {
-    if status::is_lease_lost(&failure) { End::LeaseLost } else { End::Reconnect(failure) }
+fn end_of(failure: Status) -> TxnStreamEnd {
+    if status::is_lease_lost(&failure) { TxnStreamEnd::LeaseLost } else { TxnStreamEnd::Reconnect(failure) }
 }

@@ -9,8 +9,8 @@ use godel_wire::to_proto;
 use super::{Conditions, Receipt, TXN_BYTES_MAX, TxnError, TxnPipeline};
 use crate::{
     config::{ServerConfig, TxnConfig},
-    fake::{Fake, Served, eventually, soon},
     lease::Fence,
+    tests::fake::{Fake, Served, eventually, soon},
 };
 
 fn op(node: u32) -> Vec<Bytes> {

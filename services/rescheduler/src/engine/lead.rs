@@ -14,7 +14,7 @@ use godel_proto::v1::{self, record::Record};
 use prost::Message as _;
 use tonic::Status;
 
-use super::{Engine, Grant};
+use super::{Engine, ReschedulerGrant};
 use crate::record;
 
 /// Records in a page of a list.
@@ -33,7 +33,7 @@ impl Engine {
                 self.step_down();
                 tracing::info!(epoch = epoch.0, revision = since.0, "elected");
                 let pipeline = TxnPipeline::spawn(self.state.clone(), fence.clone(), &self.config.txn);
-                self.out.grant = Some(Grant { fence, since, pipeline });
+                self.out.grant = Some(ReschedulerGrant { fence, since, pipeline });
             }
             Leadership::Standby { .. } => self.step_down(),
         }
@@ -49,14 +49,14 @@ impl Engine {
 
     /// It is elected, has read everything up to the grant, and does not lead yet.
     pub(super) fn may_begin(&self) -> bool {
-        let Some(Grant { fence, since, .. }) = &self.out.grant else { return false };
+        let Some(ReschedulerGrant { fence, since, .. }) = &self.out.grant else { return false };
         let has_read = self.leader.picture().read().is_some_and(|read| read >= *since);
         self.leader.may_lead() && fence.is_valid() && has_read
     }
 
     /// Reads every movement, and leads.
     pub(super) async fn begin(&mut self) {
-        let Some(Grant { fence, .. }) = &self.out.grant else { return };
+        let Some(ReschedulerGrant { fence, .. }) = &self.out.grant else { return };
         let records = tokio::select! {
             () = fence.lost() => return,
             records = list(&self.state) => records,

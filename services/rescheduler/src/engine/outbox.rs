@@ -1,5 +1,5 @@
 //! What the leader says: records to the store, moves to the binder, questions to the dispatcher, plans to a thread of their own, answers to
-//! callers. Whatever takes a while comes back as an [`Outcome`].
+//! callers. Whatever takes a while comes back as an [`OutsideOutcome`].
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use godel_wire::from_proto;
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::{Code, Status};
 
-use super::{Grant, outside::Outcome, show};
+use super::{ReschedulerGrant, outside::OutsideOutcome, show};
 use crate::{metrics::RescheduleMetrics, record};
 
 /// Lease of the binder's leader.
@@ -38,14 +38,14 @@ const DISPATCHER: &str = "dispatcher";
 /// Records that one transaction forgets.
 const N_FORGOTTEN: usize = 200;
 
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Status>>;
+pub(crate) type QuestionReply<T> = oneshot::Sender<Result<T, Status>>;
 
 /// Who waits for an answer of the leader.
 pub(crate) enum Caller {
-    Run(Reply<v1::RunPolicyResponse>),
-    Show(Reply<v1::PlanPolicyResponse>),
-    Room(Reply<v1::MakeRoomForResponse>),
-    Abort(Reply<MovementRecord>),
+    Run(QuestionReply<v1::RunPolicyResponse>),
+    Show(QuestionReply<v1::PlanPolicyResponse>),
+    Room(QuestionReply<v1::MakeRoomForResponse>),
+    Abort(QuestionReply<MovementRecord>),
 }
 
 impl Caller {
@@ -61,18 +61,18 @@ impl Caller {
 }
 
 /// See the module.
-pub(super) struct EngineOutbox {
+pub(super) struct ReschedulerOutbox {
     /// The grant under which it leads or is about to.
-    pub(super) grant: Option<Grant>,
+    pub(super) grant: Option<ReschedulerGrant>,
     pub(super) directory: Directory,
     pub(super) leadership: watch::Receiver<Leadership>,
-    pub(super) outcomes: mpsc::Sender<Outcome>,
+    pub(super) outcomes: mpsc::Sender<OutsideOutcome>,
     pub(super) clock: SharedClock,
     pub(super) crash: CrashPoints,
     pub(super) metrics: RescheduleMetrics,
 }
 
-impl EngineOutbox {
+impl ReschedulerOutbox {
     /// Why it does nothing: somebody else leads, or it has not read enough yet.
     pub(super) fn not_leading(&self) -> Status {
         match &*self.leadership.borrow() {
@@ -92,7 +92,7 @@ impl EngineOutbox {
     }
 
     /// Has something done elsewhere, and its outcome come back.
-    fn spawn(&self, what: &'static str, outcome: impl Future<Output = Outcome> + Send + 'static) {
+    fn spawn(&self, what: &'static str, outcome: impl Future<Output = OutsideOutcome> + Send + 'static) {
         let sender = self.outcomes.clone();
         task::spawn(what, async move {
             // The engine may be gone.
@@ -101,7 +101,7 @@ impl EngineOutbox {
     }
 }
 
-impl RescheduleOutbox for EngineOutbox {
+impl RescheduleOutbox for ReschedulerOutbox {
     type Caller = Caller;
 
     fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>) {
@@ -109,7 +109,7 @@ impl RescheduleOutbox for EngineOutbox {
         let (crash, metrics) = (self.crash.clone(), self.metrics.clone());
         self.spawn("rescheduler.records", async move {
             let Some(pipeline) = pipeline else {
-                return Outcome::Written(ticket, Err(WriteFailure::LeaseLost));
+                return OutsideOutcome::Written(ticket, Err(WriteFailure::LeaseLost));
             };
             let mut written = Ok(());
             for ops in transactions(&records) {
@@ -120,7 +120,7 @@ impl RescheduleOutbox for EngineOutbox {
                 }
                 crash.hit("rescheduler.after-commit");
             }
-            Outcome::Written(ticket, written)
+            OutsideOutcome::Written(ticket, written)
         });
     }
 
@@ -154,7 +154,7 @@ impl RescheduleOutbox for EngineOutbox {
                 Err(status) => Err(unanswered(&status)),
             };
             // The engine may be gone.
-            let _ = sender.send(Outcome::Moves(MovesAnswered { number, asked, answer })).await;
+            let _ = sender.send(OutsideOutcome::Moves(MovesAnswered { number, asked, answer })).await;
         });
     }
 
@@ -166,7 +166,7 @@ impl RescheduleOutbox for EngineOutbox {
             let plan = tokio::task::spawn_blocking(move || work.make()).await;
             done.plan = plan.unwrap_or_else(|error| Err(format!("the plan was not made: {error}")));
             done.planning_ms = clock.now().since(started);
-            Outcome::Plan(Box::new(done))
+            OutsideOutcome::Plan(Box::new(done))
         });
     }
 
@@ -175,7 +175,10 @@ impl RescheduleOutbox for EngineOutbox {
         let (gang, namespace, name) = (gang.id, gang.spec.namespace.clone(), gang.spec.name.clone());
         let message = v1::GetUnitRequest { namespace, name, page_size: 1, page_token: String::new() };
         self.spawn("rescheduler.gangs", async move {
-            Outcome::Gang(GangRefusals { gang, refused_by: refused_by(&directory, gang, &message).await })
+            OutsideOutcome::Gang(GangRefusals {
+                gang,
+                refused_by: refused_by(&directory, gang, &message).await,
+            })
         });
     }
 

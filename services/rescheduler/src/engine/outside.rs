@@ -22,7 +22,7 @@ pub(super) const N_OUTCOMES: usize = 16;
 const TRAFFIC_BYTES_MAX: u64 = 64 << 20;
 
 /// Something that took a while has ended.
-pub(super) enum Outcome {
+pub(super) enum OutsideOutcome {
     Written(WriteTicket, Result<(), WriteFailure>),
     Plan(Box<PlanDone>),
     Moves(MovesAnswered),
@@ -73,18 +73,20 @@ fn is_due(last_ms: i64, now_ms: i64, every_ms: u64) -> bool {
 }
 
 impl Engine {
-    pub(super) fn on_outcome(&mut self, outcome: Outcome) {
+    pub(super) fn on_outcome(&mut self, outcome: OutsideOutcome) {
         let now = self.now_ms();
         match outcome {
-            Outcome::Written(ticket, answer) => self.leader.on_written(ticket, answer, now, &mut self.out),
-            Outcome::Plan(done) => self.leader.on_plan(*done, now, &mut self.out),
-            Outcome::Moves(answered) => {
+            OutsideOutcome::Written(ticket, answer) => {
+                self.leader.on_written(ticket, answer, now, &mut self.out)
+            }
+            OutsideOutcome::Plan(done) => self.leader.on_plan(*done, now, &mut self.out),
+            OutsideOutcome::Moves(answered) => {
                 self.out.crash.hit("rescheduler.after-move");
                 self.leader.on_moves_answered(answered, now);
             }
-            Outcome::Files(read) => self.on_files(*read),
-            Outcome::Usage(read) => self.on_usage(read),
-            Outcome::Gang(GangRefusals { gang, refused_by }) => {
+            OutsideOutcome::Files(read) => self.on_files(*read),
+            OutsideOutcome::Usage(read) => self.on_usage(read),
+            OutsideOutcome::Gang(GangRefusals { gang, refused_by }) => {
                 let refused_by = refused_by.as_ref().map(|plugins| plugins.iter().map(String::as_str));
                 self.leader.on_gang(gang, refused_by, now, &mut self.out);
             }
@@ -138,7 +140,7 @@ impl Engine {
                 }
             };
             // The engine may be gone.
-            let _ = sender.send(Outcome::Usage(read)).await;
+            let _ = sender.send(OutsideOutcome::Usage(read)).await;
         });
     }
 
@@ -154,7 +156,7 @@ impl Engine {
             });
             let read = read.await.unwrap_or(FilesRead { config: None, traffic: None });
             // The engine may be gone.
-            let _ = sender.send(Outcome::Files(Box::new(read))).await;
+            let _ = sender.send(OutsideOutcome::Files(Box::new(read))).await;
         });
     }
 
@@ -242,9 +244,9 @@ async fn list_usage(state: Channel) -> Result<(UsageTable, NodeUseTable), Status
 
 /// What is used of a node: milli-cores, and bits per second that it receives and sends.
 #[derive(Clone, Copy, Debug, Default)]
-struct NodeUse([i64; 3]);
+struct MeasuredNodeUse([i64; 3]);
 
-impl NodeUse {
+impl MeasuredNodeUse {
     fn measured(self) -> MeasuredUse {
         let Self([cpu, received, sent]) = self;
         MeasuredUse { cpu_milli: cpu.max(0), network_bps: received.max(sent).max(0) }
@@ -255,19 +257,19 @@ impl NodeUse {
 fn note_usage(
     of_node: v1::ListRunUsageResponse,
     usage: &mut UsageTable,
-    nodes: &mut BTreeMap<String, NodeUse>,
+    nodes: &mut BTreeMap<String, MeasuredNodeUse>,
 ) {
     let v1::ListRunUsageResponse { node, running, unit_names: _, cpu_milli, network } = of_node;
     if let Some(cpu_milli) = cpu_milli {
         let network = network.unwrap_or_default();
-        nodes.insert(node.clone(), NodeUse([cpu_milli, network.received, network.sent]));
+        nodes.insert(node.clone(), MeasuredNodeUse([cpu_milli, network.received, network.sent]));
     }
     // The messages of a node come in a row, the first one with what the node uses.
     let mut left = nodes.get_mut(&node);
     for run in running {
         let network = run.network.unwrap_or_default();
-        let used = NodeUse([run.cpu_milli, network.received, network.sent]);
-        if let Some(NodeUse(left)) = &mut left {
+        let used = MeasuredNodeUse([run.cpu_milli, network.received, network.sent]);
+        if let Some(MeasuredNodeUse(left)) = &mut left {
             left.iter_mut().zip(used.0).for_each(|(left, used)| *left = left.saturating_sub(used.max(0)));
         }
         usage.entry(UnitId(run.unit_id)).or_default().insert(run.ordinal, used.measured());

@@ -12,7 +12,7 @@ use godel_wire::BadField;
 use prost::Message as _;
 use tonic::{Code, Status};
 
-use super::{Caller, Engine, Reply};
+use super::{Caller, Engine, QuestionReply};
 use crate::record;
 
 /// Bytes of a message that are left for what is around its moves.
@@ -101,7 +101,7 @@ impl Engine {
     pub(crate) fn plan_policy(
         &mut self,
         request: v1::PlanPolicyRequest,
-        reply: Reply<v1::PlanPolicyResponse>,
+        reply: QuestionReply<v1::PlanPolicyResponse>,
     ) {
         let v1::PlanPolicyRequest { policy } = request;
         let caller = Caller::Show(reply);
@@ -111,7 +111,11 @@ impl Engine {
         self.leader.show_plan(policy, caller, &mut self.out);
     }
 
-    pub(crate) fn run_policy(&mut self, request: v1::RunPolicyRequest, reply: Reply<v1::RunPolicyResponse>) {
+    pub(crate) fn run_policy(
+        &mut self,
+        request: v1::RunPolicyRequest,
+        reply: QuestionReply<v1::RunPolicyResponse>,
+    ) {
         let v1::RunPolicyRequest { policy } = request;
         let checked = self.leads().and_then(|()| match self.leader.manager().may_be_asked(&policy) {
             Ok(known) if known.dry_run => {
@@ -134,7 +138,7 @@ impl Engine {
     pub(crate) fn make_room_for(
         &mut self,
         request: v1::MakeRoomForRequest,
-        reply: Reply<v1::MakeRoomForResponse>,
+        reply: QuestionReply<v1::MakeRoomForResponse>,
     ) {
         let v1::MakeRoomForRequest { namespace, unit, dry_run } = request;
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
@@ -232,7 +236,11 @@ impl Engine {
         Ok(v1::GetMovementResponse { movement: Some(movement) })
     }
 
-    pub(crate) fn abort_movement(&mut self, request: v1::AbortMovementRequest, reply: Reply<MovementRecord>) {
+    pub(crate) fn abort_movement(
+        &mut self,
+        request: v1::AbortMovementRequest,
+        reply: QuestionReply<MovementRecord>,
+    ) {
         let v1::AbortMovementRequest { name, reason } = request;
         let caller = Caller::Abort(reply);
         if self.leader.leads() && reason.len() > REASON_LEN_MAX {

@@ -15,12 +15,14 @@ use prost_reflect::{
 
 use super::*;
 
+mod odd;
+
 /// Longer than anything that fits into a transaction with something else.
 const MIB: usize = 1 << 20;
 /// Messages in messages that are looked into.
 const DEPTH_MAX: usize = 8;
 
-pub(super) fn txn(ops: impl IntoIterator<Item = v1::op::Op>) -> raw::TxnRequest {
+fn txn(ops: impl IntoIterator<Item = v1::op::Op>) -> raw::TxnRequest {
     raw::TxnRequest { ops: ops.into_iter().map(raw::encode_op).collect(), ..raw::TxnRequest::default() }
 }
 
@@ -173,7 +175,7 @@ fn node_report() -> v1::NodeReport {
 
 /// An operation of each kind that is as it should be.
 #[allow(clippy::too_many_lines, reason = "one of every kind")]
-pub(super) fn samples() -> Vec<v1::op::Op> {
+fn samples() -> Vec<v1::op::Op> {
     use v1::op::Op;
     let amount = v1::BudgetAmount { amount: Some(v1::budget_amount::Amount::Count(1)) };
     let name = || "n".to_owned();

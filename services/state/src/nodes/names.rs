@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 /// Names and uids of all nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct NodeNames {
     by_name: BTreeMap<String, NodeId>,
     by_uid: BTreeMap<String, NodeId>,
     of: FxHashMap<NodeId, (String, String)>,
@@ -42,7 +42,7 @@ fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
 }
 
-impl Names {
+impl NodeNames {
     /// A node has this name and uid (from now on).
     pub(crate) fn put(&mut self, node: NodeId, name: String, uid: String) {
         self.remove(node);
@@ -141,8 +141,8 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        let mut names = Names::default();
+    fn names() -> NodeNames {
+        let mut names = NodeNames::default();
         for (id, name, uid) in [(1, "n1", "aa-1"), (2, "n10", "ab-2"), (3, "web", "n1x"), (4, "aa", "cc")] {
             names.put(NodeId(id), name.to_owned(), uid.to_owned());
         }

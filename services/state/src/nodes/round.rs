@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 use tokio::sync::oneshot;
 use tonic::{Code, Status};
 
-use super::validate::{self, Registration};
+use super::validate::{self, NodeRegistration};
 
 /// Operations of one commit end once they have so many bytes.
 const ROUND_BYTES: usize = 256 * 1024;
@@ -24,17 +24,17 @@ const ROUND_BYTES: usize = 256 * 1024;
 const NODE_CONNECTED: &str = "NODE_CONNECTED";
 
 /// Where an answer goes.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Status>>;
+pub(crate) type JobReply<T> = oneshot::Sender<Result<T, Status>>;
 
 /// Something to be done to a node record.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Register a node, or find it again.
-    Register(Box<Registration>, Reply<v1::RegisterNodeResponse>),
+    Register(Box<NodeRegistration>, JobReply<v1::RegisterNodeResponse>),
     /// Change what administrators say.
-    Update(Box<SpecChange>, Reply<v1::UpdateNodeResponse>),
+    Update(Box<SpecChange>, JobReply<v1::UpdateNodeResponse>),
     /// Remove the record; `leaves`: for good, and while its agent is connected too.
-    Delete { name: String, leaves: bool, reply: Reply<v1::DeleteNodeResponse> },
+    Delete { name: String, leaves: bool, reply: JobReply<v1::DeleteNodeResponse> },
     /// Remove the record of a node that is absent for too long.
     Forget(NodeId),
     /// Begin a quarantine, or end one that is over.
@@ -74,7 +74,7 @@ pub(crate) struct Stored {
 }
 
 /// What a round needs to know of the nodes.
-pub(crate) trait Nodes {
+pub(crate) trait RoundNodes {
     /// Node of exactly this name.
     fn by_name(&self, name: &str) -> Option<NodeId>;
     /// Node of exactly this uid.
@@ -104,7 +104,7 @@ pub(crate) struct Round {
     new_names: FxHashSet<String>,
     new_uids: FxHashSet<String>,
     n_new: u32,
-    pub(crate) answers: Vec<Answer>,
+    pub(crate) answers: Vec<JobAnswer>,
     /// Agents that were refused because another one speaks for their node.
     pub(crate) rivals: Vec<(NodeId, Rival)>,
     /// The node whose record goes for good.
@@ -113,10 +113,10 @@ pub(crate) struct Round {
 
 /// What a job gets when the round is durable.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    Registered(NodeId, Reply<v1::RegisterNodeResponse>),
-    Updated(Box<v1::NodeSpec>, Reply<v1::UpdateNodeResponse>),
-    Deleted(String, Reply<v1::DeleteNodeResponse>),
+pub(crate) enum JobAnswer {
+    Registered(NodeId, JobReply<v1::RegisterNodeResponse>),
+    Updated(Box<v1::NodeSpec>, JobReply<v1::UpdateNodeResponse>),
+    Deleted(String, JobReply<v1::DeleteNodeResponse>),
     Forgotten(NodeId),
     /// The name was taken over; the registration goes on.
     Again(Job),
@@ -142,7 +142,7 @@ impl Round {
     }
 
     /// Takes a job into the round, or gives it back when it has to wait for the next.
-    pub(crate) fn take(&mut self, job: Job, nodes: &impl Nodes) -> Result<(), Job> {
+    pub(crate) fn take(&mut self, job: Job, nodes: &impl RoundNodes) -> Result<(), Job> {
         if self.bytes >= ROUND_BYTES {
             return Err(job);
         }
@@ -168,7 +168,7 @@ impl Round {
         node: NodeId,
         inventory: Option<&v1::NodeReport>,
         ready: bool,
-        nodes: &impl Nodes,
+        nodes: &impl RoundNodes,
     ) -> bool {
         if self.bytes >= ROUND_BYTES || !self.is_for(Role::Agent) || self.touched.contains(&node) {
             return false;
@@ -195,11 +195,11 @@ impl Round {
 
     fn register(
         &mut self,
-        registration: Box<Registration>,
-        reply: Reply<v1::RegisterNodeResponse>,
-        nodes: &impl Nodes,
+        registration: Box<NodeRegistration>,
+        reply: JobReply<v1::RegisterNodeResponse>,
+        nodes: &impl RoundNodes,
     ) -> Result<(), Job> {
-        let Registration { name, uid, .. } = &*registration;
+        let NodeRegistration { name, uid, .. } = &*registration;
         if self.new_names.contains(name) || self.new_uids.contains(uid) {
             return Err(Job::Register(registration, reply));
         }
@@ -226,7 +226,7 @@ impl Round {
             if !self.change_report(node, Some(&registration.report), ready, nodes) {
                 return Err(Job::Register(registration, reply));
             }
-            self.answers.push(Answer::Registered(node, reply));
+            self.answers.push(JobAnswer::Registered(node, reply));
             return Ok(());
         }
         if nodes.is_alive(node) {
@@ -256,17 +256,17 @@ impl Round {
             spec.drain = None;
         }
         self.push(Role::Admin, v1::op::Op::PutNodeSpec(spec));
-        self.answers.push(Answer::Again(Job::Register(registration, reply)));
+        self.answers.push(JobAnswer::Again(Job::Register(registration, reply)));
         Ok(())
     }
 
     fn register_new(
         &mut self,
-        registration: Registration,
-        reply: Reply<v1::RegisterNodeResponse>,
-        nodes: &impl Nodes,
+        registration: NodeRegistration,
+        reply: JobReply<v1::RegisterNodeResponse>,
+        nodes: &impl RoundNodes,
     ) -> Result<(), Job> {
-        let Registration { name, uid, labels, owner, report, mut taints, instance: _, address: _ } =
+        let NodeRegistration { name, uid, labels, owner, report, mut taints, instance: _, address: _ } =
             registration;
         validate::stamp(&mut taints, nodes.wall_ms());
         let node = NodeId(nodes.next_id().0 + self.n_new);
@@ -280,15 +280,15 @@ impl Round {
         self.push(Role::Agent, v1::op::Op::PutNodeSpec(spec));
         let report = v1::NodeReport { node_id: node.0, ready: false, ..report };
         self.push(Role::Agent, v1::op::Op::PutNodeReport(report));
-        self.answers.push(Answer::Registered(node, reply));
+        self.answers.push(JobAnswer::Registered(node, reply));
         Ok(())
     }
 
     fn update(
         &mut self,
         change: Box<SpecChange>,
-        reply: Reply<v1::UpdateNodeResponse>,
-        nodes: &impl Nodes,
+        reply: JobReply<v1::UpdateNodeResponse>,
+        nodes: &impl RoundNodes,
     ) -> Result<(), Job> {
         if !self.is_for(Role::Admin) {
             return Err(Job::Update(change, reply));
@@ -317,7 +317,7 @@ impl Round {
             Ok(spec) => {
                 self.touched.insert(node);
                 self.push(Role::Admin, v1::op::Op::PutNodeSpec(spec.clone()));
-                self.answers.push(Answer::Updated(Box::new(spec), reply));
+                self.answers.push(JobAnswer::Updated(Box::new(spec), reply));
             }
             Err(status) => answer(reply, Err(status)),
         }
@@ -330,7 +330,7 @@ impl Round {
         &mut self,
         node: NodeId,
         quarantine: Option<Quarantine>,
-        nodes: &impl Nodes,
+        nodes: &impl RoundNodes,
     ) -> Result<(), Job> {
         if !self.is_for(Role::Admin) || self.touched.contains(&node) {
             return Err(Job::Quarantine(node, quarantine));
@@ -354,7 +354,7 @@ impl Round {
         &mut self,
         node: NodeId,
         job: Job,
-        nodes: &impl Nodes,
+        nodes: &impl RoundNodes,
         change: impl FnOnce(&mut v1::NodeSpec),
     ) -> Result<(), Job> {
         if !self.is_for(Role::Admin) || self.touched.contains(&node) {
@@ -374,8 +374,8 @@ impl Round {
         &mut self,
         name: String,
         leaves: bool,
-        reply: Reply<v1::DeleteNodeResponse>,
-        nodes: &impl Nodes,
+        reply: JobReply<v1::DeleteNodeResponse>,
+        nodes: &impl RoundNodes,
     ) -> Result<(), Job> {
         // Alone: the store refuses it while running units are bound there, and that is for this job only.
         if !self.is_empty() {
@@ -387,7 +387,7 @@ impl Round {
             Ok(node) => {
                 self.remove(node);
                 self.leaving = leaves.then_some(node);
-                self.answers.push(Answer::Deleted(name, reply));
+                self.answers.push(JobAnswer::Deleted(name, reply));
             }
             Err(status) => answer(reply, Err(status)),
         }
@@ -395,14 +395,14 @@ impl Round {
     }
 
     /// Alone, as a deletion that was asked for.
-    fn forget(&mut self, node: NodeId, nodes: &impl Nodes) -> Result<(), Job> {
+    fn forget(&mut self, node: NodeId, nodes: &impl RoundNodes) -> Result<(), Job> {
         if !self.is_empty() {
             return Err(Job::Forget(node));
         }
         let is_empty = nodes.stored(node).is_some_and(|stored| stored.n_live == 0);
         if is_empty && !nodes.is_alive(node) {
             self.remove(node);
-            self.answers.push(Answer::Forgotten(node));
+            self.answers.push(JobAnswer::Forgotten(node));
         }
         Ok(())
     }
@@ -436,13 +436,13 @@ fn suspect(spec: &mut v1::NodeSpec, effect: Option<TaintEffect>, since_ms: i64) 
 }
 
 /// Answers; who asked may have left.
-pub(crate) fn answer<T>(reply: Reply<T>, result: Result<T, Status>) {
+pub(crate) fn answer<T>(reply: JobReply<T>, result: Result<T, Status>) {
     drop(reply.send(result));
 }
 
 fn updated(stored: &Stored, change: &SpecChange, wall_ms: i64) -> Result<v1::NodeSpec, Status> {
     let mut spec = stored.spec.clone();
-    let now = validate::Moment { wall_ms, n_live: stored.n_live };
+    let now = validate::RequestTime { wall_ms, n_live: stored.n_live };
     let request = match change {
         SpecChange::Update(request) => request,
         SpecChange::Notice(request) => {
@@ -468,7 +468,7 @@ fn connected(name: &str, node: NodeId) -> Status {
     status::failed_precondition(NODE_CONNECTED, format!("node/{name}"), message)
 }
 
-fn rival(kind: RivalKind, registration: &Registration) -> Rival {
+fn rival(kind: RivalKind, registration: &NodeRegistration) -> Rival {
     Rival { kind, address: registration.address.clone(), uid: registration.uid.clone() }
 }
 

@@ -36,18 +36,21 @@ type RunUsages =
     tokio_stream::Iter<Box<dyn Iterator<Item = Result<v1::ListRunUsageResponse, Status>> + Send + Sync>>;
 
 /// The service.
-pub(crate) struct Nodes {
+pub(crate) struct NodeRpc {
     hub: Arc<NodeSessions>,
     jobs: mpsc::Sender<Job>,
     stop: CancellationToken,
 }
 
-impl Nodes {
+impl NodeRpc {
     pub(crate) fn new(hub: Arc<NodeSessions>, jobs: mpsc::Sender<Job>, stop: CancellationToken) -> Self {
         Self { hub, jobs, stop }
     }
 
-    async fn job<T>(&self, job: impl FnOnce(super::round::Reply<T>) -> Job) -> Result<Response<T>, Status> {
+    async fn job<T>(
+        &self,
+        job: impl FnOnce(super::round::JobReply<T>) -> Job,
+    ) -> Result<Response<T>, Status> {
         let (reply, answer) = oneshot::channel();
         self.jobs.try_send(job(reply)).map_err(error::queue)?;
         answer.await.map_err(|_| status::stopping())?.map(Response::new)
@@ -55,10 +58,10 @@ impl Nodes {
 }
 
 #[tonic::async_trait]
-impl v1::node_service_server::NodeService for Nodes {
+impl v1::node_service_server::NodeService for NodeRpc {
     type SessionStream = SessionStream;
     type ListRunUsageStream = RunUsages;
-    type ListRunProcessesStream = processes::Answers;
+    type ListRunProcessesStream = processes::ProcessesStream;
 
     async fn register_node(
         &self,
@@ -86,7 +89,7 @@ impl v1::node_service_server::NodeService for Nodes {
             return Err(BadField::new("name", "is required").into());
         }
         let id = resolve(&self.hub, &name)?;
-        let node = view::node(&self.hub, id, &view::HeldRoom::of(&self.hub))
+        let node = view::node(&self.hub, id, &view::HeldRoomByNode::of(&self.hub))
             .ok_or_else(|| Status::not_found(format!("node {name} was deleted")))?;
         let running_units = view::bound(&self.hub, id, N_BOUND_MAX);
         let volumes = volumes(&self.hub, id);
@@ -107,7 +110,7 @@ impl v1::node_service_server::NodeService for Nodes {
     async fn list_run_processes(
         &self,
         _: Request<v1::ListRunProcessesRequest>,
-    ) -> Result<Response<processes::Answers>, Status> {
+    ) -> Result<Response<processes::ProcessesStream>, Status> {
         processes::ask_all(Arc::clone(&self.hub), self.stop.clone()).map(Response::new)
     }
 
@@ -148,7 +151,7 @@ impl v1::node_service_server::NodeService for Nodes {
             store_id: store_id.0,
             ..Default::default()
         };
-        let held = view::HeldRoom::of(hub);
+        let held = view::HeldRoomByNode::of(hub);
         let mut bytes = 0;
         let mut last_name = last;
         for (name, node) in names {

@@ -14,7 +14,7 @@ const N_TROUBLE_BYTES_MAX: usize = 1_024;
 
 /// A registration that can be stored.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Registration {
+pub(crate) struct NodeRegistration {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) labels: HashMap<String, String>,
@@ -32,7 +32,7 @@ pub(crate) struct Registration {
 pub(crate) fn registration(
     request: v1::RegisterNodeRequest,
     peer: Option<SocketAddr>,
-) -> Result<Registration, Vec<BadField>> {
+) -> Result<NodeRegistration, Vec<BadField>> {
     let mut bad = Vec::new();
     let meta = request.meta.unwrap_or_default();
     name("meta.name", &meta.name, &mut bad);
@@ -50,7 +50,7 @@ pub(crate) fn registration(
     if !bad.is_empty() {
         return Err(bad);
     }
-    Ok(Registration {
+    Ok(NodeRegistration {
         name: meta.name,
         uid: meta.uid,
         labels: meta.labels,
@@ -159,7 +159,7 @@ pub(crate) fn notice(request: &v1::GiveNoticeRequest) -> Vec<BadField> {
 
 /// What a change is made on beside the record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct RequestTime {
     /// Unix milliseconds.
     pub(crate) wall_ms: i64,
     /// Running units bound to the node.
@@ -170,7 +170,7 @@ pub(crate) struct Moment {
 pub(crate) fn apply_update(
     spec: &mut v1::NodeSpec,
     request: &v1::UpdateNodeRequest,
-    now: Moment,
+    now: RequestTime,
 ) -> Result<(), BadField> {
     if let Some(order) = &request.drain {
         spec.drain = Some(drain(spec.drain, order, now));
@@ -211,7 +211,7 @@ pub(crate) fn apply_update(
 }
 
 /// Writes a checked notice. What runs there leaves by its deadline: a drain that was asked for before keeps its own, if that is earlier.
-pub(crate) fn apply_notice(spec: &mut v1::NodeSpec, request: &v1::GiveNoticeRequest, now: Moment) {
+pub(crate) fn apply_notice(spec: &mut v1::NodeSpec, request: &v1::GiveNoticeRequest, now: RequestTime) {
     let deadline_in_ms = request.deadline_in_ms.unwrap_or(0);
     let asked = spec.drain.filter(|drain| spec.notice.is_none() && drain.deadline_ms != 0);
     let mut ordered = drain(spec.drain, &v1::DrainOrder { deadline_in_ms: Some(deadline_in_ms) }, now);
@@ -237,7 +237,7 @@ pub(crate) fn stamp(taints: &mut [v1::Taint], wall_ms: i64) {
 }
 
 /// A drain as ordered; of one that is under way only the deadline changes.
-fn drain(before: Option<v1::NodeDrain>, order: &v1::DrainOrder, now: Moment) -> v1::NodeDrain {
+fn drain(before: Option<v1::NodeDrain>, order: &v1::DrainOrder, now: RequestTime) -> v1::NodeDrain {
     let new = v1::NodeDrain { since_ms: now.wall_ms, deadline_ms: 0, running_units: now.n_live };
     let before = before.unwrap_or(new);
     let after = |ms: u64| now.wall_ms.saturating_add(i64::try_from(ms).unwrap_or(i64::MAX));
@@ -301,7 +301,7 @@ fn taints(path: &str, taints: &[v1::Taint], bad: &mut Vec<BadField>) {
 mod tests {
     use super::*;
 
-    const NOW: Moment = Moment { wall_ms: 1_000, n_live: 7 };
+    const NOW: RequestTime = RequestTime { wall_ms: 1_000, n_live: 7 };
     const UID: &str = "0190b0a4-0000-7000-8000-000000000001";
 
     fn request() -> v1::RegisterNodeRequest {
@@ -417,7 +417,7 @@ mod tests {
         for (value, expected) in [("9", NOW.wall_ms), ("10", 9_000)] {
             let set_taints = vec![taint("a", value, v1::TaintEffect::NoSchedule)];
             let again = v1::UpdateNodeRequest { set_taints, ..v1::UpdateNodeRequest::default() };
-            apply_update(&mut spec, &again, Moment { wall_ms: 9_000, ..NOW }).unwrap();
+            apply_update(&mut spec, &again, RequestTime { wall_ms: 9_000, ..NOW }).unwrap();
             assert_eq!(spec.taints[1].added_time_ms, expected, "{value}");
         }
         let before = spec.clone();
@@ -435,7 +435,7 @@ mod tests {
             drain: Some(v1::DrainOrder { deadline_in_ms }),
             ..v1::UpdateNodeRequest::default()
         };
-        let later = Moment { wall_ms: 5_000, n_live: 3 };
+        let later = RequestTime { wall_ms: 5_000, n_live: 3 };
         let mut drain = |request: &v1::UpdateNodeRequest, now| {
             let done = apply_update(&mut spec, request, now).map_err(|bad| bad.path);
             done.map(|()| spec.drain.map(|drain| (drain.since_ms, drain.deadline_ms, drain.running_units)))
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(wrong(&v1::GiveNoticeRequest::default()), ["name", "reason", "deadline_in_ms"]);
         assert_eq!(wrong(&give("a\nb", Some(0))), ["reason"]);
         assert!(wrong(&give("spot", Some(0))).is_empty());
-        let later = Moment { wall_ms: 5_000, n_live: 3 };
+        let later = RequestTime { wall_ms: 5_000, n_live: 3 };
         // The drain that was asked for, the notices, and the deadlines of notice and drain.
         for (asked_ms, notices, expected) in [
             (None, &[(NOW, 600)][..], (1_000, 1_600, 1_600)),

@@ -80,7 +80,7 @@ impl Taken {
 
 /// Room that is held, by node: for units that wait, and in slots of reservations.
 #[derive(Debug, Default)]
-pub(crate) struct HeldRoom(BTreeMap<u32, Held>);
+pub(crate) struct HeldRoomByNode(BTreeMap<u32, Held>);
 
 #[derive(Clone, Debug, Default)]
 struct Held {
@@ -90,7 +90,7 @@ struct Held {
     slots: BTreeMap<String, (u32, u32)>,
 }
 
-impl HeldRoom {
+impl HeldRoomByNode {
     /// As the records of holds say now. `O(holds)`.
     pub(crate) fn of(hub: &NodeSessions) -> Self {
         let values: Vec<Bytes> = hub.store.read(|state| {
@@ -134,7 +134,7 @@ fn is_entered(state: &State, hold: &v1::Hold) -> bool {
 }
 
 /// A node, if it is registered.
-pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoom) -> Option<v1::Node> {
+pub(crate) fn node(hub: &NodeSessions, node: NodeId, held: &HeldRoomByNode) -> Option<v1::Node> {
     let slot = hub.slot(node)?;
     let (keys, connected, usage, guaranteed_usage, parts, conflict) = {
         let cell = slot.cell.lock();
@@ -370,7 +370,7 @@ mod tests {
                 .then(|| v1::ReservationSlot { reservation: reservation.to_owned(), occupant: None }),
             ..v1::Hold::default()
         };
-        let mut room = HeldRoom::default();
+        let mut room = HeldRoomByNode::default();
         room.add(hold(1, &[0, 1], 500, ""), false);
         room.add(hold(1, &[4], 2_000, ""), false);
         room.add(hold(1, &[0], 700, "web"), false);

@@ -28,7 +28,7 @@ use tonic::{Code, Status};
 
 use super::{
     names::NotFound,
-    round::{Answer, Job, Nodes, Round, Stored, answer},
+    round::{Job, JobAnswer, Round, RoundNodes, Stored, answer},
     view,
 };
 use crate::{
@@ -305,7 +305,7 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
     let at = revision.map_or(0, |committed| committed.revision.0);
     for one in answers {
         match one {
-            Answer::Registered(node, reply) => {
+            JobAnswer::Registered(node, reply) => {
                 hub.metrics.registrations.inc();
                 if let Some(slot) = hub.slot(node) {
                     // It is back: its absence does not end its record before it has opened a session.
@@ -315,16 +315,16 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
                 let (epoch, store_id) = (hub.epochs.give(), hub.store_id().0);
                 answer(reply, Ok(v1::RegisterNodeResponse { node_id: node.0, epoch, store_id }));
             }
-            Answer::Updated(spec, reply) => {
+            JobAnswer::Updated(spec, reply) => {
                 let node = NodeId(spec.node_id);
                 let spec = view::spec(hub, node).or(Some(*spec));
                 answer(reply, Ok(v1::UpdateNodeResponse { spec, revision: at, changed: true }));
             }
-            Answer::Deleted(name, reply) => {
+            JobAnswer::Deleted(name, reply) => {
                 tracing::info!(node = name, "node deleted");
                 answer(reply, Ok(v1::DeleteNodeResponse { revision: at }));
             }
-            Answer::Forgotten(node) => {
+            JobAnswer::Forgotten(node) => {
                 let absence_s = hub.timing.node_absence_ms / 1_000;
                 tracing::info!(
                     node_id = node.0,
@@ -332,12 +332,12 @@ async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mu
                     "node deleted: it was without a session for too long"
                 );
             }
-            Answer::Again(job) => waiting.push_front(job),
+            JobAnswer::Again(job) => waiting.push_front(job),
         }
     }
 }
 
-fn refused(hub: &NodeSessions, refusal: &TxnRefusal, answers: Vec<Answer>, changes: Changes) {
+fn refused(hub: &NodeSessions, refusal: &TxnRefusal, answers: Vec<JobAnswer>, changes: Changes) {
     hub.metrics.refused(error::reason_name(refusal.reason));
     let status = || match refusal.reason {
         // The clients' requests were checked: what the store finds wrong with them is state's fault.
@@ -357,20 +357,20 @@ fn refused(hub: &NodeSessions, refusal: &TxnRefusal, answers: Vec<Answer>, chang
     };
     for one in answers {
         match one {
-            Answer::Registered(_, reply) => answer(reply, Err(status())),
-            Answer::Updated(_, reply) => answer(reply, Err(status())),
-            Answer::Deleted(name, reply) if refusal.reason == RefusalReason::RowConflict => {
+            JobAnswer::Registered(_, reply) => answer(reply, Err(status())),
+            JobAnswer::Updated(_, reply) => answer(reply, Err(status())),
+            JobAnswer::Deleted(name, reply) if refusal.reason == RefusalReason::RowConflict => {
                 answer(reply, Err(in_use(hub, &name)));
             }
-            Answer::Deleted(_, reply) => answer(reply, Err(status())),
-            Answer::Forgotten(node) => {
+            JobAnswer::Deleted(_, reply) => answer(reply, Err(status())),
+            JobAnswer::Forgotten(node) => {
                 // Room is held there: it is looked at again after as long an absence.
                 tracing::debug!(node_id = node.0, "an absent node cannot be deleted yet");
                 if let Some(slot) = hub.slot(node) {
                     slot.cell.lock().deadline = hub.now();
                 }
             }
-            Answer::Again(job) => job.fail(status),
+            JobAnswer::Again(job) => job.fail(status),
         }
     }
     // The scan finds them again.
@@ -381,7 +381,7 @@ fn refused(hub: &NodeSessions, refusal: &TxnRefusal, answers: Vec<Answer>, chang
     }
 }
 
-impl Nodes for Known<'_> {
+impl RoundNodes for Known<'_> {
     fn by_name(&self, name: &str) -> Option<NodeId> {
         self.0.names.read().by_name(name)
     }

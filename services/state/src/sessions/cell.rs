@@ -36,7 +36,7 @@ const N_ROOM_KEPT: usize = 16;
 
 /// What an agent says of one running unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct CellReport {
     pub(crate) key: RunningUnitId,
     pub(crate) phase: Phase,
     pub(crate) exit_code: i32,
@@ -44,7 +44,7 @@ pub(crate) struct Report {
     pub(crate) end: RunEnd,
 }
 
-impl Report {
+impl CellReport {
     /// How far it says that the running unit is.
     pub(crate) fn progress(&self) -> Progress {
         Progress { phase: self.phase, restarts: self.restarts }
@@ -85,7 +85,7 @@ pub(crate) struct Cell {
     /// Commands really run there.
     pub(crate) runs_processes: bool,
     /// The use of its agent's running units, smoothed.
-    pub(crate) measure: super::measure::Measure,
+    pub(crate) measure: super::measure::UsageMeasure,
     /// A changed inventory that is not committed yet.
     pub(crate) inventory: Option<Box<v1::NodeReport>>,
     /// What else is known of its agent: a binding has nothing to do with that.
@@ -168,7 +168,7 @@ pub(crate) struct StaleSession {
 
 /// What a report means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SessionVerdict {
     /// To be made durable.
     Record,
     /// Changes nothing that is kept.
@@ -177,7 +177,7 @@ pub(crate) enum Verdict {
 
 /// What a session's stream sends next.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outgoing {
+pub(crate) struct NodeOutgoing {
     pub(crate) assign: Vec<RunningUnitId>,
     /// Some of them were bound before: the agent is to start them in any case.
     pub(crate) again: bool,
@@ -195,7 +195,7 @@ pub(crate) struct Outgoing {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// Send this.
-    Send(Outgoing),
+    Send(NodeOutgoing),
     /// Nothing to send.
     Idle,
     /// The session is over.
@@ -282,8 +282,8 @@ impl Cell {
         &mut self,
         id: u64,
         epoch: u64,
-        running: &[Report],
-    ) -> Result<(Vec<Report>, Option<Waker>), StaleSession> {
+        running: &[CellReport],
+    ) -> Result<(Vec<CellReport>, Option<Waker>), StaleSession> {
         if epoch < self.epoch {
             return Err(StaleSession { current: self.epoch });
         }
@@ -298,19 +298,19 @@ impl Cell {
         self.session = Some(Box::new(Outbox { id, ..Outbox::default() }));
         let mut record = Vec::new();
         for report in running {
-            if self.report(*report) == Verdict::Record {
+            if self.report(*report) == SessionVerdict::Record {
                 record.push(*report);
             }
         }
         for entry in self.entries.iter().filter(|entry| entry.evicting && entry.phase == Phase::Pending) {
-            record.push(Report { phase: Phase::Stopped, ..self.said(entry) });
+            record.push(CellReport { phase: Phase::Stopped, ..self.said(entry) });
         }
         self.compare();
         Ok((record, replaced))
     }
 
     /// The agent reports a running unit; what is not bound here is to be stopped.
-    pub(crate) fn report(&mut self, report: Report) -> Verdict {
+    pub(crate) fn report(&mut self, report: CellReport) -> SessionVerdict {
         self.forget_older(report.key);
         match self.find(report.key) {
             Ok(idx) => {
@@ -322,19 +322,23 @@ impl Cell {
                     self.ends.set(report.key, report.end);
                 }
                 if entry.bound {
-                    return if report.phase > Phase::Bound { Verdict::Record } else { Verdict::Ignore };
+                    return if report.phase > Phase::Bound {
+                        SessionVerdict::Record
+                    } else {
+                        SessionVerdict::Ignore
+                    };
                 }
                 if report.phase.is_ended() {
                     self.remove(idx);
                     self.n_unbound -= 1;
                 }
-                Verdict::Ignore
+                SessionVerdict::Ignore
             }
-            Err(_) if report.phase.is_ended() => Verdict::Ignore,
+            Err(_) if report.phase.is_ended() => SessionVerdict::Ignore,
             Err(idx) => {
                 if self.n_unbound >= N_UNBOUND_MAX {
                     self.close(Close::Flooded).iter().for_each(Waker::wake_by_ref);
-                    return Verdict::Ignore;
+                    return SessionVerdict::Ignore;
                 }
                 let mut entry = Entry::new(report.key, false);
                 entry.say(&report);
@@ -342,7 +346,7 @@ impl Cell {
                 self.ends.set(report.key, report.end);
                 self.n_unbound += 1;
                 self.send(|outbox| outbox.stop.push(report.key)).iter().for_each(Waker::wake_by_ref);
-                Verdict::Ignore
+                SessionVerdict::Ignore
             }
         }
     }
@@ -419,7 +423,7 @@ impl Cell {
         if !outbox.is_empty() {
             outbox.ack_due = false;
             let conflict = std::mem::take(&mut outbox.conflict).then(|| self.agent.conflict.clone());
-            return Taken::Send(Outgoing {
+            return Taken::Send(NodeOutgoing {
                 conflict: conflict.flatten(),
                 assign: std::mem::take(&mut outbox.assign),
                 again: std::mem::take(&mut outbox.again),
@@ -474,14 +478,14 @@ impl Cell {
     }
 
     /// What the agent has said in this session of what it runs or ran, by key.
-    pub(crate) fn reports(&self) -> impl Iterator<Item = Report> + '_ {
+    pub(crate) fn reports(&self) -> impl Iterator<Item = CellReport> + '_ {
         self.entries.iter().filter(|entry| entry.phase != Phase::Pending).map(|entry| self.said(entry))
     }
 
-    fn said(&self, entry: &Entry) -> Report {
+    fn said(&self, entry: &Entry) -> CellReport {
         let Entry { key, phase, exit_code, restarts, bound: _, evicting: _ } = *entry;
         let end = self.ends.of(key);
-        Report { key, phase, exit_code, restarts, end }
+        CellReport { key, phase, exit_code, restarts, end }
     }
 
     /// Keeps the ends of runs of which there are entries.
@@ -565,8 +569,8 @@ impl Entry {
     }
 
     /// The agent says this of it, beside when it ran.
-    fn say(&mut self, report: &Report) {
-        let Report { key: _, phase, exit_code, restarts, end: _ } = *report;
+    fn say(&mut self, report: &CellReport) {
+        let CellReport { key: _, phase, exit_code, restarts, end: _ } = *report;
         (self.phase, self.exit_code, self.restarts) = (phase, exit_code, restarts);
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     NodeSessions,
-    cell::{Close, Report},
+    cell::{CellReport, Close},
     statuses, wake,
 };
 
@@ -31,30 +31,30 @@ const ACK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reports of one message of one session.
 #[derive(Debug)]
-pub(crate) struct Reported {
+pub(crate) struct ReportedRows {
     pub(crate) node: NodeId,
     pub(crate) session: u64,
     pub(crate) sequence: u64,
-    pub(crate) reports: Vec<Report>,
+    pub(crate) reports: Vec<CellReport>,
 }
 
 /// What waits for the committer.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingCommits>,
     filled: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    reported: Vec<Reported>,
+struct WaitingCommits {
+    reported: Vec<ReportedRows>,
     n_reports: usize,
     stalled: Vec<Waker>,
 }
 
 impl Queue {
     /// Adds reports. Sessions look at [`Queue::is_full`] before they read.
-    pub(crate) fn push(&self, reported: Reported) {
+    pub(crate) fn push(&self, reported: ReportedRows) {
         let mut waiting = self.waiting.lock();
         waiting.n_reports += reported.reports.len();
         waiting.reported.push(reported);
@@ -75,7 +75,7 @@ impl Queue {
         full
     }
 
-    async fn take(&self) -> Vec<Reported> {
+    async fn take(&self) -> Vec<ReportedRows> {
         loop {
             let (reported, stalled) = {
                 let mut waiting = self.waiting.lock();
@@ -146,7 +146,7 @@ pub(crate) async fn run(hub: Arc<NodeSessions>, stop: CancellationToken) {
 }
 
 /// Makes reports durable and returns up to where; `None` when the store refused them.
-async fn commit(hub: &NodeSessions, reported: &[Reported]) -> Option<Revision> {
+async fn commit(hub: &NodeSessions, reported: &[ReportedRows]) -> Option<Revision> {
     if reported.is_empty() {
         return Some(Revision(0));
     }

@@ -30,7 +30,7 @@ use godel_wire::from_proto;
 use prost::Message as _;
 use rustc_hash::FxHasher;
 
-use super::{NodeSessions, cell::Report};
+use super::{NodeSessions, cell::CellReport};
 
 /// How the reason of a quarantine begins that is about failures.
 const REASON: &str = "units fail there: ";
@@ -105,7 +105,7 @@ type Known = (NodeSpec, NodeReport);
 impl NodeSessions {
     /// A replica has ended on a node. Returns its end as it is to be recorded: one that is the node's fault is none, and it is tried
     /// elsewhere.
-    pub(crate) fn failed(&self, node: NodeId, report: Report) -> Report {
+    pub(crate) fn failed(&self, node: NodeId, report: CellReport) -> CellReport {
         let Some(reason) = report.end.reason.filter(|_| report.phase == Phase::Failed) else { return report };
         let is_lack = node_failures::is_lack(reason);
         let ran_ms = match report.end.started_ms {
@@ -158,7 +158,7 @@ impl NodeSessions {
         let why = AssignmentRefusal::Lacks;
         self.metrics.assignments_refused.get_or_create(&vec![("why", why.name())]).inc();
         self.due_nodes.wake_writer();
-        Report { phase: Phase::Stopped, ..report }
+        CellReport { phase: Phase::Stopped, ..report }
     }
 
     /// The unit of a replica and its template.
@@ -513,7 +513,7 @@ impl Failures {
 }
 
 /// Whether a command has ended because of what it did or could not do, and not because of its keeper, its agent or its machine.
-fn is_by_itself(report: &Report) -> bool {
+fn is_by_itself(report: &CellReport) -> bool {
     use godel_domain::run_end::RunEndReason::{Exited, Signalled};
     matches!(report.end.reason, Some(Exited | Signalled))
 }

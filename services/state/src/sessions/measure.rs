@@ -48,7 +48,7 @@ pub(crate) struct UsageRecord {
 
 /// A node's use as its session measures it and as it is recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Measure {
+pub(crate) struct UsageMeasure {
     /// Not after the first, and the last guaranteed binding that the record does not cover.
     uncovered_ms: Option<(i64, i64)>,
     /// What bindings have nothing to do with.
@@ -76,7 +76,7 @@ struct KeptMeasure {
     zone_capacities: Box<[LoadAmounts]>,
 }
 
-impl Measure {
+impl UsageMeasure {
     /// A sample. `delivered_ms` is the commit time up to which the node's agent has been told.
     pub(crate) fn add(&mut self, used: Measured, delivered_ms: i64, now: Millis, how: Measuring) {
         let recorded = self.kept.recorded.filter(|record| record.as_of_ms > i64::MIN);
@@ -287,25 +287,25 @@ mod tests {
     }
 
     /// Of a node with 10 cpu and 100 MiB.
-    fn measure() -> Measure {
-        let mut measure = Measure::default();
+    fn measure() -> UsageMeasure {
+        let mut measure = UsageMeasure::default();
         measure.set_capacity(&resources(10_000, 100 << 20));
         measure
     }
 
     /// Takes a sample; whether that is worth a record.
-    fn add(measure: &mut Measure, used: Measured, delivered_ms: i64, now: u64) -> bool {
+    fn add(measure: &mut UsageMeasure, used: Measured, delivered_ms: i64, now: u64) -> bool {
         measure.add(used, delivered_ms, Millis(now), HOW);
         measure.due(HOW).is_some()
     }
 
     /// Records what is due.
-    fn record(measure: &mut Measure) {
+    fn record(measure: &mut UsageMeasure) {
         let due = measure.due(HOW).expect("something is due");
         record_as(measure, due);
     }
 
-    fn record_as(measure: &mut Measure, due: UsageRecord) {
+    fn record_as(measure: &mut UsageMeasure, due: UsageRecord) {
         let UsageRecord { reserved: [cpu, memory], as_of_ms, load } = due;
         let reserved = Some(resources(cpu.into(), i64::from(memory) << 20));
         let load = load.as_ref().map(to_proto::node_load);

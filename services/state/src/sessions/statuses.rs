@@ -14,7 +14,7 @@ use godel_membership::agent_admission::AssignmentRefusal;
 use godel_proto::v1;
 use godel_wire::{ops, to_proto};
 
-use super::cell::Report;
+use super::cell::CellReport;
 
 /// Most bytes of one transaction.
 pub(crate) const TXN_BYTES_MAX: usize = 512 * 1024;
@@ -27,7 +27,7 @@ const ROW_BYTES: usize = 43;
 const OP_BYTES: usize = 64;
 
 /// Whether `report` of an agent on `node` would change `row`.
-pub(crate) fn changes(row: &RunningUnit, node: u32, report: &Report) -> bool {
+pub(crate) fn changes(row: &RunningUnit, node: u32, report: &CellReport) -> bool {
     row.node.0 == node
         && row.incarnation == report.key.replica.incarnation
         && row.progress().may_become(report.progress())
@@ -36,14 +36,14 @@ pub(crate) fn changes(row: &RunningUnit, node: u32, report: &Report) -> bool {
 /// Groups reports into operations, one or more per unit, and the operations into transactions of at most
 /// [`TXN_BYTES_MAX`]. Of several reports of one running unit the furthest counts, of several ends the first;
 /// the count of restarts is of all together.
-pub(crate) fn group(mut reports: Vec<Report>) -> Vec<Vec<v1::RunStatuses>> {
+pub(crate) fn group(mut reports: Vec<CellReport>) -> Vec<Vec<v1::RunStatuses>> {
     // Stable: reports of one running unit keep their order.
     reports.sort_by_key(|report| report.key);
     reports.dedup_by(|later, kept| {
         let same = later.key == kept.key;
         if same && kept.progress().may_become(later.progress()) {
             let Progress { phase, restarts } = kept.progress().followed_by(later.progress());
-            *kept = Report { phase, restarts, ..*later };
+            *kept = CellReport { phase, restarts, ..*later };
         }
         same
     });
@@ -67,7 +67,7 @@ pub(crate) fn group(mut reports: Vec<Report>) -> Vec<Vec<v1::RunStatuses>> {
     txns
 }
 
-fn columns(reports: &[Report]) -> v1::RunStatuses {
+fn columns(reports: &[CellReport]) -> v1::RunStatuses {
     let ends: Vec<RunEnd> = reports.iter().map(|report| report.end).collect();
     let (reasons, started_times_ms, ended_times_ms) = ops::ends_to_proto(&ends);
     v1::RunStatuses {
@@ -84,7 +84,7 @@ fn columns(reports: &[Report]) -> v1::RunStatuses {
 }
 
 /// A column, empty when it is all 0.
-fn column<T: Default + PartialEq>(reports: &[Report], of: impl Fn(&Report) -> T) -> Vec<T> {
+fn column<T: Default + PartialEq>(reports: &[CellReport], of: impl Fn(&CellReport) -> T) -> Vec<T> {
     if reports.iter().all(|report| of(report) == T::default()) {
         return Vec::new();
     }
@@ -92,7 +92,7 @@ fn column<T: Default + PartialEq>(reports: &[Report], of: impl Fn(&Report) -> T)
 }
 
 /// A status from the wire; the error names the wrong field.
-pub(crate) fn report(status: &v1::RunStatus) -> Result<Report, &'static str> {
+pub(crate) fn report(status: &v1::RunStatus) -> Result<CellReport, &'static str> {
     let phase = match v1::RunPhase::try_from(status.phase) {
         Ok(v1::RunPhase::Bound) => Phase::Bound,
         Ok(v1::RunPhase::Starting) => Phase::Starting,
@@ -111,7 +111,7 @@ pub(crate) fn report(status: &v1::RunStatus) -> Result<Report, &'static str> {
         started_ms: status.started_time_ms,
         ended_ms: status.ended_time_ms,
     };
-    Ok(Report { key, phase, exit_code: status.exit_code, restarts: status.restarts, end })
+    Ok(CellReport { key, phase, exit_code: status.exit_code, restarts: status.restarts, end })
 }
 
 /// Why an agent did not start it; one that this version does not know is for want of room.
@@ -137,15 +137,15 @@ mod tests {
 
     use super::*;
 
-    fn says(unit: u64, ordinal: u32, phase: Phase) -> Report {
+    fn says(unit: u64, ordinal: u32, phase: Phase) -> CellReport {
         let key = RunningUnitId::new(UnitId(unit), ordinal, 0);
-        Report { key, phase, exit_code: 0, restarts: 0, end: RunEnd::default() }
+        CellReport { key, phase, exit_code: 0, restarts: 0, end: RunEnd::default() }
     }
 
     #[test]
     fn reports_are_grouped_by_unit_and_the_furthest_counts() {
         let end = RunEnd { reason: Some(RunEndReason::OutOfMemory), started_ms: 5, ended_ms: 8 };
-        let failed = Report { exit_code: 9, end, ..says(2, 0, Phase::Failed) };
+        let failed = CellReport { exit_code: 9, end, ..says(2, 0, Phase::Failed) };
         let txns = group(vec![
             says(2, 0, Phase::Running),
             says(1, 3, Phase::Running),
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn restarts_reported_together_are_one_change() {
-        let again = |phase, restarts| Report { restarts, ..says(1, 0, phase) };
-        let last = |reports: &[Report]| {
+        let again = |phase, restarts| CellReport { restarts, ..says(1, 0, phase) };
+        let last = |reports: &[CellReport]| {
             let txns = group(reports.to_vec());
             (txns[0][0].phases.clone(), txns[0][0].restarts.clone())
         };
@@ -186,7 +186,7 @@ mod tests {
     fn transactions_stay_small() {
         let mut reports = Vec::new();
         for unit in 1..=4 {
-            reports.extend((0..40_000).map(|ordinal| Report {
+            reports.extend((0..40_000).map(|ordinal| CellReport {
                 key: RunningUnitId::new(UnitId(unit), u32::MAX - ordinal, u32::MAX),
                 phase: Phase::Failed,
                 exit_code: i32::MIN,
@@ -216,14 +216,14 @@ mod tests {
             restarts: 1,
             ..RunningUnit::default()
         };
-        let report = |incarnation, phase| Report {
+        let report = |incarnation, phase| CellReport {
             key: RunningUnitId::new(UnitId(1), 0, incarnation),
             phase,
             exit_code: 0,
             restarts: 1,
             end: RunEnd::default(),
         };
-        let again = |phase, restarts| Report { restarts, ..report(1, phase) };
+        let again = |phase, restarts| CellReport { restarts, ..report(1, phase) };
         for (node, report, expect) in [
             (3, report(1, Phase::Succeeded), true),
             (3, report(1, Phase::Running), false),

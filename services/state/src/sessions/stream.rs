@@ -20,8 +20,8 @@ use tonic::{Code, Status, Streaming};
 
 use super::{
     NodeEntry, NodeSessions,
-    cell::{Close, Outgoing, Taken, Verdict},
-    committer::Reported,
+    cell::{Close, NodeOutgoing, SessionVerdict, Taken},
+    committer::ReportedRows,
     measure::measured,
     peers, statuses, wake,
 };
@@ -53,11 +53,11 @@ pub(crate) const SESSION_REPLACED: &str = "SESSION_REPLACED";
 pub(crate) struct SessionStream {
     hub: Arc<NodeSessions>,
     inbound: Streaming<v1::SessionRequest>,
-    life: Life,
+    life: SessionLife,
     queued: VecDeque<v1::SessionResponse>,
 }
 
-enum Life {
+enum SessionLife {
     /// Until the opening message is whole.
     New(Pin<Box<Sleep>>, Option<v1::SessionOpen>),
     Open {
@@ -73,7 +73,7 @@ impl SessionStream {
         Self {
             hub,
             inbound,
-            life: Life::New(Box::pin(tokio::time::sleep(wait)), None),
+            life: SessionLife::New(Box::pin(tokio::time::sleep(wait)), None),
             queued: VecDeque::new(),
         }
     }
@@ -81,12 +81,12 @@ impl SessionStream {
     /// Puts what the cell has into messages; ready when there are some or the session is over.
     fn poll_cell(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         match &mut self.life {
-            Life::Over => Poll::Ready(Ok(())),
-            Life::New(wait, _) => {
+            SessionLife::Over => Poll::Ready(Ok(())),
+            SessionLife::New(wait, _) => {
                 ready!(wait.as_mut().poll(cx));
                 Poll::Ready(Err(Status::deadline_exceeded("timeout: the session was not opened")))
             }
-            Life::Open { slot, id } => {
+            SessionLife::Open { slot, id } => {
                 let taken = slot.cell.lock().take(*id, cx.waker());
                 match taken {
                     Taken::Send(outgoing) => {
@@ -104,17 +104,17 @@ impl SessionStream {
     /// Whether the agent may be heard now.
     fn may_read(&mut self, cx: &mut Context<'_>) -> bool {
         match &self.life {
-            Life::Over => false,
-            Life::New(..) => true,
-            Life::Open { slot, id } => {
+            SessionLife::Over => false,
+            SessionLife::New(..) => true,
+            SessionLife::Open { slot, id } => {
                 let taken = slot.cell.lock().may_read(*id);
                 taken && !self.hub.queue.is_full(cx.waker())
             }
         }
     }
 
-    fn queue(&mut self, node: NodeId, outgoing: Outgoing) {
-        let Outgoing { assign, again, stop, ack, conflict, logs, looks } = outgoing;
+    fn queue(&mut self, node: NodeId, outgoing: NodeOutgoing) {
+        let NodeOutgoing { assign, again, stop, ack, conflict, logs, looks } = outgoing;
         let mut send = |message| self.queued.push_back(v1::SessionResponse { message: Some(message) });
         // First of all who leaves: what comes has their room.
         for keys in stop.chunks(N_PER_MESSAGE) {
@@ -144,7 +144,7 @@ impl SessionStream {
         let Some(message) = request.message else {
             return Err(BadField::new("message", "is required").into());
         };
-        let Life::Open { slot, id } = &self.life else {
+        let SessionLife::Open { slot, id } = &self.life else {
             let Up::Open(open) = message else {
                 return Err(BadField::new("message", "the first message must be open").into());
             };
@@ -168,7 +168,7 @@ impl SessionStream {
                 self.hub.heard(slot.node, &mut cell);
                 let mut recorded = Vec::with_capacity(reports.len());
                 for (report, refused) in reports.into_iter().zip(refused) {
-                    if cell.report(report) == Verdict::Record {
+                    if cell.report(report) == SessionVerdict::Record {
                         recorded.push(self.hub.failed(slot.node, report));
                         if let Some(why) = refused {
                             self.hub.refused(slot.node, &mut cell, why);
@@ -179,7 +179,7 @@ impl SessionStream {
                 cell.hand_over(*id, reports.len());
                 drop(cell);
                 let (node, session) = (slot.node, *id);
-                self.hub.queue.push(Reported { node, session, sequence: report.sequence, reports });
+                self.hub.queue.push(ReportedRows { node, session, sequence: report.sequence, reports });
                 Ok(())
             }
             Up::Report(report) => {
@@ -246,7 +246,7 @@ impl SessionStream {
 
     /// Gathers the parts of the opening message.
     fn opening(&mut self, part: v1::SessionOpen) -> Result<(), Status> {
-        let Life::New(_, before) = &mut self.life else { return Ok(()) };
+        let SessionLife::New(_, before) = &mut self.life else { return Ok(()) };
         let open = match before.take() {
             None => part,
             Some(before) if whose(&before) == whose(&part) => {
@@ -311,11 +311,11 @@ impl SessionStream {
         };
         self.queued.push_back(v1::SessionResponse { message: Some(Down::Welcome(welcome)) });
         if !running.is_empty() || !reports.is_empty() {
-            self.hub.queue.push(Reported { node, session: id, sequence: 0, reports });
+            self.hub.queue.push(ReportedRows { node, session: id, sequence: 0, reports });
         }
         self.hub.n_sessions.fetch_add(1, Ordering::Relaxed);
         self.hub.metrics.sessions.inc();
-        self.life = Life::Open { slot, id };
+        self.life = SessionLife::Open { slot, id };
         Ok(())
     }
 
@@ -333,7 +333,7 @@ impl SessionStream {
     }
 
     fn end(&mut self) {
-        if let Life::Open { slot, id } = std::mem::replace(&mut self.life, Life::Over) {
+        if let SessionLife::Open { slot, id } = std::mem::replace(&mut self.life, SessionLife::Over) {
             slot.cell.lock().leave(id);
             self.hub.n_sessions.fetch_sub(1, Ordering::Relaxed);
             self.hub.metrics.sessions.dec();
@@ -403,7 +403,7 @@ impl Stream for SessionStream {
                 return Poll::Ready(Some(Ok(message)));
             }
             let handled = match this.poll_cell(cx) {
-                Poll::Ready(Ok(())) if matches!(this.life, Life::Over) => return Poll::Ready(None),
+                Poll::Ready(Ok(())) if matches!(this.life, SessionLife::Over) => return Poll::Ready(None),
                 Poll::Ready(handled) => handled,
                 Poll::Pending => {
                     if !this.may_read(cx) {
@@ -459,7 +459,7 @@ fn in_messages(mut assignments: Vec<v1::Assignment>) -> Vec<Vec<v1::Assignment>>
     messages
 }
 
-fn reports(path: &str, statuses: &[v1::RunStatus]) -> Result<Vec<super::cell::Report>, Status> {
+fn reports(path: &str, statuses: &[v1::RunStatus]) -> Result<Vec<super::cell::CellReport>, Status> {
     let report = |(idx, status)| {
         statuses::report(status)
             .map_err(|field| BadField::new(format!("{path}[{idx}].{field}"), "is missing or unknown"))

@@ -47,7 +47,7 @@ struct GroupTemplate {
 
 /// The cache.
 #[derive(Debug)]
-pub(crate) struct Templates {
+pub(crate) struct UnitTemplates {
     /// Of the units that stop without contact.
     stop_after_disconnect_ms: u32,
     cache: Mutex<Cache>,
@@ -60,7 +60,7 @@ struct Cache {
 }
 
 /// A unit's record and the demands of its bound groups, as the store has them.
-struct Source {
+struct TemplateSource {
     revision: Revision,
     value: Bytes,
     /// Encoded records of the task groups that were added, in no order.
@@ -78,7 +78,7 @@ struct Place {
     eviction: Option<EvictionReason>,
 }
 
-impl Templates {
+impl UnitTemplates {
     /// An empty one. Units that stop without contact are told to do so after `stop_after_disconnect_ms`.
     pub(crate) fn new(stop_after_disconnect_ms: u32) -> Self {
         Self { stop_after_disconnect_ms, cache: Mutex::default() }
@@ -129,7 +129,7 @@ impl Templates {
 
     /// `namespace/name` of each of `units` that exists.
     pub(crate) fn unit_names(&self, store: &Store, units: &[u64]) -> FxHashMap<u64, String> {
-        let sources: Vec<(u64, Source)> = store
+        let sources: Vec<(u64, TemplateSource)> = store
             .read(|state| units.iter().filter_map(|unit| Some((*unit, source(state, *unit)?))).collect());
         sources.iter().map(|(unit, source)| (*unit, self.get(*unit, source).unit_name.clone())).collect()
     }
@@ -141,7 +141,7 @@ impl Templates {
         wanted: impl Fn(&godel_domain::running_units::RunningUnit) -> bool,
     ) -> (Vec<Place>, Vec<Arc<UnitTemplate>>) {
         let (places, sources) = store.read(|state| {
-            let mut sources: Vec<(u64, Source)> = Vec::new();
+            let mut sources: Vec<(u64, TemplateSource)> = Vec::new();
             let mut places = Vec::with_capacity(keys.len());
             for run in keys.chunk_by(|a, b| a.unit == b.unit) {
                 let unit = run[0].unit.0;
@@ -169,7 +169,7 @@ impl Templates {
         (places, units)
     }
 
-    fn get(&self, unit: u64, source: &Source) -> Arc<UnitTemplate> {
+    fn get(&self, unit: u64, source: &TemplateSource) -> Arc<UnitTemplate> {
         let mut cache = self.cache.lock();
         cache.tick += 1;
         let tick = cache.tick;
@@ -201,7 +201,7 @@ impl Place {
 }
 
 impl UnitTemplate {
-    fn new(source: &Source, stop_after_disconnect_ms: u32) -> Self {
+    fn new(source: &TemplateSource, stop_after_disconnect_ms: u32) -> Self {
         // The dispatcher, the one writer, has validated it; a record that does not decode runs nothing.
         let v1::UnitRecord { spec, status, .. } =
             v1::UnitRecord::decode(source.value.clone()).unwrap_or_default();
@@ -269,8 +269,12 @@ impl UnitTemplate {
             let demand = v1::Demand { host_ports, ..v1::Demand::default() };
             Some(GroupTemplate { name: String::new(), demand, run: v1::RunSpec::default() })
         };
-        let source =
-            Source { revision: Revision(0), value: Bytes::new(), added: Vec::new(), demands: Vec::new() };
+        let source = TemplateSource {
+            revision: Revision(0),
+            value: Bytes::new(),
+            added: Vec::new(),
+            demands: Vec::new(),
+        };
         Self { groups: groups.iter().map(group).collect(), ..Self::new(&source, 0) }
     }
 
@@ -323,7 +327,7 @@ impl UnitTemplate {
     }
 
     /// Made of this record, and with every group that is bound since.
-    fn is_of(&self, source: &Source) -> bool {
+    fn is_of(&self, source: &TemplateSource) -> bool {
         self.revision == source.revision
             && self.groups.len() == source.demands.len()
             && self.groups.iter().zip(&source.demands).all(|(known, now)| known.is_some() == now.is_some())
@@ -338,10 +342,10 @@ fn notice_ms(run: &v1::RunSpec, eviction: Option<EvictionReason>) -> u32 {
     }
 }
 
-fn source(state: &State, unit: u64) -> Option<Source> {
+fn source(state: &State, unit: u64) -> Option<TemplateSource> {
     let record = state.record(v1::Kind::Unit, &RecordKey::Id(unit))?;
     let groups = state.rows().get(UnitId(unit)).map(|rows| &rows.groups[..]).unwrap_or_default();
-    Some(Source {
+    Some(TemplateSource {
         revision: record.revision,
         value: record.value.clone(),
         added: state.task_groups(UnitId(unit)).map(|group| group.value.clone()).collect(),
@@ -390,7 +394,7 @@ mod tests {
             let record = v1::UnitRecord { unit_id: 1, spec: Some(spec), status };
             let demands = vec![Some(Arc::new(Demand::default())); 2];
             let value = record.encode_to_vec().into();
-            let source = Source { revision: Revision(1), value, added: Vec::new(), demands };
+            let source = TemplateSource { revision: Revision(1), value, added: Vec::new(), demands };
             UnitTemplate::new(&source, 0)
         };
         let places = |ordinals: &[u32]| -> Vec<Place> {

@@ -25,21 +25,21 @@ const N_WAITING_MAX: usize = 2;
 /// A reader that takes no message for so long is cut off.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) type Answers = ReceiverStream<Result<v1::ReadFloorResponse, Status>>;
+pub(super) type FloorAnswers = ReceiverStream<Result<v1::ReadFloorResponse, Status>>;
 type Messages = mpsc::Sender<Result<v1::ReadFloorResponse, Status>>;
 
 /// Who reads now.
 #[derive(Debug)]
-pub(super) struct Floor(Arc<Semaphore>);
+pub(super) struct FloorReading(Arc<Semaphore>);
 
-impl Default for Floor {
+impl Default for FloorReading {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(N_STREAMS_MAX)))
     }
 }
 
-impl Floor {
-    pub(super) fn start(&self, store: Store, stop: CancellationToken) -> Result<Answers, Status> {
+impl FloorReading {
+    pub(super) fn start(&self, store: Store, stop: CancellationToken) -> Result<FloorAnswers, Status> {
         let permit = Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
             let what = format!("{N_STREAMS_MAX} other readers read the start of the history");
             status::resource_exhausted(status::reason::OVERLOADED, what, RETRY_AFTER)
@@ -146,7 +146,7 @@ mod tests {
     async fn more_readers_than_are_served_are_told_to_come_back() {
         let config = StoreConfig::new(Engine::Memory(MemoryDisk::default()));
         let store = Store::open(config, Arc::new(|| 0), CrashPoints::default()).unwrap();
-        let floor = Floor::default();
+        let floor = FloorReading::default();
         let served: Vec<_> =
             (0..N_STREAMS_MAX).map(|_| Arc::clone(&floor.0).try_acquire_owned().unwrap()).collect();
         let refused = floor.start(store.clone(), CancellationToken::new()).unwrap_err();

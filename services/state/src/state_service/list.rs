@@ -49,7 +49,7 @@ pub(crate) struct RawPage {
 
 /// Where a kind goes on.
 #[derive(Clone, Debug, PartialEq)]
-enum Cursor {
+enum ListCursor {
     /// Behind this record.
     Records(Option<Key>),
     /// At this unit or the next one that has rows, from an ordinal of this unit on.
@@ -74,10 +74,10 @@ pub(super) fn page(hub: &NodeSessions, request: &v1::ListRecordsRequest) -> Resu
     let token = Token::parse(&request.page_token).map_err(|_| bad())?;
     let store_id = paging::of_this_store(token.as_ref(), hub.store_id())?;
     let (mut kind_idx, mut cursor, revision) = match token {
-        None => (0, Cursor::start(wanted[0]), store.read(State::revision).0),
+        None => (0, ListCursor::start(wanted[0]), store.read(State::revision).0),
         Some(Token { revision, kind, last, .. }) => {
             let kind_idx = wanted.iter().position(|wanted| *wanted as i32 == kind).ok_or_else(bad)?;
-            (kind_idx, Cursor::parse(wanted[kind_idx], &last).ok_or_else(bad)?, revision)
+            (kind_idx, ListCursor::parse(wanted[kind_idx], &last).ok_or_else(bad)?, revision)
         }
     };
     let mut page = RawPage { revision, store_id: store_id.0, ..RawPage::default() };
@@ -93,7 +93,7 @@ pub(super) fn page(hub: &NodeSessions, request: &v1::ListRecordsRequest) -> Resu
         let slice = store.read(|state| slice(state, kind, &cursor, limit));
         if slice.is_empty() {
             kind_idx += 1;
-            cursor = wanted.get(kind_idx).map_or(Cursor::Records(None), |kind| Cursor::start(*kind));
+            cursor = wanted.get(kind_idx).map_or(ListCursor::Records(None), |kind| ListCursor::start(*kind));
         }
         for (listed, next) in slice {
             let record = encoded(kind, listed);
@@ -110,20 +110,20 @@ pub(super) fn page(hub: &NodeSessions, request: &v1::ListRecordsRequest) -> Resu
 }
 
 /// Some records from `cursor` on, each with where to go on behind it; none at the end of the kind.
-fn slice(state: &State, kind: v1::Kind, cursor: &Cursor, limit: usize) -> Vec<(Listed, Cursor)> {
+fn slice(state: &State, kind: v1::Kind, cursor: &ListCursor, limit: usize) -> Vec<(Listed, ListCursor)> {
     let mut slice = Vec::new();
     let mut bytes = 0;
     match cursor {
-        Cursor::Records(after) => {
+        ListCursor::Records(after) => {
             for (key, record) in state.records(kind, after.as_ref()).take(limit) {
                 bytes += record.value.len();
-                slice.push((Listed::Record(record.clone()), Cursor::Records(Some(key.clone()))));
+                slice.push((Listed::Record(record.clone()), ListCursor::Records(Some(key.clone()))));
                 if bytes >= SLICE_BYTES {
                     break;
                 }
             }
         }
-        Cursor::Rows(first, ordinal) => {
+        ListCursor::Rows(first, ordinal) => {
             // Ids begin at 1: behind the one before is at this one.
             let before = first.0.checked_sub(1).map(UnitId);
             for (unit, revision, rows) in state.rows().iter(before) {
@@ -135,8 +135,8 @@ fn slice(state: &State, kind: v1::Kind, cursor: &Cursor, limit: usize) -> Vec<(L
                     let (part, next) = rows_part_to_proto(unit, rows, start);
                     bytes += part.blocks.iter().map(|block| block.ordinals.len() * ROW_BYTES).sum::<usize>();
                     let cursor = match next {
-                        Some(next) => Cursor::Rows(unit, next),
-                        None => Cursor::Rows(UnitId(unit.0.saturating_add(1)), 0),
+                        Some(next) => ListCursor::Rows(unit, next),
+                        None => ListCursor::Rows(UnitId(unit.0.saturating_add(1)), 0),
                     };
                     slice.push((Listed::Rows(revision, part), cursor));
                     from = next;
@@ -160,7 +160,7 @@ fn encoded(kind: v1::Kind, listed: Listed) -> Bytes {
     encoded.freeze()
 }
 
-impl Cursor {
+impl ListCursor {
     fn start(kind: v1::Kind) -> Self {
         if kind == v1::Kind::Rows { Self::Rows(UnitId(0), 0) } else { Self::Records(None) }
     }
@@ -181,7 +181,7 @@ impl Cursor {
     }
 }
 
-impl std::fmt::Display for Cursor {
+impl std::fmt::Display for ListCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Records(None) => Ok(()),
@@ -198,15 +198,15 @@ mod tests {
     #[test]
     fn cursors_come_back_as_they_were() {
         for (kind, cursor) in [
-            (v1::Kind::Unit, Cursor::Records(None)),
-            (v1::Kind::Unit, Cursor::Records(Some(Key::Id(7)))),
-            (v1::Kind::Lease, Cursor::Records(Some(Key::Name("scheduler/s1".to_owned())))),
-            (v1::Kind::Queue, Cursor::Records(Some(Key::Name("prod.search".to_owned())))),
-            (v1::Kind::PriorityClass, Cursor::Records(Some(Key::Name("best-effort".to_owned())))),
-            (v1::Kind::Rows, Cursor::start(v1::Kind::Rows)),
-            (v1::Kind::Rows, Cursor::Rows(UnitId(7), 8_192)),
+            (v1::Kind::Unit, ListCursor::Records(None)),
+            (v1::Kind::Unit, ListCursor::Records(Some(Key::Id(7)))),
+            (v1::Kind::Lease, ListCursor::Records(Some(Key::Name("scheduler/s1".to_owned())))),
+            (v1::Kind::Queue, ListCursor::Records(Some(Key::Name("prod.search".to_owned())))),
+            (v1::Kind::PriorityClass, ListCursor::Records(Some(Key::Name("best-effort".to_owned())))),
+            (v1::Kind::Rows, ListCursor::start(v1::Kind::Rows)),
+            (v1::Kind::Rows, ListCursor::Rows(UnitId(7), 8_192)),
         ] {
-            assert_eq!(Cursor::parse(kind, &cursor.to_string()), Some(cursor));
+            assert_eq!(ListCursor::parse(kind, &cursor.to_string()), Some(cursor));
         }
         for (kind, text) in [
             (v1::Kind::Unit, "x"),
@@ -217,7 +217,7 @@ mod tests {
             (v1::Kind::Rows, "/1"),
             (v1::Kind::Rows, "7/-1"),
         ] {
-            assert_eq!(Cursor::parse(kind, text), None, "{text}");
+            assert_eq!(ListCursor::parse(kind, text), None, "{text}");
         }
     }
 }

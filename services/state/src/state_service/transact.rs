@@ -23,7 +23,7 @@ use crate::{check, error, sessions::NodeSessions};
 const N_UNDER_WAY_MAX: usize = 256;
 
 /// One transaction under way.
-struct UnderWay {
+struct TxnsUnderWay {
     sequence: u64,
     pending: Result<Pending, TxnRefusal>,
 }
@@ -31,8 +31,8 @@ struct UnderWay {
 /// The answers of one stream.
 pub(crate) struct Answers {
     hub: Arc<NodeSessions>,
-    under_way: mpsc::Receiver<Result<UnderWay, Status>>,
-    first: Option<UnderWay>,
+    under_way: mpsc::Receiver<Result<TxnsUnderWay, Status>>,
+    first: Option<TxnsUnderWay>,
     over: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn start(
 async fn enqueue(
     hub: Arc<NodeSessions>,
     mut requests: Streaming<raw::TxnRequest>,
-    sender: mpsc::Sender<Result<UnderWay, Status>>,
+    sender: mpsc::Sender<Result<TxnsUnderWay, Status>>,
     stop: CancellationToken,
 ) {
     loop {
@@ -73,7 +73,7 @@ async fn enqueue(
             Ok(()) => hub.store.enqueue(txn, Role::Leased).await,
             Err(refusal) => Err(refusal),
         };
-        place.send(Ok(UnderWay { sequence, pending }));
+        place.send(Ok(TxnsUnderWay { sequence, pending }));
     }
 }
 

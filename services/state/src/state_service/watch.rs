@@ -36,7 +36,7 @@ const BOOKMARK_BYTES: usize = 64;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One watch.
-pub(super) struct Watch {
+pub(super) struct StoreWatch {
     pub(super) hub: Arc<NodeSessions>,
     /// [`kind_bit`]s.
     pub(super) kinds: u32,
@@ -74,7 +74,7 @@ fn filtered(published: &Published, kinds: u32) -> Option<raw::Commit> {
     })
 }
 
-impl Watch {
+impl StoreWatch {
     pub(super) fn start(
         self,
         watcher: Watcher,
@@ -150,7 +150,7 @@ impl Watch {
     }
 }
 
-impl Watch {
+impl StoreWatch {
     /// Room of the client's; `None`: it has not read for too long.
     async fn room(&self, bytes: usize) -> Option<Taken> {
         tokio::time::timeout(ROOM_TIMEOUT, self.share.take(bytes)).await.ok()

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use godel_kit::status::{has_reason, reason};
 use godel_proto::v1::{self, RunPhase, session_response::Message};
-use godel_store::admin::{self, Unreadable};
+use godel_store::admin::{self, UnreadablePolicy};
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 
@@ -79,7 +79,7 @@ async fn a_restored_older_export_is_another_store_everywhere() {
     assert_eq!(nodes.store_id, before.store_id);
     state.stop().await;
 
-    let report = admin::restore(&file, &d2, &|_| Ok(()), Unreadable::Refuse).unwrap();
+    let report = admin::restore(&file, &d2, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
     let state = start(&d2).await;
     let after = status(&state).await;
     assert!(after.store_id == report.store_id && after.store_id != before.store_id);
@@ -155,7 +155,7 @@ async fn after_a_restore_only_earlier_bindings_go_on_at_agents() {
     let reported = agent.report(vec![says(1, 0, RunPhase::Running), says(1, 1, RunPhase::Running)]).await;
     agent.acked(reported).await;
     export(state, &d1, &file).await;
-    admin::restore(&file, &d2, &|_| Ok(()), Unreadable::Refuse).unwrap();
+    admin::restore(&file, &d2, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
 
     // Of the lost future: 1/1 has ended, 1/3 was bound here and 9/0 too. Here 1/3 is bound anew before the agent comes.
     let state = start(&d2).await;

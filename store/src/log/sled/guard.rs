@@ -84,11 +84,11 @@ pub(super) struct Items<T> {
 
 /// What the thread has read and nobody has taken.
 struct Queue<T> {
-    state: Mutex<Read<T>>,
+    state: Mutex<FileRead<T>>,
     changed: Condvar,
 }
 
-struct Read<T> {
+struct FileRead<T> {
     items: VecDeque<T>,
     ended: Option<Ended>,
     is_wanted: bool,
@@ -105,7 +105,7 @@ pub(super) fn items<T: Send + 'static>(
     patience: Patience,
     mut items: impl Iterator<Item = T> + Send + 'static,
 ) -> Result<Items<T>, Lost> {
-    let state = Mutex::new(Read { items: VecDeque::new(), ended: None, is_wanted: true });
+    let state = Mutex::new(FileRead { items: VecDeque::new(), ended: None, is_wanted: true });
     let queue = Arc::new(Queue { state, changed: Condvar::new() });
     let filled = Arc::clone(&queue);
     spawn(move || {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     feed::Published,
     role::Role,
-    state::{Committed, Outcome, RefusalReason, State, TxnRefusal},
+    state::{Committed, RefusalReason, State, TxnOutcome, TxnRefusal},
 };
 
 /// A state and what readers make of its commits.
@@ -37,7 +37,7 @@ impl Pair {
     pub(super) fn run(&mut self, role: Role, txn: raw::TxnRequest) -> Result<Committed, TxnRefusal> {
         let before = self.head.clone();
         match self.head.transact(txn, role, 5) {
-            Ok(Outcome::Applied(published)) => {
+            Ok(TxnOutcome::Applied(published)) => {
                 let again = Published::decode(published.encoded.clone()).unwrap();
                 assert_eq!(again, published);
                 self.visible.replay(&published);
@@ -47,7 +47,7 @@ impl Pair {
                 self.commits.push(published);
                 Ok(Committed { revision, commit_time_ms })
             }
-            Ok(Outcome::Repeated(committed)) => Ok(committed),
+            Ok(TxnOutcome::Repeated(committed)) => Ok(committed),
             Err(refusal) => {
                 assert!(self.head == before, "a refused transaction changed something");
                 assert_eq!(self.head.rows().n_rows(), before.rows().n_rows());

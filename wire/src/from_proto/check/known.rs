@@ -40,7 +40,7 @@ struct Meta {
 
 /// An entry of a map of texts.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Label {
+struct KnownLabel {
     #[prost(bytes = "bytes", tag = "1")]
     key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
@@ -71,8 +71,8 @@ pub(super) fn remember(unit: &Bytes) {
 fn is_meta_fine(meta: Bytes) -> bool {
     let is_fine = |text: &Bytes| std::str::from_utf8(text).is_ok_and(is_text);
     let is_label_fine = |label: Bytes| {
-        Label::decode(label)
-            .is_ok_and(|Label { key, value }| !key.is_empty() && is_fine(&key) && is_fine(&value))
+        KnownLabel::decode(label)
+            .is_ok_and(|KnownLabel { key, value }| !key.is_empty() && is_fine(&key) && is_fine(&value))
     };
     Meta::decode(meta).is_ok_and(|Meta { namespace, name, uid, labels, owner }| {
         let has_names = !namespace.is_empty() && !name.is_empty();

@@ -15,7 +15,7 @@ use super::{super::connections::OpenCall, code_name};
 use crate::metrics::RpcMetrics;
 
 /// An RPC that has not ended; counts it once, whatever happens to it.
-pub(super) struct Open {
+pub(super) struct CountedCall {
     metrics: RpcMetrics,
     method: String,
     /// Found in headers or trailers.
@@ -24,7 +24,7 @@ pub(super) struct Open {
     _call: Option<OpenCall>,
 }
 
-impl Open {
+impl CountedCall {
     pub(super) fn new(metrics: RpcMetrics, method: String, call: Option<OpenCall>) -> Self {
         metrics.in_flight.inc();
         Self { metrics, method, code: None, _call: call }
@@ -46,7 +46,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for CountedCall {
     fn drop(&mut self) {
         self.metrics.in_flight.dec();
         // Without a code the caller left, or the connection broke.
@@ -57,11 +57,11 @@ impl Drop for Open {
 /// A body whose trailers are read on the way.
 pub(super) struct Counted {
     inner: Body,
-    open: Open,
+    open: CountedCall,
 }
 
 impl Counted {
-    pub(super) fn new(inner: Body, open: Open) -> Self {
+    pub(super) fn new(inner: Body, open: CountedCall) -> Self {
         Self { inner, open }
     }
 }

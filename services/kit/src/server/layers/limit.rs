@@ -14,15 +14,15 @@ use tower::{Layer, Service};
 
 use super::{
     super::{
-        connections::{Connection, Shares},
+        connections::{Connection, ConnectionShares},
         forward::FORWARDED,
-        slots::{Pool, Slot},
-        unread::Wait,
+        slots::{CallSlot, SlotPool},
+        unread::UnreadWait,
     },
-    Answer, Layered, message,
+    LayerFuture, Layered, message,
 };
 use crate::{
-    client::{Shape, shape},
+    client::{MethodShape, shape},
     config::ServerConfig,
     metrics::RpcMetrics,
     status::{self, reason},
@@ -48,11 +48,11 @@ pub(in super::super) struct LimitLayer {
 }
 
 struct Pools {
-    calls: Arc<Pool>,
-    streams: Arc<Pool>,
-    leases: Arc<Pool>,
+    calls: Arc<SlotPool>,
+    streams: Arc<SlotPool>,
+    leases: Arc<SlotPool>,
     /// Calls whose message has not come.
-    waiting: Arc<Pool>,
+    waiting: Arc<SlotPool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +62,10 @@ enum Kind {
     Call,
 }
 
-fn kind(path: &str, shape: Shape) -> Kind {
+fn kind(path: &str, shape: MethodShape) -> Kind {
     if LEASES.iter().any(|prefix| path.starts_with(prefix)) {
         Kind::Lease
-    } else if shape == Shape::Unary {
+    } else if shape == MethodShape::Unary {
         Kind::Call
     } else {
         Kind::Stream
@@ -75,10 +75,10 @@ fn kind(path: &str, shape: Shape) -> Kind {
 impl LimitLayer {
     pub(in super::super) fn new(config: &ServerConfig, metrics: RpcMetrics) -> Self {
         let pools = Pools {
-            calls: Pool::new(config.concurrency_limit),
-            streams: Pool::new(config.concurrency_limit),
-            leases: Pool::new(config.concurrency_limit),
-            waiting: Pool::new(config.messages_waiting_max),
+            calls: SlotPool::new(config.concurrency_limit),
+            streams: SlotPool::new(config.concurrency_limit),
+            leases: SlotPool::new(config.concurrency_limit),
+            waiting: SlotPool::new(config.messages_waiting_max),
         };
         Self {
             pools: Arc::new(pools),
@@ -88,7 +88,7 @@ impl LimitLayer {
         }
     }
 
-    fn at_work(&self, kind: Kind, shares: &Shares) -> Result<Slot, Status> {
+    fn at_work(&self, kind: Kind, shares: &ConnectionShares) -> Result<CallSlot, Status> {
         let slot = match kind {
             Kind::Lease => self.pools.leases.take(&shares.leases),
             Kind::Stream => self.pools.streams.take(&shares.streams),
@@ -97,7 +97,7 @@ impl LimitLayer {
         slot.ok_or_else(|| self.refusal("too many requests at once"))
     }
 
-    fn waiting(&self, shares: &Shares) -> Result<Slot, Status> {
+    fn waiting(&self, shares: &ConnectionShares) -> Result<CallSlot, Status> {
         let slot = self.pools.waiting.take(&shares.waiting);
         slot.ok_or_else(|| self.refusal("too many calls without their request message"))
     }
@@ -121,18 +121,18 @@ impl LimitLayer {
         let shares = match &connection {
             Some(connection) => &connection.shares,
             None => {
-                unknown = Shares::default();
+                unknown = ConnectionShares::default();
                 &unknown
             }
         };
         let (request, slot) = match shape {
-            Shape::ClientStream => {
+            MethodShape::ClientStream => {
                 let slot = self.at_work(kind, shares)?;
                 let waiting = self.waiting(shares)?;
                 let wait = OPENED_BY_A_MESSAGE.contains(&path).then_some(self.message_timeout);
                 (request.map(|body| Body::new(message::Opening::new(body, waiting, wait))), slot)
             }
-            Shape::Unary | Shape::ServerStream => {
+            MethodShape::Unary | MethodShape::ServerStream => {
                 let (parts, body) = request.into_parts();
                 let body = message::of_call(body, self.message_timeout, &|| self.waiting(shares)).await?;
                 (Request::from_parts(parts, body), self.at_work(kind, shares)?)
@@ -142,9 +142,9 @@ impl LimitLayer {
         let Some(connection) = &connection else { return Ok(response) };
         // The slot is held until the answer is made.
         let wait = match kind {
-            Kind::Lease => Wait::Never,
-            Kind::Stream => Wait::ForRoom,
-            Kind::Call => Wait::Refuse,
+            Kind::Lease => UnreadWait::Never,
+            Kind::Stream => UnreadWait::ForRoom,
+            Kind::Call => UnreadWait::Refuse,
         };
         let counted = connection.unread.reader(origin).counted(response, wait, self.retry_after);
         let counted = counted.await.inspect_err(|_| {
@@ -170,13 +170,13 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = LayerFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Answer {
+    fn call(&mut self, request: Request<Body>) -> LayerFuture {
         let next = self.inner.clone();
         // The one that is ready.
         let inner = std::mem::replace(&mut self.inner, next);
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(kind("/godel.v1.StateService/GetStoreStatus"), Kind::Call);
         assert_eq!(kind("/made.up/Method"), Kind::Call);
         for path in OPENED_BY_A_MESSAGE {
-            assert_eq!(shape(path), Shape::ClientStream, "{path}");
+            assert_eq!(shape(path), MethodShape::ClientStream, "{path}");
         }
     }
 }

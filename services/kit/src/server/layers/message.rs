@@ -13,7 +13,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::{Status, body::Body};
 
-use super::super::slots::Slot;
+use super::super::slots::CallSlot;
 
 /// Flag and length before each message.
 const PREFIX_BYTES: usize = 5;
@@ -21,7 +21,7 @@ const PREFIX_BYTES: usize = 5;
 const ENOUGH_BYTES: usize = 64 * 1024;
 
 /// What has come of a body, and what has not.
-pub(super) struct Begun {
+pub(super) struct BegunBody {
     /// Most messages are one part, which needs no list.
     first: Option<Bytes>,
     more: VecDeque<Bytes>,
@@ -29,16 +29,16 @@ pub(super) struct Begun {
 }
 
 /// Where waiting calls are counted: gives a place, or refuses one call too many.
-pub(super) type Queue<'a> = &'a (dyn Fn() -> Result<Slot, Status> + Send + Sync);
+pub(super) type Queue<'a> = &'a (dyn Fn() -> Result<CallSlot, Status> + Send + Sync);
 
 /// Waits until the one message of a call is there, or so much of it that it is meant.
 ///
 /// # Errors
 /// It does not come in time, the body ends without it, or too many calls wait already.
 pub(super) async fn of_call(body: Body, wait: Duration, queue: Queue<'_>) -> Result<Body, Status> {
-    let mut begun = Begun { first: None, more: VecDeque::new(), rest: body };
+    let mut begun = BegunBody { first: None, more: VecDeque::new(), rest: body };
     // Most messages come with their headers.
-    let mut late: Option<(Slot, Pin<Box<Sleep>>)> = None;
+    let mut late: Option<(CallSlot, Pin<Box<Sleep>>)> = None;
     poll_fn(|cx| {
         loop {
             match Pin::new(&mut begun.rest).poll_frame(cx) {
@@ -78,7 +78,7 @@ fn too_late(wait: Duration) -> Status {
     Status::deadline_exceeded(format!("the request message did not arrive within {wait} after the headers"))
 }
 
-impl Begun {
+impl BegunBody {
     fn push(&mut self, data: Bytes) {
         match self.first {
             None => self.first = Some(data),
@@ -127,7 +127,7 @@ impl Begun {
     }
 }
 
-impl HttpBody for Begun {
+impl HttpBody for BegunBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -154,20 +154,20 @@ impl HttpBody for Begun {
 pub(super) struct Opening {
     inner: Body,
     /// Until the first message.
-    waiting: Option<Waiting>,
+    waiting: Option<OpeningWait>,
 }
 
-struct Waiting {
-    _slot: Slot,
+struct OpeningWait {
+    _slot: CallSlot,
     until: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
 impl Opening {
     /// Holds a place among those that wait until the first bytes; fails after `wait` without them, if there is a
     /// bound.
-    pub(super) fn new(inner: Body, slot: Slot, wait: Option<Duration>) -> Self {
+    pub(super) fn new(inner: Body, slot: CallSlot, wait: Option<Duration>) -> Self {
         let until = wait.map(|wait| (wait, Box::pin(tokio::time::sleep_until(Instant::now() + wait))));
-        Self { inner, waiting: Some(Waiting { _slot: slot, until }) }
+        Self { inner, waiting: Some(OpeningWait { _slot: slot, until }) }
     }
 }
 
@@ -192,7 +192,7 @@ impl HttpBody for Opening {
             }
             return frame;
         }
-        if let Some(Waiting { until: Some((wait, until)), .. }) = &mut this.waiting
+        if let Some(OpeningWait { until: Some((wait, until)), .. }) = &mut this.waiting
             && pin!(until).poll(cx).is_ready()
         {
             let late = too_late(*wait);
@@ -215,8 +215,8 @@ impl HttpBody for Opening {
 mod tests {
     use super::*;
 
-    fn begun(parts: &[&[u8]]) -> Begun {
-        let mut begun = Begun { first: None, more: VecDeque::new(), rest: Body::empty() };
+    fn begun(parts: &[&[u8]]) -> BegunBody {
+        let mut begun = BegunBody { first: None, more: VecDeque::new(), rest: Body::empty() };
         for part in parts {
             begun.push(Bytes::copy_from_slice(part));
         }

@@ -20,9 +20,9 @@ use tonic_health::pb::HealthCheckRequest;
 use super::{any_port, get_status, watch};
 use crate::{
     config::ServerConfig,
-    fake::{Fake, Served, eventually, soon},
     metrics::Metrics,
     status,
+    tests::fake::{Fake, Served, eventually, soon},
 };
 
 const HEADERS: u8 = 1;

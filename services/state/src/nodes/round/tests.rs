@@ -28,7 +28,7 @@ impl Fake {
     }
 }
 
-impl Nodes for Fake {
+impl RoundNodes for Fake {
     fn by_name(&self, name: &str) -> Option<NodeId> {
         self.find(|meta| meta.name == name)
     }
@@ -55,8 +55,8 @@ impl Nodes for Fake {
     }
 }
 
-fn registration(name: &str, uid: &str) -> Box<Registration> {
-    Box::new(Registration {
+fn registration(name: &str, uid: &str) -> Box<NodeRegistration> {
+    Box::new(NodeRegistration {
         name: name.to_owned(),
         uid: uid.to_owned(),
         labels: [].into(),
@@ -87,7 +87,7 @@ fn new_nodes_share_a_round_and_get_ids_in_order() {
         .answers
         .iter()
         .map(|answer| match answer {
-            Answer::Registered(node, _) => node.0,
+            JobAnswer::Registered(node, _) => node.0,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -167,7 +167,7 @@ fn another_uid_is_refused_until_the_lease_ends() {
     fake.alive.clear();
     assert!(round.take(register("a", "9").0, &fake).is_ok());
     assert_eq!((round.role, round.ops.len()), (Some(Role::Admin), 1));
-    assert!(matches!(&round.answers[..], [Answer::Again(Job::Register(..))]));
+    assert!(matches!(&round.answers[..], [JobAnswer::Again(Job::Register(..))]));
     // A notice was the old machine's.
     let spec = &mut fake.nodes.get_mut(&2).unwrap().spec;
     (spec.notice, spec.drain) = (Some(v1::NodeNotice::default()), Some(v1::NodeDrain::default()));
@@ -195,7 +195,7 @@ fn a_lost_node_keeps_its_name_while_units_are_bound() {
     assert!(round.is_empty() && round.rivals.is_empty());
     // The installation itself comes back to them.
     assert!(round.take(register("a", "1").0, &fake).is_ok());
-    assert!(matches!(&round.answers[..], [Answer::Registered(NodeId(1), _)]));
+    assert!(matches!(&round.answers[..], [JobAnswer::Registered(NodeId(1), _)]));
 }
 
 #[test]

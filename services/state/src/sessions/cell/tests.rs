@@ -7,8 +7,8 @@ fn key(unit: u64) -> RunningUnitId {
     RunningUnitId::new(UnitId(unit), 0, 0)
 }
 
-fn says(unit: u64, phase: Phase) -> Report {
-    Report { key: key(unit), phase, exit_code: 0, restarts: 0, end: RunEnd::default() }
+fn says(unit: u64, phase: Phase) -> CellReport {
+    CellReport { key: key(unit), phase, exit_code: 0, restarts: 0, end: RunEnd::default() }
 }
 
 fn taken(cell: &mut Cell, id: u64) -> (Vec<u64>, Vec<u64>, Option<u64>) {
@@ -64,19 +64,19 @@ fn a_life_goes_through_assignment_reports_eviction_and_end() {
     cell.bind(key(7));
     cell.bind(key(8));
     assert_eq!(taken(&mut cell, 1), (vec![7, 8], vec![], None));
-    assert_eq!(cell.report(says(7, Phase::Running)), Verdict::Record);
+    assert_eq!(cell.report(says(7, Phase::Running)), SessionVerdict::Record);
     cell.evict(key(7));
     cell.evict(key(7));
     assert_eq!(taken(&mut cell, 1), (vec![], vec![7], None), "told once");
-    assert_eq!(cell.report(says(7, Phase::Stopped)), Verdict::Record);
+    assert_eq!(cell.report(says(7, Phase::Stopped)), SessionVerdict::Record);
     cell.end(key(7));
     cell.end(key(7));
     assert_eq!(taken(&mut cell, 1), (vec![], vec![], None));
     // An end that the agent does not know of (its unit was given away meanwhile): stop it here.
-    assert_eq!(cell.report(says(8, Phase::Running)), Verdict::Record);
+    assert_eq!(cell.report(says(8, Phase::Running)), SessionVerdict::Record);
     cell.end(key(8));
     assert_eq!(taken(&mut cell, 1), (vec![], vec![8], None));
-    assert_eq!(cell.report(says(8, Phase::Stopped)), Verdict::Ignore);
+    assert_eq!(cell.report(says(8, Phase::Stopped)), SessionVerdict::Ignore);
     assert!(cell.entries().is_empty());
 }
 
@@ -166,7 +166,7 @@ fn a_newer_incarnation_ends_what_was_said_of_older_ones() {
     let newer = RunningUnitId::new(UnitId(7), 0, 1);
     cell.report(says(7, Phase::Running));
     cell.bind(newer);
-    cell.report(Report { key: newer, ..says(7, Phase::Running) });
+    cell.report(CellReport { key: newer, ..says(7, Phase::Running) });
     let keys: Vec<RunningUnitId> = cell.entries().iter().map(|entry| entry.key).collect();
     assert_eq!(keys, [newer]);
 }
@@ -176,14 +176,14 @@ fn a_recorded_restart_outdates_earlier_statuses() {
     let mut cell = Cell::default();
     cell.open(1, 1, &[]).unwrap();
     cell.bind(key(7));
-    let again = |phase, restarts| Report { restarts, ..says(7, phase) };
+    let again = |phase, restarts| CellReport { restarts, ..says(7, phase) };
     for (report, kept) in [
         (again(Phase::Running, 0), again(Phase::Running, 0)),
         (again(Phase::Starting, 1), again(Phase::Starting, 1)),
         (again(Phase::Running, 0), again(Phase::Starting, 1)),
         (again(Phase::Running, 1), again(Phase::Running, 1)),
     ] {
-        assert_eq!(cell.report(report), Verdict::Record, "the rows decide");
+        assert_eq!(cell.report(report), SessionVerdict::Record, "the rows decide");
         assert_eq!(cell.reports().next().unwrap(), kept, "{report:?}");
     }
     // A new session says it with its count.
@@ -217,7 +217,7 @@ fn a_conflict_is_told_once_to_the_agent_that_lives() {
     assert!(!cell.note_rival(rival(), 2_000).0);
     assert_eq!(cell.take(1, Waker::noop()), Taken::Idle, "it is no news");
     assert!(cell.note_rival(rival(), 61_000).0);
-    let Taken::Send(Outgoing { conflict: Some(conflict), .. }) = cell.take(1, Waker::noop()) else {
+    let Taken::Send(NodeOutgoing { conflict: Some(conflict), .. }) = cell.take(1, Waker::noop()) else {
         panic!()
     };
     assert_eq!((conflict.n_attempts, conflict.first_ms, conflict.last_ms), (3, 1_000, 61_000));

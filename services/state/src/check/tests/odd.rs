@@ -8,10 +8,7 @@ use godel_proto::{
 };
 use prost_reflect::DescriptorPool;
 
-use super::{
-    tests::{samples, txn},
-    *,
-};
+use super::*;
 
 /// An odd form, and the path by which it is refused.
 type Odd = (&'static str, Op);

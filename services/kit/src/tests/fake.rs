@@ -26,7 +26,7 @@ use tokio::{
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::{
     client::{Channel, channel},
@@ -329,7 +329,7 @@ impl StateService for Fake {
                 };
                 next = message.revision + 1;
                 if breaks.is_some_and(|limit| n_sent >= limit) {
-                    let _ = sender.send(Err(status::slow_watcher())).await;
+                    let _ = sender.send(Err(slow_watcher())).await;
                     return;
                 }
                 n_sent += 1;
@@ -389,7 +389,7 @@ impl MemberService for Fake {
             let free =
                 known.holder.is_empty() || known.deadline.is_none_or(|deadline| deadline <= Instant::now());
             if !free && known.holder != request.holder {
-                return Err(status::lease_held(&request.lease, &known.holder, &known.address));
+                return Err(lease_held(&request.lease, &known.holder, &known.address));
             }
             let grant = Grant {
                 holder: request.holder,
@@ -470,3 +470,16 @@ impl MemberService for Fake {
 
 /// TTL that the double grants on renewal.
 pub(crate) const TTL: Duration = Duration::from_millis(600);
+
+/// FAILED_PRECONDITION: somebody else holds the lease.
+pub(crate) fn lease_held(lease: &str, holder: &str, address: &str) -> Status {
+    let info = [("lease", lease), ("holder", holder), ("address", address)];
+    let message = format!("{holder} holds lease {lease}");
+    status::with_info(Code::FailedPrecondition, status::reason::LEASE_HELD, message, info)
+}
+
+/// ABORTED: the watcher did not keep up.
+pub(crate) fn slow_watcher() -> Status {
+    let message = "the watcher is too slow: resume from the last revision seen";
+    status::with_info(Code::Aborted, status::reason::SLOW_WATCHER, message, [("resume_from", "0")])
+}

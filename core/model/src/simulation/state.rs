@@ -6,27 +6,27 @@ use godel_audit::Commit;
 use godel_base::ids::Revision;
 use godel_domain::{change::Change, running_units::RunChange};
 
-use super::world::{BINDER, DISPATCHER, Message, Part, SCHEDULERS, Turn, Txn, weight};
+use super::{BINDER, DISPATCHER, PartMessage, PartTurn, SCHEDULERS, TimedPart, TimedTxn, weight};
 
-pub(super) struct StatePart {
+pub(super) struct TimedState {
     followers: Vec<usize>,
 }
 
-impl StatePart {
+impl TimedState {
     pub(super) fn new(n_schedulers: usize) -> Self {
         let schedulers = SCHEDULERS..SCHEDULERS + n_schedulers;
         Self { followers: [DISPATCHER, BINDER].into_iter().chain(schedulers).collect() }
     }
 
-    fn commit(txn: Txn, turn: &mut Turn<'_>, n_followers: usize) -> u64 {
-        let Txn { changes, .. } = txn;
+    fn commit(txn: TimedTxn, turn: &mut PartTurn<'_>, n_followers: usize) -> u64 {
+        let TimedTxn { changes, .. } = txn;
         let (n_units, n_rows) = weight(&changes, true);
         let delays = turn.delays;
-        turn.work(delays.state_us.of(n_units, n_rows));
+        turn.work(delays.state.of(n_units, n_rows));
         // Units' records go to the dispatcher and the binder only.
         let (n_changes, _) = weight(&changes, false);
-        turn.work(2 * delays.fan_out_us.of(n_units - n_changes, 0));
-        turn.work(n_followers as u64 * delays.fan_out_us.of(n_changes, n_rows));
+        turn.work(2 * delays.fan_out.of(n_units - n_changes, 0));
+        turn.work(n_followers as u64 * delays.fan_out.of(n_changes, n_rows));
         let revision = turn.ledger.commits.last().map_or(1, |last| last.revision.0 + 1);
         let time_ms = i64::try_from(turn.now_ms().0).unwrap_or(i64::MAX);
         let bound = changes.iter().map(|change| match change {
@@ -39,16 +39,16 @@ impl StatePart {
     }
 }
 
-impl Part for StatePart {
-    fn turn(&mut self, turn: &mut Turn<'_>) {
+impl TimedPart for TimedState {
+    fn turn(&mut self, turn: &mut PartTurn<'_>) {
         let first = turn.ledger.commits.len();
         let n_bound = turn.ledger.n_bound;
         let mut answers = Vec::new();
         while let Some(message) = turn.next() {
-            let Message::Txn(txn) = message else { unreachable!("not for state: {message:?}") };
+            let PartMessage::Txn(txn) = message else { unreachable!("not for state: {message:?}") };
             let (from, id) = (txn.from, txn.id);
             let revision = Self::commit(txn, turn, self.followers.len());
-            answers.push((from, Message::Committed { id, revision: Revision(revision) }));
+            answers.push((from, PartMessage::Committed { id, revision: Revision(revision) }));
         }
         if answers.is_empty() {
             return;
@@ -56,16 +56,16 @@ impl Part for StatePart {
         // Work on the next group goes on while this one is synced, but a group's sync follows its own work: the
         // rate is that of the slower of both, the way through is the sum.
         let cpu = turn.busy();
-        let sync = turn.delays.commit_us.0;
+        let sync = turn.delays.commit.0;
         turn.work(sync.saturating_sub(cpu));
         let rest = cpu.min(sync);
         for (from, message) in answers {
-            turn.send(from, rest + turn.delays.hop_us.0, message);
+            turn.send(from, rest + turn.delays.hop.0, message);
         }
-        let seen = rest + turn.delays.watch_us.0;
+        let seen = rest + turn.delays.watch.0;
         let commits = first..turn.ledger.commits.len();
         for follower in &self.followers {
-            turn.send(*follower, seen, Message::Commits(commits.clone()));
+            turn.send(*follower, seen, PartMessage::Commits(commits.clone()));
         }
         if turn.ledger.n_bound > n_bound {
             turn.ledger.last_bound = turn.now + turn.busy() + seen;

@@ -21,7 +21,7 @@ use godel_domain::{
     unit::{UnitRecord, UnitSpec},
 };
 
-use super::world::{CLIENT, DISPATCHER, Message, Part, SCHEDULERS, STATE, Turn, Txn};
+use super::{CLIENT, DISPATCHER, PartMessage, PartTurn, SCHEDULERS, STATE, TimedPart, TimedTxn};
 
 /// Messages of the submitter without an answer.
 const N_SUBMITS_MAX: usize = 32;
@@ -35,12 +35,12 @@ const N_TXN_UNITS_MAX: usize = 4_096;
 const N_TXNS_MAX: usize = 4;
 
 /// Submits as fast as it is answered.
-pub(super) struct ClientPart {
+pub(super) struct TimedClient {
     lots: std::vec::IntoIter<Vec<Arc<UnitRecord>>>,
     n_open: usize,
 }
 
-impl ClientPart {
+impl TimedClient {
     pub(super) fn new(units: &[Arc<UnitRecord>]) -> Self {
         let mut lots: Vec<Vec<Arc<UnitRecord>>> = Vec::new();
         let mut n_placements = N_PLACEMENTS;
@@ -60,8 +60,8 @@ impl ClientPart {
     }
 }
 
-impl Part for ClientPart {
-    fn turn(&mut self, turn: &mut Turn<'_>) {
+impl TimedPart for TimedClient {
+    fn turn(&mut self, turn: &mut PartTurn<'_>) {
         while turn.next().is_some() {
             self.n_open -= 1;
         }
@@ -69,19 +69,19 @@ impl Part for ClientPart {
             && let Some(lot) = self.lots.next()
         {
             self.n_open += 1;
-            turn.call(DISPATCHER, Message::Submit(lot));
+            turn.call(DISPATCHER, PartMessage::Submit(lot));
         }
     }
 }
 
-pub(super) struct DispatcherPart {
-    leader: DispatcherLeader<Out>,
-    out: Out,
+pub(super) struct TimedDispatcher {
+    leader: DispatcherLeader<DispatcherReplies>,
+    out: DispatcherReplies,
 }
 
 /// What the leader says and writes, to be sent at the end of a turn.
 #[derive(Default)]
-struct Out {
+struct DispatcherReplies {
     tickets: BTreeMap<u64, TxnTicket<Self>>,
     last_txn: u64,
     txns: Vec<(u64, Vec<Change>)>,
@@ -95,9 +95,9 @@ struct Out {
 
 /// The operations of a transaction.
 #[derive(Default)]
-struct Changes(Vec<Change>);
+struct TxnChanges(Vec<Change>);
 
-impl TxnBuilder for Changes {
+impl TxnBuilder for TxnChanges {
     fn push(&mut self, change: &Change) -> usize {
         self.0.push(change.clone());
         1
@@ -108,23 +108,23 @@ impl TxnBuilder for Changes {
     }
 }
 
-impl DispatcherOutbox for Out {
+impl DispatcherOutbox for DispatcherReplies {
     /// The message of the submitter.
     type Submitter = u64;
     type Caller = ();
     type Editor = ();
     type Record = ();
-    type Txn = Changes;
+    type Txn = TxnChanges;
 
     fn encode(&mut self, _record: &UnitRecord) -> ((), usize) {
         ((), 1)
     }
 
-    fn begin(&mut self) -> Changes {
-        Changes::default()
+    fn begin(&mut self) -> TxnChanges {
+        TxnChanges::default()
     }
 
-    fn submit(&mut self, txn: Changes, ticket: TxnTicket<Self>) -> Result<(), (TxnTicket<Self>, NotSent)> {
+    fn submit(&mut self, txn: TxnChanges, ticket: TxnTicket<Self>) -> Result<(), (TxnTicket<Self>, NotSent)> {
         self.last_txn += 1;
         self.tickets.insert(self.last_txn, ticket);
         self.txns.push((self.last_txn, txn.0));
@@ -171,7 +171,7 @@ impl DispatcherOutbox for Out {
     }
 }
 
-impl DispatcherPart {
+impl TimedDispatcher {
     pub(super) fn new(records: &[Commit], schedulers: &[String], credits: u32) -> Self {
         let now = Millis(0);
         let config = DispatcherLeaderConfig {
@@ -182,7 +182,7 @@ impl DispatcherPart {
             edit_bytes_max: usize::MAX,
             sub_cluster_key: String::new(),
         };
-        let mut out = Out::default();
+        let mut out = DispatcherReplies::default();
         let mut leader = DispatcherLeader::new(Dispatcher::new(Config::default()), UnitId(0), config);
         leader.reset();
         leader.lead(Revision(0));
@@ -217,12 +217,12 @@ impl DispatcherPart {
         Self { leader, out }
     }
 
-    fn take(&mut self, message: Message, turn: &mut Turn<'_>) {
+    fn take(&mut self, message: PartMessage, turn: &mut PartTurn<'_>) {
         let now = turn.now_ms();
         match message {
-            Message::Submit(units) => {
+            PartMessage::Submit(units) => {
                 let n_placements = units.iter().map(|unit| unit.spec.replicas() as usize).sum();
-                turn.work(turn.delays.submit_us.of(units.len(), n_placements));
+                turn.work(turn.delays.submit.of(units.len(), n_placements));
                 self.out.last_lot += 1;
                 let lot = self.out.last_lot;
                 self.out.open.insert(lot, units.len());
@@ -231,50 +231,50 @@ impl DispatcherPart {
                     self.leader.submit(submission, now, &mut self.out);
                 }
             }
-            Message::Committed { id, revision } => {
+            PartMessage::Committed { id, revision } => {
                 if let Some(ticket) = self.out.tickets.remove(&id) {
                     let receipt = Receipt { revision, time_ms: 0 };
                     self.leader.on_answer(ticket, Ok(receipt), now, &mut self.out);
                 }
             }
-            Message::Commits(range) => {
+            PartMessage::Commits(range) => {
                 turn.follow(&range, true);
                 for idx in range {
                     let commit = turn.ledger.commits[idx].clone();
                     self.leader.apply(&commit, now, &mut self.out);
                 }
             }
-            Message::Reports(scheduler, reports, rooms) => {
+            PartMessage::Reports(scheduler, reports, rooms) => {
                 self.leader.on_reports(session(scheduler), reports, now, &mut self.out);
                 self.leader.on_rooms(session(scheduler), &rooms);
             }
-            Message::Credits(scheduler, credits) => self.leader.on_credits(session(scheduler), credits),
+            PartMessage::Credits(scheduler, credits) => self.leader.on_credits(session(scheduler), credits),
             other => unreachable!("not for the dispatcher: {other:?}"),
         }
     }
 
-    fn step(&mut self, turn: &mut Turn<'_>) {
+    fn step(&mut self, turn: &mut PartTurn<'_>) {
         self.leader.step(turn.now_ms(), 0, &mut self.out);
         let mut lots: BTreeMap<SessionId, Vec<Assignment>> = BTreeMap::new();
         for message in std::mem::take(&mut self.out.outgoing) {
             match message {
                 Outgoing::Assign(session, assignment) => {
-                    turn.work(turn.delays.dispatch_us.of(1, assignment.ordinals.len()));
+                    turn.work(turn.delays.dispatch.of(1, assignment.ordinals.len()));
                     lots.entry(session).or_default().push(assignment);
                 }
-                Outgoing::Revoke(session, unit) => turn.call(seat(session), Message::Revoke(unit)),
+                Outgoing::Revoke(session, unit) => turn.call(seat(session), PartMessage::Revoke(unit)),
                 // Nobody comes, goes or is evicted here.
                 Outgoing::Close(_) | Outgoing::Evict(_) => {}
             }
         }
         for (session, lot) in lots {
-            turn.call(seat(session), Message::Assign(lot));
+            turn.call(seat(session), PartMessage::Assign(lot));
         }
         for (id, changes) in std::mem::take(&mut self.out.txns) {
-            turn.call(STATE, Message::Txn(Txn { from: DISPATCHER, id, changes }));
+            turn.call(STATE, PartMessage::Txn(TimedTxn { from: DISPATCHER, id, changes }));
         }
         for _ in 0..std::mem::take(&mut self.out.n_answered) {
-            turn.call(CLIENT, Message::Submitted);
+            turn.call(CLIENT, PartMessage::Submitted);
         }
     }
 }
@@ -287,8 +287,8 @@ fn seat(session: SessionId) -> usize {
     SCHEDULERS + usize::try_from(session.0).expect("made from an index")
 }
 
-impl Part for DispatcherPart {
-    fn turn(&mut self, turn: &mut Turn<'_>) {
+impl TimedPart for TimedDispatcher {
+    fn turn(&mut self, turn: &mut PartTurn<'_>) {
         while let Some(message) = turn.next() {
             self.take(message, turn);
         }

@@ -14,10 +14,7 @@ use godel_domain::{
     txn::{RecordRef, TxnBuilder},
 };
 
-use super::{
-    model::{Delays, Nanos},
-    world::{BINDER, Message, Part, SCHEDULERS, STATE, Turn, Txn},
-};
+use super::{BINDER, Nanos, PartMessage, PartTurn, SCHEDULERS, STATE, SimulationDelays, TimedPart, TimedTxn};
 
 /// Transactions under way at once, as configured by default.
 const N_TXNS_MAX: usize = 4;
@@ -28,23 +25,23 @@ const N_UNITS_MAX: usize = 4_096;
 /// Nothing waits for longer than a run, milliseconds.
 const FOREVER_MS: u64 = 1 << 40;
 
-pub(super) struct BinderPart {
+pub(super) struct TimedBinder {
     leader: BinderLeader,
     in_flight: BTreeMap<u64, Batch>,
     last_txn: u64,
 }
 
 /// A transaction as it is built, and how long the binder works on it.
-struct Building<'a> {
-    delays: &'a Delays,
+struct BinderTxn<'a> {
+    delays: &'a SimulationDelays,
     changes: Vec<Change>,
     work: Nanos,
 }
 
 /// What the leader says goes to the schedulers and into the ledger.
-struct Out<'a, 'b>(&'a mut Turn<'b>);
+struct BinderReplies<'a, 'b>(&'a mut PartTurn<'b>);
 
-impl BinderPart {
+impl TimedBinder {
     pub(super) fn new(records: &[Commit], n_schedulers: usize, sub_cluster_key: &str) -> Self {
         let mut leader = BinderLeader::new(BinderLeaderConfig {
             txn_bytes_max: N_UNITS_MAX,
@@ -72,24 +69,24 @@ impl BinderPart {
         Self { leader, in_flight: BTreeMap::new(), last_txn: 0 }
     }
 
-    fn take(&mut self, message: Message, turn: &mut Turn<'_>) {
+    fn take(&mut self, message: PartMessage, turn: &mut PartTurn<'_>) {
         match message {
-            Message::Decisions(scheduler, decisions) => {
+            PartMessage::Decisions(scheduler, decisions) => {
                 let n_decided: usize = decisions.iter().map(Decision::len).sum();
                 turn.ledger.answers.decided += n_decided as u64;
                 let now = turn.now_ms();
-                self.leader.decide(stream(scheduler), decisions, now, &mut Out(turn));
+                self.leader.decide(stream(scheduler), decisions, now, &mut BinderReplies(turn));
             }
-            Message::Commits(range) => {
+            PartMessage::Commits(range) => {
                 turn.follow(&range, true);
                 for idx in range {
                     let commit = turn.ledger.commits[idx].clone();
-                    self.leader.apply(&commit, &mut Out(turn));
+                    self.leader.apply(&commit, &mut BinderReplies(turn));
                 }
             }
-            Message::Committed { id, revision } => {
+            PartMessage::Committed { id, revision } => {
                 if let Some(batch) = self.in_flight.remove(&id) {
-                    self.leader.on_committed(batch, revision, &mut Out(turn));
+                    self.leader.on_committed(batch, revision, &mut BinderReplies(turn));
                 }
             }
             other => unreachable!("not for the binder: {other:?}"),
@@ -97,27 +94,27 @@ impl BinderPart {
     }
 
     /// One transaction, if there is room for another one under way.
-    fn write(&mut self, turn: &mut Turn<'_>) {
+    fn write(&mut self, turn: &mut PartTurn<'_>) {
         if self.in_flight.len() >= N_TXNS_MAX {
             return;
         }
-        let mut txn = Building { delays: turn.delays, changes: Vec::new(), work: 0 };
-        let batch = self.leader.next_batch(&mut txn, &mut Out(turn));
-        let Building { changes, work, .. } = txn;
+        let mut txn = BinderTxn { delays: turn.delays, changes: Vec::new(), work: 0 };
+        let batch = self.leader.next_batch(&mut txn, &mut BinderReplies(turn));
+        let BinderTxn { changes, work, .. } = txn;
         turn.work(work);
         if let Some(batch) = batch {
             self.last_txn += 1;
             self.in_flight.insert(self.last_txn, batch);
-            let txn = Txn { from: BINDER, id: self.last_txn, changes };
-            turn.call(STATE, Message::Txn(txn));
+            let txn = TimedTxn { from: BINDER, id: self.last_txn, changes };
+            turn.call(STATE, PartMessage::Txn(txn));
         }
     }
 }
 
-impl TxnBuilder for Building<'_> {
+impl TxnBuilder for BinderTxn<'_> {
     fn push(&mut self, change: &Change) -> usize {
         if let Change::Rows(_, RunChange::Bind(bind)) = change {
-            self.work += self.delays.binder_us.of(1, bind.ordinals.len());
+            self.work += self.delays.binder.of(1, bind.ordinals.len());
         }
         self.changes.push(change.clone());
         1
@@ -128,10 +125,10 @@ impl TxnBuilder for Building<'_> {
     }
 }
 
-impl BinderOutbox for Out<'_, '_> {
+impl BinderOutbox for BinderReplies<'_, '_> {
     fn outcomes(&mut self, stream: StreamId, outcomes: Vec<Outcome>) -> bool {
         let scheduler = usize::try_from(stream.0).expect("made from an index");
-        self.0.call(SCHEDULERS + scheduler, Message::Outcomes(outcomes));
+        self.0.call(SCHEDULERS + scheduler, PartMessage::Outcomes(outcomes));
         true
     }
 
@@ -139,7 +136,7 @@ impl BinderOutbox for Out<'_, '_> {
         let BinderNote::Rejected(rejections) = note else { return };
         for rejection in rejections {
             let n_refused = rejection.ordinals.len();
-            self.0.work(self.0.delays.binder_us.of(0, n_refused));
+            self.0.work(self.0.delays.binder.of(0, n_refused));
             let answers = &mut self.0.ledger.answers;
             *answers.refused.entry(rejection.reason.name()).or_default() += n_refused as u64;
             answers.conflicts += if rejection.reason.is_conflict() { n_refused as u64 } else { 0 };
@@ -160,12 +157,12 @@ fn stream(scheduler: usize) -> StreamId {
     StreamId(scheduler as u64)
 }
 
-impl Part for BinderPart {
-    fn turn(&mut self, turn: &mut Turn<'_>) {
+impl TimedPart for TimedBinder {
+    fn turn(&mut self, turn: &mut PartTurn<'_>) {
         while let Some(message) = turn.next() {
             self.take(message, turn);
         }
         self.write(turn);
-        self.leader.flush(&mut Out(turn));
+        self.leader.flush(&mut BinderReplies(turn));
     }
 }

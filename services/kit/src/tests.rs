@@ -1,0 +1,3 @@
+//! What tests of this crate share.
+
+pub(crate) mod fake;
