@@ -10,16 +10,14 @@ use godel_core_yarn::{
     container::PublicContainerState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_core_yarn_leader::{
+    AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, ManagerRefusal, MasterAnswer,
+    QueueReport, RegisterAnswer, SubmittedApp, YarnAmount, YarnNodeReport, YarnNodeState,
+};
 use parking_lot::Mutex;
 use tonic::async_trait;
 
-use crate::{
-    manager::{ManagerRefusal, MasterAnswer, RegisterAnswer, ResourceManager, SubmittedApp},
-    reports::{
-        AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
-        YarnAmount, YarnNodeState,
-    },
-};
+use crate::manager::ResourceManager;
 
 /// First part of ids of applications.
 pub(crate) const CLUSTER: i64 = 1_700_000_000_000;
@@ -318,9 +316,9 @@ impl ResourceManager for FakeManager {
         Ok(vec![container(1, None), container(2, Some(key()))])
     }
 
-    fn nodes(&self) -> Result<Vec<NodeReport>, ManagerRefusal> {
+    fn nodes(&self) -> Result<Vec<YarnNodeReport>, ManagerRefusal> {
         self.check()?;
-        let node = |host: &str, state, label: &str| NodeReport {
+        let node = |host: &str, state, label: &str| YarnNodeReport {
             host: host.to_owned(),
             port: 8_041,
             rack: "/default-rack".to_owned(),

@@ -1,6 +1,7 @@
 //! Calls as clients make them, through the router.
 
 use axum::http::Method;
+use godel_core_yarn_leader::ManagerRefusal;
 use godel_kit::clock::ManualClock;
 use proptest::prelude::*;
 use serde_json::json;
@@ -10,7 +11,6 @@ use super::{
     fake::{CLUSTER, FakeManager, START, app_id},
     *,
 };
-use crate::manager::ManagerRefusal;
 
 struct Answered {
     status: u16,
