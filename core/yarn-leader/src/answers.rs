@@ -24,7 +24,7 @@ pub struct SubmittedApp {
 
 /// What is known of who submits, beside the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Submitter {
+pub struct AppSubmitter {
     /// Groups of the user.
     pub groups: Vec<String>,
     /// What the application allows others, as its launch context says.

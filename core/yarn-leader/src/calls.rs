@@ -12,7 +12,7 @@ use godel_domain::names::{APPLICATION_NAME_LEN_MAX, APPLICATION_QUEUE_LEN_MAX, N
 
 use crate::{
     YarnLeader,
-    answers::{ManagerRefusal, SubmittedApp, Submitter},
+    answers::{AppSubmitter, ManagerRefusal, SubmittedApp},
     config::YarnLeaderConfig,
     notes::AppNotes,
     outbox::{ChangedField, YarnNote, YarnOrder},
@@ -42,7 +42,7 @@ impl<C, M> YarnLeader<C, M> {
         &mut self,
         id: YarnApplicationId,
         submitted: SubmittedApp,
-        by: Submitter,
+        by: AppSubmitter,
         caller: C,
         at: AdapterTime,
         out: &mut Vec<YarnOrder<C, M>>,
@@ -189,7 +189,7 @@ fn new_submission(
     state: &mut LeaderState,
     id: YarnApplicationId,
     submitted: SubmittedApp,
-    by: Submitter,
+    by: AppSubmitter,
 ) -> Result<AppSubmission, ManagerRefusal> {
     judge(&state.config, &submitted)?;
     let SubmittedApp { submission, launch, tags } = submitted;

@@ -18,7 +18,7 @@ use godel_core_yarn::{
 use crate::{
     jobs::{JobWait, StepTurn},
     names::group_name,
-    outbox::{AddedGroup, GroupGrowth, UnitCall, UnitCallRefusal, UnitCallRefused, UnitSubmission},
+    outbox::{AddedGroup, GroupGrowth, UnitCall, UnitCallRefusal, UnitCallRefused, YarnUnitSubmission},
     picture::ordinals_of,
     state::LeaderState,
 };
@@ -98,7 +98,7 @@ impl Growth {
         if let (Some((application, _)), GrowthAsked::Nothing) = (application, &self.asked) {
             let of = application.submission();
             self.asked = GrowthAsked::Unit;
-            return StepTurn::Call(UnitCall::Submit(UnitSubmission {
+            return StepTurn::Call(UnitCall::Submit(YarnUnitSubmission {
                 application: id,
                 side: self.side,
                 user: of.user.clone(),

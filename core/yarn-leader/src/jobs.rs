@@ -20,8 +20,8 @@ use crate::{
     follow::tell_master,
     grow::{Growth, has_lost_one},
     outbox::{
-        ChangedField, JobTicket, OrderedPause, UnitCall, UnitCallRefusal, UnitCallRefused, UnitSubmission,
-        YarnNote, YarnOrder,
+        ChangedField, JobTicket, OrderedPause, UnitCall, UnitCallRefusal, UnitCallRefused, YarnNote,
+        YarnOrder, YarnUnitSubmission,
     },
     state::LeaderState,
     work::YarnWork,
@@ -188,7 +188,7 @@ fn begin(step: &mut UnitStep, state: &mut LeaderState, id: YarnApplicationId) ->
         UnitStep::Submit => {
             let Ok((application, _)) = state.application(id) else { return StepTurn::Done };
             let of = application.submission();
-            StepTurn::Call(UnitCall::Submit(UnitSubmission {
+            StepTurn::Call(UnitCall::Submit(YarnUnitSubmission {
                 application: id,
                 side: MASTER,
                 user: of.user.clone(),

@@ -45,16 +45,26 @@ impl<C, M> YarnLeader<C, M> {
         &mut self.work
     }
 
-    /// What is shown of it, and who may do what.
-    pub fn shown(&self) -> YarnShown<'_> {
-        YarnShown::of(&self.work.state)
+    /// What is shown of it now, and who may do what.
+    pub fn shown(&self, now_ms: i64) -> YarnShown<'_> {
+        YarnShown { state: &self.work.state, now_ms }
+    }
+
+    /// Whether it leads.
+    pub fn leads(&self) -> bool {
+        self.work.state.leads()
+    }
+
+    /// The revision up to which it has read; `None` while a list is read.
+    pub fn read(&self) -> Option<Revision> {
+        self.work.state.picture.read
     }
 
     /// Whether the records that it leads with may be read now: it does not lead, has read the store up to a revision, and nothing that it wrote
     /// is on its way.
     pub fn may_lead(&self, since: Revision) -> bool {
-        let has_read = self.work.state.picture.read.is_some_and(|read| read >= since);
-        has_read && !self.work.state.leads() && self.work.left_over.is_none()
+        let has_read = self.read().is_some_and(|read| read >= since);
+        has_read && !self.leads() && self.work.left_over.is_none()
     }
 
     /// Stops acting; `Some`: another one leads, there. What was not recorded is forgotten: nobody was told of it.

@@ -61,8 +61,8 @@ mod work;
 pub use self::{
     access::AdapterRules,
     answers::{
-        ContainerPlace, LaunchNode, LaunchRefusal, LaunchUnit, ManagerRefusal, MasterAnswer, MasterLaunch,
-        RegisterAnswer, SubmittedApp, Submitter,
+        AppSubmitter, ContainerPlace, LaunchNode, LaunchRefusal, LaunchUnit, ManagerRefusal, MasterAnswer,
+        MasterLaunch, RegisterAnswer, SubmittedApp,
     },
     avoided::AvoidedNodes,
     config::YarnLeaderConfig,
@@ -75,7 +75,7 @@ pub use self::{
     notes::{AppNotes, AttemptNotes},
     outbox::{
         AddedGroup, ChangedField, GroupGrowth, JobTicket, OrderedPause, RecordsFailure, StoredApp, UnitCall,
-        UnitCallRefusal, UnitCallRefused, UnitSubmission, YarnNote, YarnOrder, YarnWrite,
+        UnitCallRefusal, UnitCallRefused, YarnNote, YarnOrder, YarnUnitSubmission, YarnWrite,
     },
     picture::FOLLOWS,
     reports::{

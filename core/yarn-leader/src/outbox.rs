@@ -89,7 +89,7 @@ pub struct StoredApp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnitCall {
     /// Submit it; the same again changes nothing.
-    Submit(UnitSubmission),
+    Submit(YarnUnitSubmission),
     /// Add replicas.
     Grow(GroupGrowth),
     /// Release replicas, by the ordinals of the unit.
@@ -104,7 +104,7 @@ pub enum UnitCall {
 
 /// A unit that is to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitSubmission {
+pub struct YarnUnitSubmission {
     /// Whose it is.
     pub application: YarnApplicationId,
     /// Which of its units.

@@ -455,6 +455,15 @@ pub(crate) fn queues(state: &LeaderState) -> Vec<QueueReport> {
     shown
 }
 
+/// Applications by public state.
+pub(crate) fn states(state: &LeaderState) -> BTreeMap<PublicAppState, u64> {
+    let mut states = BTreeMap::new();
+    for application in state.adapter.iter() {
+        *states.entry(application.public_state()).or_default() += 1;
+    }
+    states
+}
+
 /// The cluster; a standby shows itself too.
 pub(crate) fn cluster(state: &LeaderState) -> ClusterReport {
     let sums = &state.picture.sums;
@@ -465,17 +474,15 @@ pub(crate) fn cluster(state: &LeaderState) -> ClusterReport {
         total: sums.total.clone(),
         used: sums.used.clone(),
         n_containers: sums.n_containers,
+        applications: states(state),
         minimum_allocation: state.config.minimum_allocation.clone(),
         maximum_allocation: largest(state),
         ..ClusterReport::default()
     };
-    for application in state.adapter.iter() {
-        *report.applications.entry(application.public_state()).or_default() += 1;
-        if !application.is_over() {
-            let (amount, n) = pending(application);
-            add(&mut report.pending, &amount, 1);
-            report.n_pending_containers += u64::from(n);
-        }
+    for application in state.adapter.iter().filter(|application| !application.is_over()) {
+        let (amount, n) = pending(application);
+        add(&mut report.pending, &amount, 1);
+        report.n_pending_containers += u64::from(n);
     }
     for (id, node) in &state.picture.nodes {
         if state.picture.launch_node(*id).is_some() {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use godel_base::ids::Revision;
 use godel_core_yarn::{
     application::PublicAppState,
     ids::{YarnApplicationId, YarnAttemptId},
@@ -21,40 +20,27 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct YarnShown<'a> {
     pub(crate) state: &'a LeaderState,
+    pub(crate) now_ms: i64,
 }
 
 /// What is shown. A standby shows the cluster alone.
-impl<'a> YarnShown<'a> {
-    pub(crate) fn of(state: &'a LeaderState) -> Self {
-        Self { state }
-    }
-
-    /// Whether this adapter leads.
-    pub fn leads(&self) -> bool {
-        self.state.leads()
-    }
-
-    /// The revision up to which it has read; `None` while a list is read.
-    pub fn read(&self) -> Option<Revision> {
-        self.state.picture.read
-    }
-
+impl YarnShown<'_> {
     /// An application.
     ///
     /// # Errors
     /// There is none, or this adapter stands by; so with all that follow.
-    pub fn application(&self, id: YarnApplicationId, now_ms: i64) -> Result<AppReport, ManagerRefusal> {
+    pub fn application(&self, id: YarnApplicationId) -> Result<AppReport, ManagerRefusal> {
         let (application, entry) = self.state.application(id)?;
-        Ok(show::application(self.state, application, entry, now_ms))
+        Ok(show::application(self.state, application, entry, self.now_ms))
     }
 
     /// Applications that a filter lets through, the newest first.
     ///
     /// # Errors
     /// As before.
-    pub fn applications(&self, filter: &AppFilter, now_ms: i64) -> Result<Vec<AppReport>, ManagerRefusal> {
+    pub fn applications(&self, filter: &AppFilter) -> Result<Vec<AppReport>, ManagerRefusal> {
         self.state.term()?;
-        Ok(show::applications(self.state, filter, now_ms))
+        Ok(show::applications(self.state, filter, self.now_ms))
     }
 
     /// Applications by kind and public state.
@@ -100,9 +86,9 @@ impl<'a> YarnShown<'a> {
     ///
     /// # Errors
     /// As before.
-    pub fn nodes(&self, now_ms: i64) -> Result<Vec<YarnNodeReport>, ManagerRefusal> {
+    pub fn nodes(&self) -> Result<Vec<YarnNodeReport>, ManagerRefusal> {
         self.state.term()?;
-        Ok(show::nodes(self.state, now_ms, 0))
+        Ok(show::nodes(self.state, self.now_ms, 0))
     }
 
     /// The names in godel of nodes that a client names by their hosts, with or without their ports, or by these names.
@@ -121,6 +107,11 @@ impl<'a> YarnShown<'a> {
     pub fn queues(&self) -> Result<Vec<QueueReport>, ManagerRefusal> {
         self.state.term()?;
         Ok(show::queues(self.state))
+    }
+
+    /// Applications by public state, and containers that have a place.
+    pub fn counts(&self) -> (BTreeMap<PublicAppState, u64>, u64) {
+        (show::states(self.state), self.state.picture.sums.n_containers)
     }
 
     /// The cluster; a standby shows itself too.

@@ -27,18 +27,18 @@ const REFUSED_MS: u64 = 5_000;
 
 /// Who waits until something is recorded.
 #[derive(Debug)]
-pub(crate) struct Waiting<C, M> {
+pub(crate) struct RecordWaiters<C, M> {
     submitted: Vec<(Millis, YarnApplicationId, C)>,
     registering: Vec<(Millis, YarnAttemptId, Registration, M)>,
 }
 
-impl<C, M> Default for Waiting<C, M> {
+impl<C, M> Default for RecordWaiters<C, M> {
     fn default() -> Self {
         Self { submitted: Vec::new(), registering: Vec::new() }
     }
 }
 
-impl<C, M> Waiting<C, M> {
+impl<C, M> RecordWaiters<C, M> {
     /// A client waits until an application is recorded.
     pub(crate) fn await_record(&mut self, id: YarnApplicationId, caller: C, at: AdapterTime) {
         self.submitted.push((at.now.plus(WRITE_LIMIT_MS), id, caller));
@@ -66,7 +66,7 @@ impl<C, M> Waiting<C, M> {
 
 /// What is done about records that are to be written.
 #[derive(Debug, Default)]
-enum Writing {
+enum RecordWriting {
     /// Nothing.
     #[default]
     Idle,
@@ -84,9 +84,9 @@ pub struct YarnWork<C, M> {
     pub(crate) jobs: BTreeMap<JobTicket, UnitJob<C>>,
     /// Masters that are being started and stopped.
     pub(crate) launches: BTreeMap<JobTicket, MasterJob>,
-    pub(crate) waiting: Waiting<C, M>,
+    pub(crate) waiting: RecordWaiters<C, M>,
     n_tickets: u64,
-    writing: Writing,
+    writing: RecordWriting,
     /// Refusals of records in a row.
     n_refused: u32,
     /// What an earlier leadership was writing when it ended: it may be written yet, and is not in a list that is read before.
@@ -101,9 +101,9 @@ impl<C, M> YarnWork<C, M> {
             state: LeaderState::new(config, rules, started_ms),
             jobs: BTreeMap::new(),
             launches: BTreeMap::new(),
-            waiting: Waiting::default(),
+            waiting: RecordWaiters::default(),
             n_tickets: 0,
-            writing: Writing::Idle,
+            writing: RecordWriting::Idle,
             n_refused: 0,
             left_over: None,
             look: (None, None),
@@ -122,7 +122,7 @@ impl<C, M> YarnWork<C, M> {
         self.waiting.clear(&refused, out);
         self.launches.clear();
         self.look.0 = None;
-        if let Writing::Sent(ticket, _) = std::mem::take(&mut self.writing) {
+        if let RecordWriting::Sent(ticket, _) = std::mem::take(&mut self.writing) {
             self.left_over = Some(ticket);
         }
     }
@@ -151,7 +151,7 @@ impl<C, M> YarnWork<C, M> {
     ) {
         self.left_over.take_if(|left_over| *left_over == ticket);
         let batch = match std::mem::take(&mut self.writing) {
-            Writing::Sent(sent, batch) if sent == ticket => batch,
+            RecordWriting::Sent(sent, batch) if sent == ticket => batch,
             other => {
                 self.writing = other;
                 return;
@@ -168,7 +168,7 @@ impl<C, M> YarnWork<C, M> {
             Err(RecordsFailure::Refused) => {
                 self.state.write_again(batch);
                 let ticket = self.ticket();
-                self.writing = Writing::Pausing(ticket);
+                self.writing = RecordWriting::Pausing(ticket);
                 out.push(YarnOrder::Pause(
                     ticket,
                     OrderedPause { n_before: self.n_refused, most_ms: REFUSED_MS },
@@ -182,8 +182,8 @@ impl<C, M> YarnWork<C, M> {
 
     /// A pause is over.
     pub fn on_paused(&mut self, ticket: JobTicket, at: AdapterTime, out: &mut Vec<YarnOrder<C, M>>) {
-        if matches!(self.writing, Writing::Pausing(paused) if paused == ticket) {
-            self.writing = Writing::Idle;
+        if matches!(self.writing, RecordWriting::Pausing(paused) if paused == ticket) {
+            self.writing = RecordWriting::Idle;
             self.write(at, out);
         } else if self.launches.contains_key(&ticket) {
             self.try_master(ticket, out);
@@ -255,13 +255,13 @@ impl<C, M> YarnWork<C, M> {
 
     /// Writes what is to be written, one transaction after the other.
     fn write(&mut self, at: AdapterTime, out: &mut Vec<YarnOrder<C, M>>) {
-        if !matches!(self.writing, Writing::Idle) || !self.state.leads() {
+        if !matches!(self.writing, RecordWriting::Idle) || !self.state.leads() {
             return;
         }
         let (writes, batch) = self.state.next_batch(at.wall_ms);
         if !writes.is_empty() {
             let ticket = self.ticket();
-            self.writing = Writing::Sent(ticket, batch);
+            self.writing = RecordWriting::Sent(ticket, batch);
             out.push(YarnOrder::Write(ticket, writes));
         }
     }

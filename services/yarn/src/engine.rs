@@ -58,8 +58,9 @@ struct Context {
     crash: CrashPoints,
     metrics: YarnMetrics,
     launcher: Arc<dyn Launcher>,
-    /// Whether groups of users are asked for at submissions, and by whom may do what.
+    /// Whether any rule asks for groups of users.
     asks_groups: bool,
+    /// Whether what is shown depends on who asks.
     has_acls: bool,
 }
 
@@ -112,7 +113,7 @@ impl Shared {
         let mut out = Vec::new();
         let mut led = self.led.lock();
         let answer = what(&mut led, at, &mut out);
-        if !led.leader.shown().leads()
+        if !led.leader.leads()
             && let Some(term) = led.term.take()
         {
             term.stop.cancel();

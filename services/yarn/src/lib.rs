@@ -9,7 +9,6 @@
 //!
 //! - `config`: configuration of the YARN adapter.
 //! - `engine`: the adapter at work: what faces call, what is followed, and how what the leader wants done is carried out.
-//! - `fake`: a manager for tests of the faces.
 //! - `grpc`: YarnService, for the command line and for tools of our own.
 //! - `hadoop`: the Hadoop RPC faces: what unmodified clients, masters and administrators call.
 //! - `keys`: the keys that sign YARN's tokens.
@@ -24,8 +23,6 @@
 
 mod config;
 mod engine;
-#[cfg(test)]
-mod fake;
 pub mod grpc;
 pub mod hadoop;
 mod keys;
@@ -44,3 +41,6 @@ pub use godel_kit::{Deps, service::Error};
 pub use keys::KeyRing;
 pub use manager::ResourceManager;
 pub use service::{FaceContext, LEASE, serve, serve_with};
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use godel_core_yarn::{
 };
 use godel_core_yarn_leader::{
     AddedGroup, AvoidedNodes, DEFAULT_RACK, GroupGrowth, HOST_ATTRIBUTE, MASTER_GROUP, PORT_ATTRIBUTE,
-    UnitSubmission, unit_name_of,
+    YarnUnitSubmission, unit_name_of,
 };
 use godel_proto::v1;
 
@@ -46,8 +46,8 @@ pub(crate) fn unit_uid(id: YarnApplicationId, is_opportunistic: bool) -> String 
 }
 
 /// A unit of an application: its master, or a replica that finds no node and stands for it, is the only one.
-pub(crate) fn unit_spec(config: &Config, submission: &UnitSubmission) -> v1::UnitSpec {
-    let UnitSubmission { application, side, user, queue, priority, master } = submission;
+pub(crate) fn unit_spec(config: &Config, submission: &YarnUnitSubmission) -> v1::UnitSpec {
+    let YarnUnitSubmission { application, side, user, queue, priority, master } = submission;
     let is_opportunistic = *side == OPPORTUNISTIC;
     let template = match master {
         Some(group) => template(config, group, &AskWish::default(), true),
@@ -282,7 +282,7 @@ mod tests {
     fn masters_have_the_notice_of_containers() {
         let config = Config::default();
         let id: YarnApplicationId = "application_1_0001".parse().unwrap();
-        let submission = UnitSubmission {
+        let submission = YarnUnitSubmission {
             application: id,
             side: MASTER,
             user: "ann".to_owned(),

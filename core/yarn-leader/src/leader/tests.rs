@@ -27,8 +27,8 @@ use godel_testkit::{BuildUnit as _, unit};
 
 use super::*;
 use crate::{
-    ChangedField, LaunchRefusal, ManagerRefusal, MasterLaunch, RecordsFailure, RegisterAnswer, SubmittedApp,
-    Submitter, UnitCall, UnitCallRefusal, UnitCallRefused, YarnAmount, YarnWrite,
+    AppSubmitter, ChangedField, LaunchRefusal, ManagerRefusal, MasterLaunch, RecordsFailure, RegisterAnswer,
+    SubmittedApp, UnitCall, UnitCallRefusal, UnitCallRefused, YarnAmount, YarnWrite,
     names::{MASTER_GROUP, PORT_ATTRIBUTE, unit_name},
     outbox::JobTicket,
 };
@@ -214,13 +214,13 @@ impl Played {
     fn submit(&mut self, caller: &'static str) -> YarnApplicationId {
         let (id, _) = self.leader.new_application().unwrap();
         self.with(|leader, at, out| {
-            leader.submit(id, submitted(), Submitter::default(), caller, at, out);
+            leader.submit(id, submitted(), AppSubmitter::default(), caller, at, out);
         });
         id
     }
 
     fn state(&self, id: YarnApplicationId) -> PublicAppState {
-        self.leader.shown().application(id, 0).unwrap().state
+        self.leader.shown(0).application(id).unwrap().state
     }
 
     /// An application whose unit is there and whose master has a place.
@@ -295,12 +295,12 @@ fn a_client_is_answered_when_its_application_is_recorded() {
     assert!(matches!(played.call(), Some((_, UnitCall::Submit(unit))) if unit.application == id));
     // The same again changes nothing, and is recorded already.
     played.with(|leader, at, out| {
-        leader.submit(id, submitted(), Submitter::default(), "again", at, out);
+        leader.submit(id, submitted(), AppSubmitter::default(), "again", at, out);
     });
     assert_eq!(played.answer("again"), Some(Ok(())));
     let mut other = submitted();
     other.submission.name = "other".to_owned();
-    played.with(|leader, at, out| leader.submit(id, other, Submitter::default(), "other", at, out));
+    played.with(|leader, at, out| leader.submit(id, other, AppSubmitter::default(), "other", at, out));
     assert_eq!(played.answer("other"), Some(Err(ManagerRefusal::Taken(id))));
 }
 
@@ -356,7 +356,7 @@ fn a_record_of_which_nothing_is_known_is_read_by_who_leads_next() {
     played.submit("late");
     let (ticket, _) = played.written().unwrap();
     played.with(|leader, at, out| leader.work().on_written(ticket, lost, at, out));
-    assert!(!played.leader.shown().leads());
+    assert!(!played.leader.leads());
     assert_eq!(played.answer("late"), Some(Err(ManagerRefusal::Standby(None))));
 }
 
@@ -370,7 +370,7 @@ fn a_leader_that_begins_knows_only_records() {
     next.stored = played.stored.clone();
     next.lead();
     assert_eq!(next.state(recorded), PublicAppState::Submitted);
-    let unknown = next.leader.shown().application(forgotten, 0).unwrap_err();
+    let unknown = next.leader.shown(0).application(forgotten).unwrap_err();
     assert_eq!(unknown, ManagerRefusal::NoApplication(forgotten));
     assert!(next.leader.new_application().unwrap().0.cluster_timestamp > recorded.cluster_timestamp);
 }
@@ -403,7 +403,7 @@ fn a_unit_that_is_refused_fails_its_application() {
     let (ticket, _) = played.call().unwrap();
     played.refuse(ticket, UnitCallRefusal::Invalid, "the queue is full");
     played.store();
-    let shown = played.leader.shown().application(id, 0).unwrap();
+    let shown = played.leader.shown(0).application(id).unwrap();
     assert_eq!(shown.state, PublicAppState::Failed);
     assert_eq!(shown.diagnostics, "The application was refused: the queue is full");
 }
@@ -418,13 +418,13 @@ fn a_master_that_cannot_be_reached_is_started_again_until_its_time_is_over() {
     played.with(|leader, at, out| leader.work().on_launched(ticket, unreached(), at, out));
     let pause = played.paused().unwrap();
     assert!(played.launch().is_none());
-    assert!(played.leader.shown().application(id, 0).unwrap().diagnostics.ends_with("no route"));
+    assert!(played.leader.shown(0).application(id).unwrap().diagnostics.ends_with("no route"));
     played.with(|leader, at, out| leader.work().on_paused(pause, at, out));
     let (ticket, _) = played.launch().unwrap();
     played.now_ms += 120_000;
     played.with(|leader, at, out| leader.work().on_launched(ticket, unreached(), at, out));
     played.store();
-    let attempts = played.leader.shown().attempts(id).unwrap();
+    let attempts = played.leader.shown(0).attempts(id).unwrap();
     assert_eq!((attempts.len(), attempts[0].diagnostics.as_str()), (2, "no route"));
     // What is on the node leaves first.
     assert_eq!(played.call(), None);

@@ -9,28 +9,36 @@ use godel_core_yarn::{
     ids::{YarnApplicationId, YarnAttemptId},
 };
 use godel_core_yarn_leader::{
-    AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, ManagerRefusal, MasterAnswer,
-    QueueReport, RegisterAnswer, SubmittedApp, Submitter, YarnAmount, YarnNodeReport,
+    AppFilter, AppReport, AppSubmitter, AttemptReport, ClusterReport, ContainerReport, ManagerRefusal,
+    MasterAnswer, QueueReport, RegisterAnswer, SubmittedApp, YarnAmount, YarnNodeReport, YarnShown,
 };
 use godel_kit::client::retry_idempotent;
 use godel_proto::v1::{self, node_service_client::NodeServiceClient};
 use tokio::sync::oneshot;
 use tonic::async_trait;
 
-use super::{Led, Manager};
+use super::Manager;
 use crate::{
     manager::ResourceManager,
     rules::{acls_of_launch, groups_of},
 };
 
 impl Manager {
-    /// Groups of a user, as far as they decide what the user may do.
+    /// Groups of a user, if any rule asks for groups.
     fn groups(&self, user: &str) -> Vec<String> {
-        if self.shared.context.has_acls { groups_of(user) } else { Vec::new() }
+        if self.shared.context.asks_groups { groups_of(user) } else { Vec::new() }
     }
 
-    fn led<T>(&self, what: impl FnOnce(&Led) -> T) -> T {
-        what(&self.shared.led.lock())
+    /// Does something on behalf of a user, with the groups that decide what the user may do.
+    fn by<T>(&self, user: &str, what: impl FnOnce(YarnUser<'_>) -> T) -> T {
+        let groups = self.groups(user);
+        what(YarnUser { name: user, groups: &groups })
+    }
+
+    /// Looks at what is shown now.
+    fn shown<T>(&self, what: impl FnOnce(YarnShown<'_>) -> T) -> T {
+        let now_ms = self.shared.at().wall_ms;
+        what(self.shared.led.lock().leader.shown(now_ms))
     }
 }
 
@@ -47,24 +55,19 @@ impl ResourceManager for Manager {
     }
 
     async fn submit(&self, id: YarnApplicationId, submitted: SubmittedApp) -> Result<(), ManagerRefusal> {
-        let asks_groups = self.shared.context.asks_groups;
-        let groups = if asks_groups { groups_of(&submitted.submission.user) } else { Vec::new() };
-        let by = Submitter { groups, acls: acls_of_launch(&submitted.launch) };
+        let groups = self.groups(&submitted.submission.user);
+        let by = AppSubmitter { groups, acls: acls_of_launch(&submitted.launch) };
         let (sender, answer) = oneshot::channel();
         self.shared.run(|leader, at, out| leader.submit(id, submitted, by, sender, at, out));
         heard(answer).await
     }
 
     async fn kill(&self, id: YarnApplicationId, user: &str, why: &str) -> Result<bool, ManagerRefusal> {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
-        self.shared.run(|leader, at, out| leader.kill(id, user, why, at, out))
+        self.by(user, |user| self.shared.run(|leader, at, out| leader.kill(id, user, why, at, out)))
     }
 
     async fn fail_attempt(&self, id: YarnAttemptId, user: &str) -> Result<(), ManagerRefusal> {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
-        self.shared.run(|leader, at, out| leader.fail_attempt(id, user, at, out))
+        self.by(user, |user| self.shared.run(|leader, at, out| leader.fail_attempt(id, user, at, out)))
     }
 
     async fn move_to(
@@ -73,10 +76,10 @@ impl ResourceManager for Manager {
         user: &str,
         queue: &str,
     ) -> Result<String, ManagerRefusal> {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
         let (sender, answer) = oneshot::channel();
-        let name = self.shared.run(|leader, at, out| leader.move_to(id, user, queue, sender, at, out))?;
+        let name = self.by(user, |user| {
+            self.shared.run(|leader, at, out| leader.move_to(id, user, queue, sender, at, out))
+        })?;
         heard(answer).await?;
         Ok(name)
     }
@@ -87,77 +90,66 @@ impl ResourceManager for Manager {
         user: &str,
         priority: i32,
     ) -> Result<i32, ManagerRefusal> {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
         let (sender, answer) = oneshot::channel();
-        self.shared.run(|leader, at, out| leader.set_priority(id, user, priority, sender, at, out))?;
+        self.by(user, |user| {
+            self.shared.run(|leader, at, out| leader.set_priority(id, user, priority, sender, at, out))
+        })?;
         heard(answer).await?;
         Ok(self.application(id)?.priority)
     }
 
     async fn set_timeout(&self, id: YarnApplicationId, user: &str, at_ms: i64) -> Result<(), ManagerRefusal> {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
-        self.shared.run(|leader, at, out| leader.set_timeout(id, user, at_ms, at, out))
+        self.by(user, |user| self.shared.run(|leader, at, out| leader.set_timeout(id, user, at_ms, at, out)))
     }
 
     fn application(&self, id: YarnApplicationId) -> Result<AppReport, ManagerRefusal> {
-        let now_ms = self.shared.at().wall_ms;
-        self.led(|led| led.leader.shown().application(id, now_ms))
+        self.shown(|shown| shown.application(id))
     }
 
     fn applications(&self, filter: &AppFilter) -> Result<Vec<AppReport>, ManagerRefusal> {
-        let now_ms = self.shared.at().wall_ms;
-        self.led(|led| led.leader.shown().applications(filter, now_ms))
+        self.shown(|shown| shown.applications(filter))
     }
 
     fn statistics(&self) -> Result<BTreeMap<(String, PublicAppState), u64>, ManagerRefusal> {
-        self.led(|led| led.leader.shown().statistics())
+        self.shown(|shown| shown.statistics())
     }
 
     fn attempts(&self, id: YarnApplicationId) -> Result<Vec<AttemptReport>, ManagerRefusal> {
-        self.led(|led| led.leader.shown().attempts(id))
+        self.shown(|shown| shown.attempts(id))
     }
 
     fn containers(&self, id: YarnAttemptId) -> Result<Vec<ContainerReport>, ManagerRefusal> {
-        self.led(|led| led.leader.shown().containers(id))
+        self.shown(|shown| shown.containers(id))
     }
 
     fn nodes(&self) -> Result<Vec<YarnNodeReport>, ManagerRefusal> {
-        let now_ms = self.shared.at().wall_ms;
-        self.led(|led| led.leader.shown().nodes(now_ms))
+        self.shown(|shown| shown.nodes())
     }
 
     fn queues(&self) -> Result<Vec<QueueReport>, ManagerRefusal> {
-        self.led(|led| led.leader.shown().queues())
+        self.shown(|shown| shown.queues())
     }
 
     fn cluster(&self) -> Result<ClusterReport, ManagerRefusal> {
-        Ok(self.led(|led| led.leader.shown().cluster()))
+        Ok(self.shown(|shown| shown.cluster()))
     }
 
     fn allow(&self, id: YarnApplicationId, user: &str, access: AppAccess) -> Result<(), ManagerRefusal> {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
-        self.led(|led| led.leader.shown().allow(id, user, access))
+        self.by(user, |user| self.shown(|shown| shown.allow(id, user, access)))
     }
 
     fn hide(&self, user: &str, apps: &mut [AppReport]) {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
-        self.led(|led| led.leader.shown().hide(user, apps));
+        if self.shared.context.has_acls {
+            self.by(user, |user| self.shown(|shown| shown.hide(user, apps)));
+        }
     }
 
     fn may_use(&self, user: &str, queue: &QueueReport, access: QueueAccess) -> bool {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
-        self.led(|led| led.leader.shown().may_use(user, queue, access))
+        self.by(user, |user| self.shown(|shown| shown.may_use(user, queue, access)))
     }
 
     fn may_administer(&self, user: &str) -> bool {
-        let groups = self.groups(user);
-        let user = YarnUser { name: user, groups: &groups };
-        self.led(|led| led.leader.shown().may_administer(user))
+        self.by(user, |user| self.shown(|shown| shown.may_administer(user)))
     }
 
     async fn register(
@@ -204,7 +196,7 @@ impl ResourceManager for Manager {
             let said = format!("User {user} doesn't have permission to call 'refreshNodes'");
             return Err(ManagerRefusal::NotAllowed(said));
         }
-        let names = self.led(|led| led.leader.shown().node_names(nodes))?;
+        let names = self.shown(|shown| shown.node_names(nodes))?;
         let directory = &self.shared.context.directory;
         let policy = directory.policy();
         for name in names {

@@ -198,16 +198,15 @@ impl Engine {
     fn on_tick(&mut self) {
         let shown = self.shared.run(|leader, at, out| {
             leader.tick(at, &mut rand::random, out);
-            let shown = leader.shown();
-            shown.leads().then(|| (shown.cluster(), shown.read()))
+            leader.leads().then(|| (leader.shown(at.wall_ms).counts(), leader.read()))
         });
-        let Some((cluster, read)) = shown else { return };
+        let Some(((states, n_containers), read)) = shown else { return };
         let metrics = &self.shared.context.metrics;
         for (state, name) in STATES {
-            let n = cluster.applications.get(&state).map_or(0, |n| i64::try_from(*n).unwrap_or(i64::MAX));
+            let n = states.get(&state).map_or(0, |n| i64::try_from(*n).unwrap_or(i64::MAX));
             metrics.applications.get_or_create(&StateLabel { state: name }).set(n);
         }
-        metrics.containers.set(i64::try_from(cluster.n_containers).unwrap_or(i64::MAX));
+        metrics.containers.set(i64::try_from(n_containers).unwrap_or(i64::MAX));
         metrics.revision.set(read.map_or(0, |read| i64::try_from(read.0).unwrap_or(i64::MAX)));
     }
 }

@@ -170,7 +170,7 @@ pub(super) fn resource_types(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::queue;
+    use crate::tests::fake::queue;
 
     fn amount(memory_mb: i64, vcores: i64) -> YarnAmount {
         YarnAmount { memory_mb, vcores, ..YarnAmount::default() }

@@ -27,7 +27,7 @@ use godel_kit::{CancellationToken, clock::SystemClock};
 use tokio::{net::TcpListener, sync::watch};
 
 use super::{FaceSettings, HadoopAddresses, HadoopFaces, NodeCalls, TokenKeys, Tokens};
-use crate::fake::{FakeManager, node};
+use crate::tests::fake::{FakeManager, node};
 
 const WITHIN: Duration = Duration::from_secs(30);
 const CLIENT: &str = super::client::PROTOCOL;

@@ -178,7 +178,7 @@ fn acls(queue: &QueueReport) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rest::fake::queue;
+    use crate::tests::canned::queue;
 
     #[test]
     fn queues_stand_below_each_other() {

@@ -18,7 +18,7 @@ use godel_hadoop::{
 use prost::Message as _;
 
 use super::*;
-use crate::{fake::amount, hadoop::launch::NodeLauncher, launcher::Launcher};
+use crate::{hadoop::launch::NodeLauncher, launcher::Launcher, tests::fake::amount};
 
 /// What a node answers to the next start.
 type Next = Arc<Mutex<Vec<Option<(&'static str, String)>>>>;
