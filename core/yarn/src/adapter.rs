@@ -8,23 +8,22 @@
 //!
 //! What survives a restart is [`AppRecord`]. Rows of asks do not: a master that has to register again sends all of them again.
 
+mod attempts;
 mod containers;
+mod held;
 mod life;
 mod master;
 mod record;
 mod request_ids;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use godel_base::time::Millis;
 
 use crate::{
     application::{AppEvent, AppState, FinalStatus},
-    asks::{AskGroup, AskGrowth, AskKey, AskTable, BadAsk},
-    attempt::{AttemptState, FailedAttempt, UnstartedFate},
+    asks::{AskGroup, AskGrowth, AskKey, BadAsk},
+    attempt::{AttemptState, UnstartedFate},
     container::YarnContainerState,
     exit_status::YarnExitStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
@@ -32,6 +31,8 @@ use crate::{
 
 use self::request_ids::RequestIds;
 pub use self::{
+    attempts::YarnAttempts,
+    held::AppContainers,
     master::AllocateCall,
     record::{AppRecord, AttemptRecord},
 };
@@ -190,7 +191,7 @@ pub struct LaunchFailure<'a> {
     pub why: &'a str,
     /// What that says of other nodes.
     pub scope: LaunchFailureScope,
-    /// There is a node that could be used, beside those of [`YarnApplication::tried_nodes`].
+    /// There is a node that could be used, beside those of [`YarnAttempts::tried_nodes`].
     pub has_other_node: bool,
 }
 
@@ -297,18 +298,8 @@ pub struct YarnApplication {
     id: YarnApplicationId,
     submission: AppSubmission,
     state: AppState,
-    attempts: Vec<YarnAttempt>,
-    failed: Vec<FailedAttempt>,
-    asks: AskTable,
-    containers: BTreeMap<u32, YarnContainer>,
-    /// Ordinals with a place of which the master has not heard.
-    fresh: VecDeque<u32>,
-    ended: Vec<CompletedContainer>,
-    /// The first ordinal that nobody has asked for yet.
-    next_ordinal: u32,
-    /// The same of opportunistic containers.
-    next_opportunistic: u32,
-    request_ids: RequestIds,
+    attempts: YarnAttempts,
+    containers: AppContainers,
     start_ms: i64,
     finish_ms: Option<i64>,
     diagnostics: String,
@@ -349,7 +340,7 @@ impl YarnAdapter {
             return if known.submission == submission { Ok(()) } else { Err(ClientRefusal::Taken(id)) };
         }
         let application = self.applications.entry(id).or_insert(YarnApplication::new(id, submission, at));
-        application.asks.set_racks(&self.racks);
+        application.containers.asks.set_racks(&self.racks);
         application.on_app(AppEvent::Start, self.terms, at, out);
         Ok(())
     }
@@ -391,7 +382,7 @@ impl YarnAdapter {
         }
         self.racks = racks;
         for application in self.applications.values_mut() {
-            application.asks.set_racks(&self.racks);
+            application.containers.asks.set_racks(&self.racks);
         }
     }
 
@@ -399,7 +390,7 @@ impl YarnAdapter {
     pub fn recover(&mut self, record: AppRecord, at: AdapterTime, out: &mut Vec<YarnAction>) {
         let id = record.id;
         let mut application = YarnApplication::from_record(record, at);
-        application.asks.set_racks(&self.racks);
+        application.containers.asks.set_racks(&self.racks);
         application.resume(self.terms, at, out);
         self.applications.insert(id, application);
     }

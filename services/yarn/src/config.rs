@@ -1,11 +1,13 @@
 //! Configuration of the YARN adapter.
 
 use std::{
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
 
 use godel_core_yarn::adapter::AdapterTerms;
+use godel_core_yarn_leader::{YarnAmount, YarnLeaderConfig};
 use godel_domain::yarn_keys::YarnKeyPeriod;
 use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
 
@@ -104,19 +106,30 @@ godel_kit::section! {
 }
 
 impl Config {
-    /// What the adapter needs of it.
-    pub(crate) fn terms(&self) -> AdapterTerms {
-        AdapterTerms {
-            max_attempts: self.max_attempts,
-            master_expiry_ms: self.master_expiry.ms(),
-            container_expiry_ms: self.container_expiry.ms(),
-        }
-    }
-
-    /// When keys roll over.
-    pub(crate) fn key_period(&self) -> YarnKeyPeriod {
+    /// What the leader needs of it.
+    pub(crate) fn leader(&self) -> YarnLeaderConfig {
         let signed = |duration: &HumanDuration| i64::try_from(duration.ms()).unwrap_or(i64::MAX);
-        YarnKeyPeriod { every_ms: signed(&self.key_period), lead_ms: signed(&self.key_lead) }
+        YarnLeaderConfig {
+            terms: AdapterTerms {
+                max_attempts: self.max_attempts,
+                master_expiry_ms: self.master_expiry.ms(),
+                container_expiry_ms: self.container_expiry.ms(),
+            },
+            namespace: self.namespace.clone(),
+            root_queue: self.root_queue.clone(),
+            rack_key: self.rack_key.clone(),
+            label_key: self.label_key.clone(),
+            launch_timeout_ms: self.launch_timeout.ms(),
+            minimum_allocation: YarnAmount {
+                memory_mb: i64::from(self.minimum_allocation_mb),
+                vcores: i64::from(self.minimum_allocation_vcores),
+                others: BTreeMap::new(),
+            },
+            applications_max: self.applications_max,
+            completed_max: self.completed_max,
+            launch_bytes_max: self.launch_bytes_max,
+            key_period: YarnKeyPeriod { every_ms: signed(&self.key_period), lead_ms: signed(&self.key_lead) },
+        }
     }
 
     /// The notice of a container that is preempted, within what a unit may have.

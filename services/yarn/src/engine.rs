@@ -1,51 +1,37 @@
-//! The adapter at work: what faces call, what is followed, what is recorded, and what is done about it.
+//! The adapter at work: what faces call, what is followed, and how what the leader wants done is carried out.
 //!
-//! The adapter of `core/yarn` stands behind one lock that is held for a moment: faces call it, the follower tells it what has happened, and what
-//! it wants done goes to the writer of records and to one worker for each application. A call waits for a record only where its caller has to
-//! know that it is written.
+//! The leader of `core/yarn-leader` stands behind one lock that is held for a moment: faces call it, the follower tells it what has happened, and
+//! its orders are carried out by tasks of their own, whose answers it hears.
 
-mod access;
-mod act;
 mod calls;
+mod carry;
 mod follow;
-mod grow;
-mod queues;
-mod shared;
-mod show;
-mod waits;
-mod write;
 
 use std::sync::Arc;
 
-use godel_domain::records::RecordKind;
+use godel_core_yarn::adapter::AdapterTime;
+use godel_core_yarn_leader::{AdapterRules, ManagerRefusal, RegisterAnswer, YarnLeader, YarnOrder};
+use godel_crash::CrashPoints;
 use godel_kit::{
     CancellationToken,
     client::{Channel, Directory},
     clock::SharedClock,
     informer::Informer,
     lease::Leadership,
+    quiet::Quiet,
     service::Error,
+    txn::TxnPipeline,
 };
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 
-use self::{
-    follow::Engine,
-    shared::{Context, Shared},
-};
-use godel_crash::CrashPoints;
+use self::follow::Engine;
+use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics};
 
-use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics, rules::AdapterRules};
-
-/// Records that the adapter follows, rows last: those of its picture of the cluster, and keys.
-pub(crate) const FOLLOWS: &[RecordKind] = &[
-    RecordKind::NodeSpec,
-    RecordKind::NodeReport,
-    RecordKind::NodeAllocatable,
-    RecordKind::Queue,
-    RecordKind::YarnKeys,
-    RecordKind::Unit,
-    RecordKind::Rows,
-];
+/// Who waits for an answer.
+type Waiter<T> = oneshot::Sender<Result<T, ManagerRefusal>>;
+type Leader = YarnLeader<Waiter<()>, Waiter<RegisterAnswer>>;
+type Orders = Vec<YarnOrder<Waiter<()>, Waiter<RegisterAnswer>>>;
 
 /// The adapter, as its faces have it. Clones share it.
 #[derive(Clone, Debug)]
@@ -64,12 +50,102 @@ pub(crate) struct ManagerParts {
     pub(crate) rules: AdapterRules,
 }
 
+/// What does not change while the adapter runs.
+#[derive(Debug)]
+struct Context {
+    config: Config,
+    directory: Directory,
+    crash: CrashPoints,
+    metrics: YarnMetrics,
+    launcher: Arc<dyn Launcher>,
+    /// Whether any rule asks for groups of users.
+    asks_groups: bool,
+    /// Whether what is shown depends on who asks.
+    has_acls: bool,
+}
+
+/// A time in which this adapter leads.
+#[derive(Clone, Debug)]
+struct Term {
+    /// One for each grant: the store tells transactions apart by their numbers under it.
+    pipeline: TxnPipeline,
+    /// Cancelled at its end.
+    stop: CancellationToken,
+}
+
+/// What the lock guards.
+struct Led {
+    leader: Leader,
+    term: Option<Term>,
+}
+
+/// What faces, the follower and the tasks share.
+struct Shared {
+    led: Mutex<Led>,
+    context: Context,
+    clock: SharedClock,
+    /// Calls of the dispatcher in progress.
+    calls: Semaphore,
+    /// Records were written or refused: it may lead now.
+    written: Notify,
+    /// What is said of refused records, now and then.
+    quiet: Quiet,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn at(&self) -> AdapterTime {
+        AdapterTime { now: self.clock.now(), wall_ms: self.clock.wall_ms() }
+    }
+
+    /// Has the leader decide something, and what comes of it carried out.
+    fn run<T>(self: &Arc<Self>, what: impl FnOnce(&mut Leader, AdapterTime, &mut Orders) -> T) -> T {
+        self.run_led(|led, at, out| what(&mut led.leader, at, out))
+    }
+
+    fn run_led<T>(self: &Arc<Self>, what: impl FnOnce(&mut Led, AdapterTime, &mut Orders) -> T) -> T {
+        let at = self.at();
+        let mut out = Vec::new();
+        let mut led = self.led.lock();
+        let answer = what(&mut led, at, &mut out);
+        if !led.leader.leads()
+            && let Some(term) = led.term.take()
+        {
+            term.stop.cancel();
+        }
+        if !out.is_empty() {
+            let term = led.term.clone();
+            drop(led);
+            self.carry(out, term.as_ref());
+        }
+        answer
+    }
+}
+
 impl Manager {
     /// One that stands by until its engine runs.
     pub(crate) fn new(parts: ManagerParts) -> Self {
         let ManagerParts { config, directory, crash, metrics, launcher, clock, rules } = parts;
-        let context = Context { config, directory, crash, metrics, launcher, rules };
-        Self { shared: Shared::new(context, clock) }
+        let calls = Semaphore::new(config.calls_max.clamp(1, Semaphore::MAX_PERMITS));
+        let (asks_groups, has_acls) = (rules.asks_groups(), rules.acls.is_enabled());
+        let leader = Leader::new(config.leader(), rules, clock.wall_ms());
+        let context = Context { config, directory, crash, metrics, launcher, asks_groups, has_acls };
+        let led = Mutex::new(Led { leader, term: None });
+        Self {
+            shared: Arc::new(Shared {
+                led,
+                context,
+                clock,
+                calls,
+                written: Notify::new(),
+                quiet: Quiet::default(),
+            }),
+        }
     }
 
     /// Follows, leads and acts until `stop`.
@@ -81,16 +157,7 @@ impl Manager {
         keys: KeySource,
         stop: CancellationToken,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let engine = Engine {
-            shared: Arc::clone(&self.shared),
-            follower,
-            leadership,
-            state,
-            keys,
-            grant: None,
-            writer: None,
-            n_ticks: 0,
-        };
-        engine.run(stop)
+        let shared = Arc::clone(&self.shared);
+        Engine { shared, follower, leadership, state, keys, grant: None }.run(stop)
     }
 }

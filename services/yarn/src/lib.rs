@@ -2,48 +2,38 @@
 //!
 //! Clients reach it by Hadoop RPC, by the REST API of YARN's ResourceManager and by gRPC. All three are faces of one
 //! [`ResourceManager`]. One of several adapters leads (lease `yarn`): it has every application in memory and in state, and runs it as a
-//! scheduling unit through the dispatcher. A standby follows the store and answers with the address of the leader.
+//! scheduling unit through the dispatcher. A standby follows the store and answers with the address of the leader. What it decides, the leader of
+//! `core/yarn-leader` decides without waiting.
 //!
 //! # Modules
 //!
-//! - `avoided`: where the next master of an application had better not go.
 //! - `config`: configuration of the YARN adapter.
-//! - `engine`: the adapter at work: calls, records, units, leadership.
-//! - `fake`: a manager for tests of the faces.
+//! - `engine`: the adapter at work: what faces call, what is followed, and how what the leader wants done is carried out.
 //! - `grpc`: YarnService, for the command line and for tools of our own.
 //! - `hadoop`: the Hadoop RPC faces: what unmodified clients, masters and administrators call.
 //! - `keys`: the keys that sign YARN's tokens.
 //! - `launcher`: how masters are started and stopped on their nodes.
-//! - `manager`: what every face asks of the adapter, and why it refuses.
+//! - `manager`: what every face asks of the adapter.
 //! - `metrics`: counters of the YARN adapter.
-//! - `picture`: the cluster as the adapter follows it: nodes, queues, units of applications.
 //! - `record`: applications as records.
-//! - `reports`: what is shown of applications, attempts, containers, nodes and queues.
 //! - `rest`: `/ws/v1/cluster`, as YARN's ResourceManager serves it.
 //! - `rules`: what the adapter reads of YARN's own configuration: who may do what, and which queues users go to.
 //! - `service`: the service: its lease, its engine and its faces.
-//! - `unit`: applications as scheduling units.
-//! - `used`: what an application has used: MiB-seconds and CPU-seconds of what ran.
+//! - `unit`: applications as messages of scheduling units.
 
-mod avoided;
 mod config;
 mod engine;
-#[cfg(test)]
-mod fake;
 pub mod grpc;
 pub mod hadoop;
 mod keys;
 pub mod launcher;
 pub mod manager;
 mod metrics;
-mod picture;
 mod record;
-pub mod reports;
 pub mod rest;
 mod rules;
 mod service;
 mod unit;
-mod used;
 
 pub use config::Config;
 pub use engine::Manager;
@@ -51,3 +41,6 @@ pub use godel_kit::{Deps, service::Error};
 pub use keys::KeyRing;
 pub use manager::ResourceManager;
 pub use service::{FaceContext, LEASE, serve, serve_with};
+
+#[cfg(test)]
+mod tests;

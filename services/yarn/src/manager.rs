@@ -1,130 +1,18 @@
-//! What every face asks of the adapter, and why it refuses.
+//! What every face asks of the adapter.
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use godel_core_yarn::{
     AppAccess, QueueAccess,
-    adapter::{
-        AllocateAnswer, AllocateCall, AllocatedContainer, AppSubmission, ClientRefusal, MasterRefusal,
-        Registration,
-    },
-    application::FinalStatus,
-    ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
+    adapter::{AllocateCall, Registration},
+    application::{FinalStatus, PublicAppState},
+    ids::{YarnApplicationId, YarnAttemptId},
+};
+use godel_core_yarn_leader::{
+    AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, ManagerRefusal, MasterAnswer,
+    QueueReport, RegisterAnswer, SubmittedApp, YarnAmount, YarnNodeReport,
 };
 use tonic::async_trait;
-
-use crate::{
-    launcher::{LaunchNode, LaunchUnit},
-    reports::{
-        AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
-        YarnAmount,
-    },
-};
-
-/// What a client submits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubmittedApp {
-    /// What decides anything. Its queue is given as the client names it, `root.prod.search`, `search`, or empty for the default one:
-    /// whoever implements [`ResourceManager`] finds godel's queue, as in [`ResourceManager::move_to`].
-    pub submission: AppSubmission,
-    /// How its master is started: a `ContainerLaunchContextProto`, as the client sent it. Empty if it runs elsewhere.
-    pub launch: Bytes,
-    /// Words for filters of lists.
-    pub tags: Vec<String>,
-}
-
-/// Where a container has its place: what its tokens say, beside its id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerPlace {
-    /// Its node, as its master reaches it.
-    pub node: LaunchNode,
-    /// Its running unit.
-    pub unit: LaunchUnit,
-}
-
-/// A master has registered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegisterAnswer {
-    /// What earlier attempts have left it.
-    pub containers: Vec<AllocatedContainer>,
-    /// Where `containers` are, in the same order.
-    pub places: Vec<ContainerPlace>,
-    /// Who submitted its application.
-    pub user: String,
-    /// The most that one container may ask for.
-    pub maximum: YarnAmount,
-    /// Queue of its application, as YARN names it.
-    pub queue: String,
-}
-
-/// What a master is told with each answer to `allocate`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MasterAnswer {
-    /// Containers that came and went.
-    pub answer: AllocateAnswer,
-    /// Where `answer.allocated` are, in the same order.
-    pub places: Vec<ContainerPlace>,
-    /// Who submitted its application; may be empty while nothing is allocated.
-    pub user: String,
-    /// Nodes that have become usable or unusable since the last answer.
-    pub updated_nodes: Vec<NodeReport>,
-    /// What its application may still get: the headroom.
-    pub headroom: YarnAmount,
-    /// Nodes of the cluster.
-    pub n_nodes: u32,
-    /// Containers that will be taken from it unless it gives back as much.
-    pub preempted: Vec<YarnContainerId>,
-    /// Priority of its application.
-    pub priority: i32,
-}
-
-/// Why the adapter refuses.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ManagerRefusal {
-    /// No such application.
-    #[error("there is no application {0}; `godel yarn app list` shows what there is")]
-    NoApplication(YarnApplicationId),
-    /// No such attempt.
-    #[error("there is no attempt {0}")]
-    NoAttempt(YarnAttemptId),
-    /// No such container, or its application is over.
-    #[error("there is no container {0}")]
-    NoContainer(YarnContainerId),
-    /// No such queue.
-    #[error("there is no queue `{0}`; `godel queue list` shows what there is")]
-    NoQueue(String),
-    /// The id is that of an application which was submitted with another specification.
-    #[error("application {0} was submitted already, with another specification: ask for a new id")]
-    Taken(YarnApplicationId),
-    /// What the client says cannot be.
-    #[error("{0}")]
-    Invalid(String),
-    /// The caller may not do that.
-    #[error("{0}")]
-    Denied(String),
-    /// YARN's access controls do not let the caller do that.
-    #[error("{0}")]
-    NotAllowed(String),
-    /// A master is refused.
-    #[error(transparent)]
-    Master(#[from] MasterRefusal),
-    /// This adapter stands by; `Some`: that one leads.
-    #[error("this YARN adapter stands by: ask the one that leads{}", .0.as_ref().map(|at| format!(", at {at}")).unwrap_or_default())]
-    Standby(Option<String>),
-    /// The control plane does not answer now; the same call may succeed later.
-    #[error("{0}")]
-    Unavailable(String),
-}
-
-impl From<ClientRefusal> for ManagerRefusal {
-    fn from(refusal: ClientRefusal) -> Self {
-        match refusal {
-            ClientRefusal::NoApplication(id) => Self::NoApplication(id),
-            ClientRefusal::Taken(id) => Self::Taken(id),
-        }
-    }
-}
 
 /// The adapter, for its faces. Reads are answered from memory, without waiting.
 #[async_trait]
@@ -163,9 +51,7 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
     fn applications(&self, filter: &AppFilter) -> Result<Vec<AppReport>, ManagerRefusal>;
 
     /// Applications by kind and public state, of those that are known.
-    fn statistics(
-        &self,
-    ) -> Result<BTreeMap<(String, godel_core_yarn::application::PublicAppState), u64>, ManagerRefusal>;
+    fn statistics(&self) -> Result<BTreeMap<(String, PublicAppState), u64>, ManagerRefusal>;
 
     /// Attempts of an application, the first one first.
     fn attempts(&self, id: YarnApplicationId) -> Result<Vec<AttemptReport>, ManagerRefusal>;
@@ -174,7 +60,7 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
     fn containers(&self, id: YarnAttemptId) -> Result<Vec<ContainerReport>, ManagerRefusal>;
 
     /// Every node that runs containers of YARN.
-    fn nodes(&self) -> Result<Vec<NodeReport>, ManagerRefusal>;
+    fn nodes(&self) -> Result<Vec<YarnNodeReport>, ManagerRefusal>;
 
     /// Queues, those above before those below.
     fn queues(&self) -> Result<Vec<QueueReport>, ManagerRefusal>;

@@ -11,32 +11,11 @@ use godel_core_yarn::{
     exit_status::YarnExitStatus,
     ids::YarnApplicationId,
 };
+use godel_core_yarn_leader::{AppNotes, AttemptNotes};
 use godel_proto::{raw, v1};
 
 /// Containers of one application with allocation request ids: as many as a unit has running units.
 const N_REQUEST_IDS_MAX: u64 = 1_000_000;
-
-/// What is kept of an attempt beside what decides anything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AttemptNotes {
-    /// Unix milliseconds.
-    pub(crate) start_ms: i64,
-    /// Unix milliseconds; 0: not yet.
-    pub(crate) launch_ms: i64,
-    /// Unix milliseconds; 0: it goes on.
-    pub(crate) finish_ms: i64,
-    pub(crate) diagnostics: String,
-}
-
-/// The same of an application.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AppNotes {
-    pub(crate) launch: Bytes,
-    pub(crate) tags: Vec<String>,
-    pub(crate) attempts: Vec<AttemptNotes>,
-    /// MiB-seconds and CPU-seconds, as far as they are known without the unit.
-    pub(crate) used_seconds: (i64, i64),
-}
 
 /// A record says what cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -415,7 +394,7 @@ mod tests {
         };
         let noted = AttemptNotes { start_ms: 1, launch_ms: 2, finish_ms: 3, diagnostics: "lost".to_owned() };
         let notes = AppNotes {
-            launch: Bytes::from_static(b"launch"),
+            launch: (*b"launch").into(),
             tags: vec!["a".to_owned()],
             attempts: vec![noted, AttemptNotes::default()],
             used_seconds: (5, 6),

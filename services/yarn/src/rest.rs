@@ -21,8 +21,6 @@
 mod apps;
 mod change;
 mod cluster;
-#[cfg(test)]
-pub(crate) mod fake;
 mod jmx;
 mod json;
 mod problem;

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use godel_core_yarn::{AppAccess, AppAcls, HadoopConfiguration, QueueMappings, YarnAcls};
+use godel_core_yarn_leader::AdapterRules;
 use godel_hadoop::yarn::{ApplicationAccessTypeProto, ApplicationAclMapProto};
 
 use crate::hadoop::groups;
@@ -13,43 +14,31 @@ use crate::hadoop::groups;
 /// Files of YARN's configuration, in the order in which they are read.
 const FILES: [&str; 3] = ["core-site.xml", "yarn-site.xml", "capacity-scheduler.xml"];
 
-/// Rules of one adapter.
-#[derive(Debug, Default)]
-pub(crate) struct AdapterRules {
-    pub(crate) acls: YarnAcls,
-    pub(crate) mappings: QueueMappings,
+/// Reads the files of a folder; without one everybody may do everything, and goes to the queue that is named.
+///
+/// # Errors
+/// A file cannot be read, or says something that cannot be.
+pub(crate) fn load(folder: Option<&Path>) -> Result<AdapterRules, String> {
+    let Some(folder) = folder else { return Ok(AdapterRules::default()) };
+    let wrong = |why: String| format!("yarn.conf_dir: {why}");
+    if !folder.join(FILES[2]).exists() {
+        return Err(wrong(format!("{} has no {}", folder.display(), FILES[2])));
+    }
+    let mut configuration = HadoopConfiguration::default();
+    for file in FILES.map(|name| folder.join(name)).iter().filter(|file| file.exists()) {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))?;
+        let name = file.display().to_string();
+        configuration.read(&name, &text).map_err(|bad| wrong(bad.to_string()))?;
+    }
+    let mappings = QueueMappings::read(&configuration).map_err(wrong)?;
+    Ok(AdapterRules { acls: YarnAcls::read(&configuration), mappings })
 }
 
-impl AdapterRules {
-    /// Reads the files of a folder; without one everybody may do everything, and goes to the queue that is named.
-    ///
-    /// # Errors
-    /// A file cannot be read, or says something that cannot be.
-    pub(crate) fn load(folder: Option<&Path>) -> Result<Self, String> {
-        let Some(folder) = folder else { return Ok(Self::default()) };
-        let wrong = |why: String| format!("yarn.conf_dir: {why}");
-        if !folder.join(FILES[2]).exists() {
-            return Err(wrong(format!("{} has no {}", folder.display(), FILES[2])));
-        }
-        let mut configuration = HadoopConfiguration::default();
-        for file in FILES.map(|name| folder.join(name)).iter().filter(|file| file.exists()) {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| wrong(format!("{} cannot be read: {error}", file.display())))?;
-            let name = file.display().to_string();
-            configuration.read(&name, &text).map_err(|bad| wrong(bad.to_string()))?;
-        }
-        let mappings = QueueMappings::read(&configuration).map_err(wrong)?;
-        Ok(Self { acls: YarnAcls::read(&configuration), mappings })
-    }
-
-    /// The groups of a user, the primary one first; none of a user whom this machine does not know, or while nobody asks for them.
-    pub(crate) fn groups(&self, user: &str) -> Vec<String> {
-        if !self.acls.asks_groups() && !self.mappings.asks_groups() {
-            return Vec::new();
-        }
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        groups::of_user(user, &read("/etc/passwd"), &read("/etc/group")).unwrap_or_default()
-    }
+/// The groups of a user, the primary one first; none of a user whom this machine does not know.
+pub(crate) fn groups_of(user: &str) -> Vec<String> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    groups::of_user(user, &read("/etc/passwd"), &read("/etc/group")).unwrap_or_default()
 }
 
 /// The part of a launch context that says who may do what.
@@ -86,7 +75,7 @@ mod tests {
     #[test]
     fn rules_are_read_from_the_files_of_a_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let load = || AdapterRules::load(Some(folder.path()));
+        let load = || super::load(Some(folder.path()));
         assert!(load().unwrap_err().contains("has no capacity-scheduler.xml"));
         let write = |name: &str, text: &str| {
             std::fs::write(folder.path().join(name), format!("<configuration>{text}</configuration>"))
@@ -104,8 +93,8 @@ mod tests {
         write("capacity-scheduler.xml", &property(mappings, "ann:prod"));
         let said = load().unwrap_err();
         assert!(said.starts_with("yarn.conf_dir: `ann:prod` is no rule"), "{said}");
-        let open = AdapterRules::load(None).unwrap();
-        assert!(!open.acls.is_enabled() && open.mappings.is_empty() && open.groups("root").is_empty());
+        let open = super::load(None).unwrap();
+        assert!(!open.acls.is_enabled() && open.mappings.is_empty() && !open.asks_groups());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use godel_core_yarn_leader::FOLLOWS;
 use godel_kit::{
     CancellationToken, Deps,
     address::{BadAddress, reachable},
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     config::Config,
-    engine::{FOLLOWS, Manager, ManagerParts},
+    engine::{Manager, ManagerParts},
     grpc,
     hadoop::{
         FaceSettings, HadoopAddresses, HadoopFaces, NodeCalls, TokenKeys, Tokens, launch::NodeLauncher,
@@ -25,8 +26,7 @@ use crate::{
     launcher::Launcher,
     manager::ResourceManager,
     metrics::YarnMetrics,
-    rest,
-    rules::AdapterRules,
+    rest, rules,
 };
 
 /// Name of the lease that the leader holds.
@@ -136,7 +136,7 @@ where
     F: Future<Output = Result<Box<dyn FnOnce(Server) -> Server + Send>, Error>>,
 {
     may_face(&config).map_err(ServerError::Address)?;
-    let rules = AdapterRules::load(config.conf_dir.as_deref()).map_err(Error::Config)?;
+    let rules = rules::load(config.conf_dir.as_deref()).map_err(Error::Config)?;
     let metrics = Metrics::new("yarn");
     let service = Service::start("yarn", metrics, &config.server, &config.crash_points, deps, &stop).await?;
     let metrics = YarnMetrics::new(&service.metrics);

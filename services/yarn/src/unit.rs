@@ -1,35 +1,25 @@
-//! Applications as scheduling units: names, task groups and their templates, and what of an ask can be read back from them.
+//! Applications as messages of scheduling units: their task groups with their templates, and where their running units are wanted.
 //!
-//! A unit of class yarn has the group `master`, which is ordinal 0, and one group for each kind of containers. The name of a group says the
-//! priority and the execution type of its containers; what they take and their label stand in its template, and where they are wanted is only
-//! hashed into the name: after a start, no more of it is needed.
+//! A unit of class yarn has the group `master`, which is ordinal 0, and one group for each kind of containers.
 
-use std::{
-    collections::BTreeMap,
-    hash::{Hash as _, Hasher},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use godel_core_yarn::{
     adapter::OPPORTUNISTIC,
     asks::{
-        AskGroup, ExecutionType,
+        AskGroup,
         wishes::{AskWish, is_rack},
     },
     ids::YarnApplicationId,
 };
-use godel_domain::unit::TaskGroup;
+use godel_core_yarn_leader::{
+    AddedGroup, AvoidedNodes, DEFAULT_RACK, GroupGrowth, HOST_ATTRIBUTE, MASTER_GROUP, PORT_ATTRIBUTE,
+    YarnUnitSubmission, unit_name_of,
+};
 use godel_proto::v1;
 
-use crate::{config::Config, picture::DEFAULT_RACK};
+use crate::config::Config;
 
-/// What is added to the name of an application for the unit of its opportunistic containers.
-const OPPORTUNISTIC_UNIT: &str = "-opportunistic";
-/// The task group of the master.
-pub(crate) const MASTER_GROUP: &str = "master";
-/// The attribute of nodes that start containers of YARN: their port.
-pub(crate) const PORT_ATTRIBUTE: &str = "godel.dev/yarn-port";
-/// The attribute with the host under which masters reach the node.
-pub(crate) const HOST_ATTRIBUTE: &str = "godel.dev/yarn-host";
 /// A label that no node has: what stands for a master that runs elsewhere finds no place.
 const NOWHERE: &str = "godel.dev/yarn-unmanaged-master";
 /// Kind of devices among the amounts of a capability.
@@ -38,39 +28,8 @@ const GPU: &str = "gpu";
 const N_VALUES_MAX: usize = 64;
 /// Weights of hosts and racks that are preferred.
 const WEIGHTS: (u32, u32) = (100, 50);
-
-/// FNV-1a: the same in every version and on every machine, as names have to be.
-struct Fnv(u64);
-
-impl Hasher for Fnv {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
-
-/// Name of the unit of an application.
-pub(crate) fn unit_name(id: YarnApplicationId) -> String {
-    id.to_string().replace('_', "-")
-}
-
-/// Name of the unit of an application that has an ordinal.
-pub(crate) fn unit_name_of(id: YarnApplicationId, ordinal: u32) -> String {
-    let name = unit_name(id);
-    if ordinal >= OPPORTUNISTIC { name + OPPORTUNISTIC_UNIT } else { name }
-}
-
-/// The application that a unit is of, by its name, and whether the unit has the opportunistic containers.
-pub(crate) fn application_of(name: &str) -> Option<(YarnApplicationId, bool)> {
-    let main = name.strip_suffix(OPPORTUNISTIC_UNIT);
-    let id = main.unwrap_or(name).replace('-', "_").parse().ok()?;
-    Some((id, main.is_some()))
-}
+/// Weight of the preference of nodes on which no master of an application has failed, the greatest that there is.
+const AVOIDED_WEIGHT: u32 = 100;
 
 /// Uid of a unit of an application: the same whoever submits it, so that it is submitted once.
 pub(crate) fn unit_uid(id: YarnApplicationId, is_opportunistic: bool) -> String {
@@ -86,51 +45,10 @@ pub(crate) fn unit_uid(id: YarnApplicationId, is_opportunistic: bool) -> String 
     )
 }
 
-/// Name of the task group of containers that are alike.
-pub(crate) fn group_name(group: &AskGroup, wish: &AskWish) -> String {
-    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
-    group.capability.hash(&mut hasher);
-    group.label.hash(&mut hasher);
-    wish.hash(&mut hasher);
-    let execution = match group.execution {
-        ExecutionType::Guaranteed => 'g',
-        ExecutionType::Opportunistic => 'o',
-    };
-    let sign = if group.priority < 0 { "m" } else { "" };
-    format!("{execution}{sign}{}-{:016x}", group.priority.unsigned_abs(), hasher.finish())
-}
-
-/// What the containers of a task group were asked for; `None`: it has no containers.
-pub(crate) fn asked_of(group: &TaskGroup, label_key: &str) -> Option<AskGroup> {
-    let (head, _) = group.name.split_once('-')?;
-    let (execution, priority) = match head.split_at_checked(1)? {
-        ("g", priority) => (ExecutionType::Guaranteed, priority),
-        ("o", priority) => (ExecutionType::Opportunistic, priority),
-        _ => return None,
-    };
-    let priority = match priority.strip_prefix('m') {
-        Some(below) => -below.parse::<i64>().ok()?,
-        None => priority.parse::<i64>().ok()?,
-    };
-    let template = &group.template;
-    let group = AskGroup {
-        priority: i32::try_from(priority).ok()?,
-        execution,
-        capability: template.demand.amounts().map(|(name, amount)| (name.to_owned(), amount)).collect(),
-        label: template.node_selector.get(label_key).cloned().unwrap_or_default(),
-    };
-    Some(group)
-}
-
-/// The unit of an application: its master is the only replica.
-pub(crate) fn unit_spec(
-    config: &Config,
-    id: YarnApplicationId,
-    user: &str,
-    queue: &str,
-    priority: i32,
-    master: Option<&AskGroup>,
-) -> v1::UnitSpec {
+/// A unit of an application: its master, or a replica that finds no node and stands for it, is the only one.
+pub(crate) fn unit_spec(config: &Config, submission: &YarnUnitSubmission) -> v1::UnitSpec {
+    let YarnUnitSubmission { application, side, user, queue, priority, master } = submission;
+    let is_opportunistic = *side == OPPORTUNISTIC;
     let template = match master {
         Some(group) => template(config, group, &AskWish::default(), true),
         None => v1::Template {
@@ -146,59 +64,61 @@ pub(crate) fn unit_spec(
         min_member: None,
         topology: None,
     };
-    v1::UnitSpec {
+    let mut spec = v1::UnitSpec {
         meta: Some(v1::ObjectMeta {
             namespace: config.namespace.clone(),
-            name: unit_name(id),
-            uid: unit_uid(id, false),
-            owner: user.to_owned(),
+            name: unit_name_of(*application, *side),
+            uid: unit_uid(*application, is_opportunistic),
+            owner: user.clone(),
             ..v1::ObjectMeta::default()
         }),
         workload_class: v1::WorkloadClass::Yarn.into(),
         task_groups: vec![group],
-        queue: queue.to_owned(),
-        priority: Some(priority),
+        queue: queue.clone(),
+        priority: Some(*priority),
         // Masters ask for others where they want them; the adapter for the next master.
         on_eviction: v1::OnEviction::Fail.into(),
         on_failure: v1::OnFailure::Keep.into(),
         restart_policy: v1::RestartPolicy::Never.into(),
         ttl_after_finished_ms: Some(config.unit_ttl_ms()),
         ..v1::UnitSpec::default()
+    };
+    if is_opportunistic {
+        spec.pool = v1::Pool::BestEffort.into();
     }
-}
-
-/// The unit of the opportunistic containers of an application: a replica that finds no node stands for its master.
-pub(crate) fn opportunistic_unit_spec(
-    config: &Config,
-    id: YarnApplicationId,
-    user: &str,
-    queue: &str,
-    priority: i32,
-) -> v1::UnitSpec {
-    let mut spec = unit_spec(config, id, user, queue, priority, None);
-    if let Some(meta) = &mut spec.meta {
-        meta.name = unit_name_of(id, OPPORTUNISTIC);
-        meta.uid = unit_uid(id, true);
-    }
-    spec.pool = v1::Pool::BestEffort.into();
     spec
 }
 
-/// A group of containers that a unit does not have yet.
-pub(crate) fn task_group(
-    config: &Config,
-    name: &str,
-    group: &AskGroup,
-    wish: &AskWish,
-    replicas: u32,
-) -> v1::TaskGroup {
-    v1::TaskGroup {
-        name: name.to_owned(),
-        replicas,
-        template: Some(template(config, group, wish, false)),
-        min_member: None,
-        topology: None,
+/// Replicas that are to be added to a unit.
+pub(crate) fn groups(config: &Config, growth: GroupGrowth) -> v1::TaskGroupChanges {
+    let GroupGrowth { application, side, sizes, added } = growth;
+    let size = |(task_group, replicas): (String, u32)| v1::TaskGroupSize { task_group, replicas };
+    v1::TaskGroupChanges {
+        namespace: config.namespace.clone(),
+        name: unit_name_of(application, side),
+        sizes: sizes.into_iter().map(size).collect(),
+        added: added.into_iter().map(|added| task_group(config, added)).collect(),
+        ..v1::TaskGroupChanges::default()
     }
+}
+
+/// A group of containers that a unit does not have yet.
+fn task_group(config: &Config, added: AddedGroup) -> v1::TaskGroup {
+    let AddedGroup { name, group, wish, replicas } = added;
+    let template = Some(template(config, &group, &wish, false));
+    v1::TaskGroup { name, replicas, template, min_member: None, topology: None }
+}
+
+/// What a master prefers that should go elsewhere than to these nodes.
+pub(crate) fn preferred(avoided: &AvoidedNodes) -> Vec<v1::PreferredNodes> {
+    let is_not = |(key, values): (&str, &BTreeSet<String>)| {
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        let term = says(key, v1::LabelOperator::NotIn, &values);
+        let nodes = Some(v1::NodeTerm { all_of: vec![term] });
+        (!values.is_empty()).then_some(v1::PreferredNodes { weight: AVOIDED_WEIGHT, nodes })
+    };
+    let both = [(HOST_ATTRIBUTE, &avoided.hosts), (PORT_ATTRIBUTE, &avoided.ports)];
+    both.into_iter().filter_map(is_not).collect()
 }
 
 fn awaited(config: &Config, is_master: bool) -> v1::RunSpec {
@@ -324,8 +244,11 @@ fn affinity(config: &Config, has_no_label: bool, wish: &AskWish) -> v1::NodeAffi
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, sync::Arc};
+    use std::sync::Arc;
 
+    use godel_core_yarn::{adapter::MASTER, asks::ExecutionType};
+    use godel_core_yarn_leader::{asked_of, group_name};
+    use godel_domain::unit::TaskGroup;
     use godel_wire::from_proto;
 
     use super::*;
@@ -345,12 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn units_are_named_after_applications() {
+    fn units_have_uids_of_their_own() {
         let id: YarnApplicationId = "application_1700000000000_0042".parse().unwrap();
-        assert_eq!(unit_name(id), "application-1700000000000-0042");
-        assert_eq!(application_of(&unit_name_of(id, 7)), Some((id, false)));
-        assert_eq!(application_of(&unit_name_of(id, OPPORTUNISTIC)), Some((id, true)));
-        assert_eq!(application_of("web-opportunistic"), None);
         let other = YarnApplicationId { number: 43, ..id };
         let later = YarnApplicationId { cluster_timestamp: id.cluster_timestamp + 1, ..id };
         let uids = [id, other, later].map(|id| [unit_uid(id, false), unit_uid(id, true)]);
@@ -363,7 +282,15 @@ mod tests {
     fn masters_have_the_notice_of_containers() {
         let config = Config::default();
         let id: YarnApplicationId = "application_1_0001".parse().unwrap();
-        let spec = unit_spec(&config, id, "ann", "default", 0, Some(&group(0)));
+        let submission = YarnUnitSubmission {
+            application: id,
+            side: MASTER,
+            user: "ann".to_owned(),
+            queue: "default".to_owned(),
+            priority: 0,
+            master: Some(group(0)),
+        };
+        let spec = unit_spec(&config, &submission);
         let run = spec.task_groups[0].template.clone().unwrap().run.unwrap();
         assert_eq!(run.eviction_notice_ms, config.notice_ms());
         assert!(run.eviction_notice_ms > 0);
@@ -375,12 +302,29 @@ mod tests {
         for priority in [0, 20, -7] {
             let asked = group(priority);
             let name = group_name(&asked, &AskWish::default());
-            let pb = task_group(&config, &name, &asked, &AskWish::default(), 3);
+            let (group, wish) = (asked.clone(), Arc::new(AskWish::default()));
+            let pb = task_group(&config, AddedGroup { name, group, wish, replicas: 3 });
             let template = from_proto::template(pb.template.unwrap()).unwrap();
             let stored = TaskGroup { name: pb.name, replicas: 3, min_member: 0, template, topology: None };
             assert_eq!(asked_of(&stored, &config.label_key), Some(asked));
             assert_eq!(asked_of(&TaskGroup { name: MASTER_GROUP.to_owned(), ..stored }, "l"), None);
         }
+    }
+
+    #[test]
+    fn nodes_that_are_avoided_are_preferences_of_others() {
+        let shown = |hosts: &[&str], ports: &[&str]| -> Vec<String> {
+            let preferred = preferred(&AvoidedNodes { hosts: names(hosts), ports: names(ports) });
+            let term = |of: v1::PreferredNodes| {
+                let of = of.nodes.unwrap().all_of.remove(0);
+                assert_eq!(of.operator(), v1::LabelOperator::NotIn);
+                format!("{} {}", of.key.trim_start_matches("godel.dev/yarn-"), of.values.join(","))
+            };
+            preferred.into_iter().map(term).collect()
+        };
+        assert_eq!(shown(&["n1", "n3"], &[]), ["host n1,n3"]);
+        assert_eq!(shown(&["n3"], &["1"]), ["host n3", "port 1"]);
+        assert_eq!(shown(&[], &[]), [""; 0]);
     }
 
     /// Required and preferred conditions in words.

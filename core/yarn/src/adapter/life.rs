@@ -1,18 +1,13 @@
 //! The lives of an application and its attempts, one driving the other, from their first event or from their record.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
 use godel_domain::names::DIAGNOSTICS_LEN_MAX;
 
 use super::{
-    AdapterTerms, AdapterTime, AllocateAnswer, AppRecord, AppSubmission, AttemptRecord, MASTER,
-    MasterRefusal, OPPORTUNISTIC, RequestIds, YarnAction, YarnApplication, YarnAttempt,
+    AdapterTerms, AdapterTime, AllocateAnswer, AppContainers, AppRecord, AppSubmission, AttemptRecord,
+    MasterRefusal, RequestIds, YarnAction, YarnApplication, YarnAttempt, YarnAttempts,
 };
 use crate::{
-    application::{
-        AppEffect, AppEvent, AppState, AppTarget, FinalStatus, PublicAppState, RecoveredApp, final_status,
-    },
-    asks::AskTable,
+    application::{AppEffect, AppEvent, AppState, FinalStatus, PublicAppState, RecoveredApp, final_status},
     attempt::{
         AttemptEffect, AttemptEvent, AttemptState, AttemptTarget, AttemptTerms, FailedAttempt, UnstartedFate,
     },
@@ -22,70 +17,18 @@ use crate::{
 
 impl YarnApplication {
     pub(super) fn new(id: YarnApplicationId, submission: AppSubmission, at: AdapterTime) -> Self {
-        let mut asks = AskTable::default();
-        asks.set_label(&submission.label);
         Self {
             id,
-            // Ordinal 0 is the master, or stands for one that runs elsewhere.
-            next_ordinal: MASTER + 1,
-            next_opportunistic: OPPORTUNISTIC + 1,
-            request_ids: RequestIds::default(),
+            containers: AppContainers::none_of(id, &submission.label),
+            attempts: YarnAttempts::none_of(id),
             submission,
             state: AppState::New,
-            attempts: Vec::new(),
-            failed: Vec::new(),
-            asks,
-            containers: BTreeMap::new(),
-            fresh: VecDeque::new(),
-            ended: Vec::new(),
             start_ms: at.wall_ms,
             finish_ms: None,
             diagnostics: String::new(),
             version: 0,
             awaited: 0,
             attempt_awaited: 0,
-        }
-    }
-
-    /// What is to be written now.
-    pub fn record(&self) -> AppRecord {
-        let attempt = |attempt: &YarnAttempt| AttemptRecord {
-            first_ordinal: attempt.first_ordinal,
-            first_opportunistic: attempt.first_opportunistic,
-            node: attempt.node.clone(),
-            registration: attempt.registration.clone(),
-            said: attempt.said,
-            exit: attempt.exit,
-            unstarted: attempt.unstarted,
-            target: match attempt.state {
-                AttemptState::FinalSaving { target } => Some(target),
-                AttemptState::Finishing => Some(AttemptTarget::Finishing),
-                AttemptState::Finished => Some(AttemptTarget::Finished),
-                AttemptState::Failed => Some(AttemptTarget::Failed),
-                AttemptState::Killed => Some(AttemptTarget::Killed),
-                _ => None,
-            },
-        };
-        AppRecord {
-            id: self.id,
-            submission: self.submission.clone(),
-            attempts: self.attempts.iter().map(attempt).collect(),
-            failed: self.failed.clone(),
-            target: match self.state {
-                AppState::FinalSaving { target, .. } => Some(target),
-                AppState::Finishing => Some(AppTarget::Finishing),
-                AppState::Finished => Some(AppTarget::Finished),
-                AppState::Failed => Some(AppTarget::Failed),
-                AppState::Killed => Some(AppTarget::Killed),
-                _ => None,
-            },
-            next_ordinal: self.next_ordinal,
-            next_opportunistic: self.next_opportunistic,
-            request_ids: self.request_ids.to_record(),
-            start_ms: self.start_ms,
-            finish_ms: self.finish_ms,
-            diagnostics: self.diagnostics.clone(),
-            version: self.version,
         }
     }
 
@@ -106,8 +49,8 @@ impl YarnApplication {
         };
         let targets: Vec<Option<AttemptTarget>> =
             record.attempts.iter().map(|attempt| attempt.target).collect();
-        application.attempts = (1..).zip(record.attempts).map(attempt).collect();
-        for (attempt, target) in application.attempts.iter_mut().zip(targets) {
+        application.attempts.all = (1..).zip(record.attempts).map(attempt).collect();
+        for (attempt, target) in application.attempts.all.iter_mut().zip(targets) {
             let is_without_place = target.is_none() && attempt.node.is_none();
             if is_without_place && application.submission.master.is_some() {
                 attempt.state = AttemptState::Scheduled;
@@ -116,10 +59,10 @@ impl YarnApplication {
                 attempt.state = state;
             }
         }
-        application.failed = record.failed;
-        application.next_ordinal = record.next_ordinal;
-        application.next_opportunistic = record.next_opportunistic;
-        application.request_ids = RequestIds::recorded(record.request_ids, record.version);
+        application.attempts.failed = record.failed;
+        application.containers.next_ordinal = record.next_ordinal;
+        application.containers.next_opportunistic = record.next_opportunistic;
+        application.containers.request_ids = RequestIds::recorded(record.request_ids, record.version);
         application.start_ms = record.start_ms;
         application.finish_ms = record.finish_ms;
         application.diagnostics = record.diagnostics;
@@ -135,15 +78,6 @@ impl YarnApplication {
         application
     }
 
-    /// Whether a master was started before the record was read is not known; starting it twice does nothing.
-    fn launch_again(&self, out: &mut Vec<YarnAction>) {
-        if let Some(attempt) = self.attempts.last().filter(|attempt| attempt.registration.is_none())
-            && let Some(node) = &attempt.node
-        {
-            out.push(YarnAction::LaunchMaster(attempt.id, node.clone()));
-        }
-    }
-
     /// Goes on where the record ends: what was to be told is told again.
     pub(super) fn resume(&mut self, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
         match (self.state, self.attempts.last().map(|attempt| attempt.state)) {
@@ -155,7 +89,13 @@ impl YarnApplication {
             (AppState::Accepted, Some(AttemptState::Scheduled)) if self.attempts.len() > 1 => {
                 out.push(YarnAction::NextMaster(self.id));
             }
-            (AppState::Accepted, Some(AttemptState::Launched)) => self.launch_again(out),
+            (AppState::Accepted, Some(AttemptState::Launched)) => {
+                // Whether it was started before the record was read is not known; starting it twice does nothing.
+                let last = self.attempts.last().filter(|attempt| attempt.registration.is_none());
+                if let Some((attempt, node)) = last.and_then(|last| Some((last.id, last.node.clone()?))) {
+                    out.push(YarnAction::LaunchMaster(attempt, node));
+                }
+            }
             (AppState::Accepted, Some(AttemptState::Killed)) => {
                 self.on_app(AppEvent::AttemptKilled, terms, at, out);
             }
@@ -210,7 +150,7 @@ impl YarnApplication {
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
     ) {
-        let Some(attempt) = self.attempts.last_mut() else { return };
+        let Some(attempt) = self.attempts.all.last_mut() else { return };
         let Some((state, effects)) = attempt.state.after(event) else { return };
         attempt.state = state;
         let id = attempt.id;
@@ -240,11 +180,11 @@ impl YarnApplication {
 
     fn start_attempt(&mut self, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
         let number = u32::try_from(self.attempts.len() + 1).unwrap_or(u32::MAX);
-        self.attempts.push(YarnAttempt {
+        self.attempts.all.push(YarnAttempt {
             id: YarnAttemptId { application: self.id, number },
             state: AttemptState::New,
-            first_ordinal: self.next_ordinal,
-            first_opportunistic: self.next_opportunistic,
+            first_ordinal: self.containers.next_ordinal,
+            first_opportunistic: self.containers.next_opportunistic,
             node: None,
             registration: None,
             said: None,
@@ -260,7 +200,7 @@ impl YarnApplication {
         let exit = self.attempts.last().map_or(YarnExitStatus::INVALID, |attempt| attempt.exit);
         let unstarted = self.attempts.last().and_then(|attempt| attempt.unstarted);
         if unstarted.is_none() {
-            self.failed.push(FailedAttempt { ended_ms: at.wall_ms, exit });
+            self.attempts.failed.push(FailedAttempt { ended_ms: at.wall_ms, exit });
         }
         let attempts = AttemptTerms {
             max_of_application: self.submission.max_attempts,
@@ -268,22 +208,22 @@ impl YarnApplication {
             validity_interval_ms: self.submission.validity_interval_ms,
             is_unmanaged: self.submission.master.is_none(),
         };
-        self.drop_asks(out);
+        self.containers.drop_asks(self.submission.keeps_containers, out);
         if !self.submission.keeps_containers {
-            self.kill_containers(at, out);
-            let ended = std::mem::take(&mut self.ended);
-            self.give_up_ended(&ended, out);
+            self.containers.kill(at, out);
+            let ended = self.containers.take_ended();
+            self.containers.give_up_ended(&ended, out);
         }
         let may_retry = match unstarted {
             Some(UnstartedFate::Elsewhere) => !attempts.is_unmanaged,
             Some(UnstartedFate::Nowhere) => false,
-            None => attempts.may_retry(&self.failed, at.wall_ms),
+            None => attempts.may_retry(&self.attempts.failed, at.wall_ms),
         };
         if let (false, Some(last)) = (may_retry, self.attempts.last()) {
             let said = match unstarted {
                 Some(_) => format!(
                     "Application failed: no node starts its master, which was to run on {}",
-                    self.tried_nodes().nodes().join(", ")
+                    self.attempts.tried_nodes().nodes().join(", ")
                 ),
                 None => format!(
                     "Application failed {} times (global limit {}){}",
@@ -299,7 +239,7 @@ impl YarnApplication {
 
     /// A record is written, and all before it.
     pub fn saved(&mut self, version: u64, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
-        self.request_ids.on_saved(version);
+        self.containers.request_ids.on_saved(version);
         if (1..=version).contains(&self.attempt_awaited) {
             self.attempt_awaited = 0;
             let state = self.attempts.last().map(|attempt| attempt.state);
@@ -409,17 +349,6 @@ impl YarnApplication {
         }
     }
 
-    /// Where its masters have failed by themselves, or because of their nodes, as `host:port`: the next one had better go elsewhere.
-    pub fn failed_nodes(&self) -> BTreeSet<&str> {
-        let is_bad = |exit: YarnExitStatus| exit.counts_as_failure() || exit == YarnExitStatus::DISKS_FAILED;
-        let has_failed = |state: AttemptState| {
-            state == AttemptState::Failed
-                || state == AttemptState::FinalSaving { target: AttemptTarget::Failed }
-        };
-        let failed = self.attempts.iter().filter(|attempt| has_failed(attempt.state) && is_bad(attempt.exit));
-        failed.filter_map(|attempt| attempt.node.as_deref()).collect()
-    }
-
     /// Whatever has waited for too long.
     pub(super) fn expire(&mut self, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>) {
         if self.state.is_over() {
@@ -432,20 +361,14 @@ impl YarnApplication {
             self.say("the application master was not heard of for too long");
             self.on_attempt(AttemptEvent::Expire, terms, at, out);
         }
-        self.expire_containers(at, out);
+        self.containers.expire(at, out);
         // Places have counted rows down, or hosts have other racks.
-        if self.state == AppState::Running && self.asks.is_unsettled() {
-            self.settle(out);
+        if self.state == AppState::Running && self.containers.asks.is_unsettled() {
+            self.containers.settle(out);
         }
         let age = at.wall_ms.saturating_sub(self.start_ms);
         if self.submission.lifetime_ms.is_some_and(|lifetime| age >= lifetime) {
             self.kill("the application was killed: it is as old as its lifetime", terms, at, out);
-        }
-    }
-
-    pub(super) fn hear(&mut self, at: AdapterTime) {
-        if let Some(attempt) = self.attempts.last_mut() {
-            attempt.heard = at.now;
         }
     }
 
@@ -487,18 +410,13 @@ impl YarnApplication {
         &self.diagnostics
     }
 
-    /// The attempt that is under way, or was the last one.
-    pub fn current_attempt(&self) -> Option<YarnAttemptId> {
-        self.attempts.last().map(|attempt| attempt.id)
-    }
-
     /// What was submitted, with what was changed of it since.
     pub fn submission(&self) -> &AppSubmission {
         &self.submission
     }
 
     /// Its attempts, the first one first.
-    pub fn attempts(&self) -> &[YarnAttempt] {
+    pub fn attempts(&self) -> &YarnAttempts {
         &self.attempts
     }
 
@@ -510,14 +428,5 @@ impl YarnApplication {
     /// Nothing more becomes of it.
     pub fn is_over(&self) -> bool {
         self.state.is_over()
-    }
-
-    /// Incarnation of ordinal 0 that is the current master.
-    pub fn master_incarnation(&self) -> u32 {
-        self.attempts.last().map_or(0, |attempt| attempt.id.number - 1)
-    }
-
-    pub(super) fn is_master(ordinal: u32) -> bool {
-        ordinal == MASTER
     }
 }

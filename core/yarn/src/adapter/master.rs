@@ -1,19 +1,16 @@
 //! What masters call: register, allocate, finish; how they are started, and what becomes of an application whose master a node does not start.
 //!
 //! What was never started goes elsewhere and uses up no attempt, as replicas of other units do; what no node starts has failed at once, whatever
-//! attempts it has left. The rule for both is [`TriedNodes`].
-
-use godel_membership::node_failures::TriedNodes;
+//! attempts it has left. The rule for both is [`TriedNodes`](godel_membership::node_failures::TriedNodes).
 
 use super::{
-    AdapterTerms, AdapterTime, AllocateAnswer, AllocatedContainer, LaunchFailure, LaunchFailureScope,
-    MasterRefusal, Registration, YarnAction, YarnApplication,
+    AdapterTerms, AdapterTime, AllocateAnswer, AllocatedContainer, LaunchFailure, MasterRefusal,
+    Registration, YarnAction, YarnApplication,
 };
 use crate::{
     application::{AppState, FinalStatus},
     asks::{AllocateTurn, AskRow, BlacklistChange, next_response, turn},
-    attempt::{AttemptEvent, AttemptState, AttemptTarget, UnstartedFate},
-    container::YarnContainerState,
+    attempt::{AttemptEvent, AttemptState, AttemptTarget},
     ids::{YarnAttemptId, YarnContainerId},
 };
 
@@ -89,7 +86,7 @@ impl YarnApplication {
             return Err(MasterRefusal::NotYet(attempt));
         }
         let current =
-            self.attempts.last_mut().filter(|current| current.id == attempt && !current.state.is_over());
+            self.attempts.all.last_mut().filter(|current| current.id == attempt && !current.state.is_over());
         let current = current.ok_or(MasterRefusal::NoAttempt(attempt))?;
         if current.state != AttemptState::Launched {
             // One that failed or was killed before it had registered has nothing to register for.
@@ -101,23 +98,10 @@ impl YarnApplication {
         }
         current.registration = Some(registration);
         current.last = AllocateAnswer::default();
-        self.hear(at);
+        self.attempts.hear(at);
         self.on_attempt(AttemptEvent::Registered, terms, at, out);
         self.put(out);
-        Ok(self.known_containers())
-    }
-
-    /// What has been fetched or runs, for a master that does not know it.
-    fn known_containers(&self) -> Vec<AllocatedContainer> {
-        let is_known = |state| matches!(state, YarnContainerState::Acquired | YarnContainerState::Running);
-        let known = self.containers.iter().filter(|(_, container)| is_known(container.state));
-        let shown = known.map(|(ordinal, container)| AllocatedContainer {
-            id: container.id,
-            ordinal: *ordinal,
-            node: container.node.clone(),
-            key: container.key.clone(),
-        });
-        shown.collect()
+        Ok(self.containers.known())
     }
 
     /// A master says what it wants and what it gives back, and hears what has become of the rest. A call that changes
@@ -142,7 +126,7 @@ impl YarnApplication {
         let last = current.last.clone();
         match turn(call.seen, last.response_id) {
             AllocateTurn::Repeat => {
-                self.hear(at);
+                self.attempts.hear(at);
                 return Ok(last);
             }
             AllocateTurn::Wrong { expected } => {
@@ -150,48 +134,26 @@ impl YarnApplication {
             }
             AllocateTurn::Next => {}
         }
-        let has_changed = self.asks.take(&call.asks, &call.blacklist)?;
-        self.hear(at);
-        if let Some(url) = &call.tracking_url {
-            self.move_page(url, out);
+        let has_changed = self.containers.asks.take(&call.asks, &call.blacklist)?;
+        self.attempts.hear(at);
+        // Where its page is is recorded.
+        if call.tracking_url.as_ref().is_some_and(|url| self.attempts.move_page(url)) {
+            self.put(out);
         }
-        self.give_up_ended(&last.completed, out);
-        self.release(&call.release, at, out);
+        self.containers.give_up_ended(&last.completed, out);
+        self.containers.release(&call.release, at, out);
         if has_changed {
-            self.settle(out);
+            self.containers.settle(out);
         }
         let answer = AllocateAnswer {
             response_id: next_response(last.response_id),
-            allocated: self.acquire(terms.container_expiry_ms, at, out),
-            completed: self.take_ended(),
+            allocated: self.containers.acquire(terms.container_expiry_ms, at, out),
+            completed: self.containers.take_ended(),
         };
-        if let Some(current) = self.attempts.last_mut() {
+        if let Some(current) = self.attempts.all.last_mut() {
             current.last = answer.clone();
         }
         Ok(answer)
-    }
-
-    /// Its page is somewhere else from now on, which is recorded.
-    fn move_page(&mut self, url: &str, out: &mut Vec<YarnAction>) {
-        let registered = self.attempts.last_mut().and_then(|attempt| attempt.registration.as_mut());
-        if let Some(registration) = registered.filter(|registration| registration.tracking_url != url) {
-            url.clone_into(&mut registration.tracking_url);
-            self.put(out);
-        }
-    }
-
-    /// Has the unit fit what is asked for. Nothing is asked for twice.
-    pub fn settle(&mut self, out: &mut Vec<YarnAction>) {
-        let changes = self.asks.settle();
-        for ordinal in &changes.release {
-            self.forget(*ordinal);
-        }
-        if !changes.release.is_empty() {
-            out.push(YarnAction::Release(self.id, changes.release));
-        }
-        if !changes.add.is_empty() {
-            out.push(YarnAction::Grow(self.id, changes.add));
-        }
     }
 
     /// A master says goodbye. Whether that is recorded: until then it calls again.
@@ -208,7 +170,7 @@ impl YarnApplication {
         out: &mut Vec<YarnAction>,
     ) -> Result<bool, MasterRefusal> {
         let is_unmanaged = self.submission.master.is_none();
-        let current = self.attempts.last_mut().filter(|current| current.id == attempt);
+        let current = self.attempts.all.last_mut().filter(|current| current.id == attempt);
         let current = current.ok_or(MasterRefusal::NoAttempt(attempt))?;
         let Some(registration) = &mut current.registration else {
             return Err(MasterRefusal::NotRegistered(attempt));
@@ -222,7 +184,7 @@ impl YarnApplication {
         } else if current.state == AttemptState::Launched {
             return Err(MasterRefusal::NotRegistered(attempt));
         }
-        self.hear(at);
+        self.attempts.hear(at);
         Ok(matches!(self.state, AppState::Finishing) || self.state.is_over())
     }
 
@@ -238,11 +200,11 @@ impl YarnApplication {
         if self.attempts.last().is_none_or(|current| current.id != attempt) {
             return;
         }
-        self.hear(at);
+        self.attempts.hear(at);
         match launched {
             Ok(()) => self.on_attempt(AttemptEvent::Launched, terms, at, out),
             Err(failure) => {
-                self.note_unstarted(failure);
+                self.say_unstarted(failure);
                 self.on_attempt(AttemptEvent::LaunchFailed, terms, at, out);
             }
         }
@@ -257,51 +219,16 @@ impl YarnApplication {
         at: AdapterTime,
         out: &mut Vec<YarnAction>,
     ) {
-        if incarnation == self.master_incarnation() {
-            self.note_unstarted(failure);
+        if incarnation == self.attempts.incarnation() {
+            self.say_unstarted(failure);
             self.on_attempt(AttemptEvent::MasterEnded, terms, at, out);
         }
     }
 
-    /// Nodes of the current attempt and of those right before it that no node has started, as `host:port`.
-    pub fn tried_nodes(&self) -> TriedNodes<&str> {
-        let n_before = self.attempts.iter().rev().skip(1);
-        let n_unstarted = n_before.take_while(|attempt| attempt.unstarted.is_some()).count();
-        let n_skipped = self.attempts.len().saturating_sub(n_unstarted + 1);
-        let mut tried = TriedNodes::default();
-        self.attempts
-            .iter()
-            .skip(n_skipped)
-            .filter_map(|attempt| attempt.node.as_deref())
-            .for_each(|node| tried.note(node));
-        tried
-    }
-
     /// Says why the current attempt has failed, and decides what follows.
-    fn note_unstarted(&mut self, failure: LaunchFailure<'_>) {
-        let LaunchFailure { why, scope, has_other_node } = failure;
-        let goes_elsewhere = self.tried_nodes().goes_elsewhere(|_| has_other_node);
-        let Some(current) = self.attempts.last_mut() else { return };
-        let is_awaited = matches!(
-            current.state,
-            AttemptState::Scheduled
-                | AttemptState::AllocatedSaving
-                | AttemptState::Allocated
-                | AttemptState::Launched
-        );
-        if !is_awaited {
-            return;
+    fn say_unstarted(&mut self, failure: LaunchFailure<'_>) {
+        if let Some(line) = self.attempts.note_unstarted(failure) {
+            self.say(&line);
         }
-        current.unstarted = match scope {
-            LaunchFailureScope::Everywhere => Some(UnstartedFate::Nowhere),
-            LaunchFailureScope::Node | LaunchFailureScope::Late if goes_elsewhere => {
-                Some(UnstartedFate::Elsewhere)
-            }
-            LaunchFailureScope::Node => Some(UnstartedFate::Nowhere),
-            // It may be reached later: it counts as one that failed by itself.
-            LaunchFailureScope::Late => None,
-        };
-        let line = format!("The master of {} was not started: {why}", current.id);
-        self.say(&line);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{AppSubmission, Registration};
+use super::{AppSubmission, Registration, YarnApplication, YarnAttempt};
 use crate::{
-    application::{AppTarget, FinalStatus},
-    attempt::{AttemptTarget, FailedAttempt, UnstartedFate},
+    application::{AppState, AppTarget, FinalStatus},
+    attempt::{AttemptState, AttemptTarget, FailedAttempt, UnstartedFate},
     exit_status::YarnExitStatus,
     ids::YarnApplicationId,
 };
@@ -58,4 +58,48 @@ pub struct AppRecord {
     pub diagnostics: String,
     /// Rises with each record.
     pub version: u64,
+}
+
+impl AppRecord {
+    /// What is to be written of an application now.
+    pub fn of(application: &YarnApplication) -> Self {
+        let attempt = |attempt: &YarnAttempt| AttemptRecord {
+            first_ordinal: attempt.first_ordinal,
+            first_opportunistic: attempt.first_opportunistic,
+            node: attempt.node.clone(),
+            registration: attempt.registration.clone(),
+            said: attempt.said,
+            exit: attempt.exit,
+            unstarted: attempt.unstarted,
+            target: match attempt.state {
+                AttemptState::FinalSaving { target } => Some(target),
+                AttemptState::Finishing => Some(AttemptTarget::Finishing),
+                AttemptState::Finished => Some(AttemptTarget::Finished),
+                AttemptState::Failed => Some(AttemptTarget::Failed),
+                AttemptState::Killed => Some(AttemptTarget::Killed),
+                _ => None,
+            },
+        };
+        Self {
+            id: application.id,
+            submission: application.submission.clone(),
+            attempts: application.attempts.iter().map(attempt).collect(),
+            failed: application.attempts.failed.clone(),
+            target: match application.state {
+                AppState::FinalSaving { target, .. } => Some(target),
+                AppState::Finishing => Some(AppTarget::Finishing),
+                AppState::Finished => Some(AppTarget::Finished),
+                AppState::Failed => Some(AppTarget::Failed),
+                AppState::Killed => Some(AppTarget::Killed),
+                _ => None,
+            },
+            next_ordinal: application.containers.next_ordinal,
+            next_opportunistic: application.containers.next_opportunistic,
+            request_ids: application.containers.request_ids.to_record(),
+            start_ms: application.start_ms,
+            finish_ms: application.finish_ms,
+            diagnostics: application.diagnostics.clone(),
+            version: application.version,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Whole lives of applications on a cluster that is played, with the adapter killed wherever it hurts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use godel_base::ids::ReplicaId;
 use proptest::prelude::*;
@@ -113,7 +113,7 @@ impl Played {
         let Some(action) = self.todo.pop_front() else { return false };
         match action.clone() {
             YarnAction::PutRecord(_, version) => {
-                self.record = Some(self.app().record());
+                self.record = Some(AppRecord::of(self.app()));
                 self.with(|app, terms, at, out| app.saved(version, terms, at, out));
             }
             YarnAction::SubmitUnit(_) => {
@@ -124,7 +124,7 @@ impl Played {
                 self.place_master();
             }
             YarnAction::NextMaster(_) => {
-                let wanted = self.app().master_incarnation();
+                let wanted = self.app().attempts().incarnation();
                 if self.incarnation < wanted {
                     self.incarnation = wanted;
                     self.unit.insert(MASTER, (None, true));
@@ -198,7 +198,7 @@ impl Played {
     }
 
     fn attempt(&self) -> YarnAttemptId {
-        self.app().current_attempt().unwrap()
+        self.app().attempts().current().unwrap()
     }
 
     fn register(&mut self) -> Result<Vec<AllocatedContainer>, MasterRefusal> {
@@ -233,7 +233,7 @@ impl Played {
                 None => self.place_master(),
                 Some(key) => {
                     let node = is_placed.then_some("n2");
-                    self.with(|app, _, at, out| app.found(ordinal, key.group, node, at, out));
+                    self.with(|app, _, at, out| app.found(ordinal, key.group, node, None, at, out));
                 }
             }
         }
@@ -278,7 +278,7 @@ fn an_application_runs_to_its_end() {
     assert_eq!(played.allocate(2, vec![ask(0)]).unwrap().response_id, 3);
     played.run();
     assert_eq!(played.done.len(), n_done, "a call that changes nothing has nothing done");
-    played.with(|app, _, at, out| app.started(1, at, out));
+    played.with(|app, _, at, out| app.containers_mut().started(1, at, out));
     played.end(1, 0);
     let answer = played.allocate(3, Vec::new()).unwrap();
     assert_eq!(
@@ -442,7 +442,7 @@ fn ends_are_told_again_after_a_restart() {
     played.allocate(1, Vec::new()).unwrap();
     played.crash();
     let group = ask(1).key.group;
-    played.with(|app, _, at, out| app.found_ended(1, group, "n2:8041", YarnExitStatus(7), at, out));
+    played.with(|app, _, at, out| app.found(1, group, Some("n2:8041"), Some(YarnExitStatus(7)), at, out));
     played.run();
     assert_eq!(played.register(), Ok(Vec::new()));
     let completed = played.allocate(0, Vec::new()).unwrap().completed;
@@ -506,11 +506,11 @@ fn numbers_of_asks_survive_a_restart() {
     played.crash();
     played.run();
     assert_eq!(numbers(played.register().unwrap()), [NO_REQUEST_ID, 7, 7, 8]);
-    let ordinals: Vec<u32> = played.app().containers().map(|(ordinal, _)| ordinal).collect();
+    let ordinals: Vec<u32> = played.app().containers().iter().map(|(ordinal, _)| ordinal).collect();
     for ordinal in ordinals {
         played.end(ordinal, 0);
     }
-    assert_eq!(played.app().record().request_ids, BTreeMap::new());
+    assert_eq!(AppRecord::of(played.app()).request_ids, BTreeMap::new());
 }
 
 #[test]

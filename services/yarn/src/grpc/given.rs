@@ -8,6 +8,7 @@ use godel_core_yarn::{
     asks::{ANY, AskGroup, AskKey, AskRow, BlacklistChange, ExecutionType},
     ids::{BadYarnId, YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_core_yarn_leader::{AppFilter, SubmittedApp, YarnAmount};
 use godel_domain::names::{
     APPLICATION_NAME_LEN_MAX, APPLICATION_QUEUE_LEN_MAX, N_TAGS_MAX, NAME_LEN_MAX, TAG_LEN_MAX,
 };
@@ -16,11 +17,6 @@ use godel_proto::v1;
 use godel_wire::{BadField, invalid_argument};
 use prost::Message as _;
 use tonic::Status;
-
-use crate::{
-    manager::SubmittedApp,
-    reports::{AppFilter, YarnAmount},
-};
 
 /// Bytes of an address of a page.
 pub(super) const URL_LEN_MAX: usize = 4 << 10;

@@ -1,11 +1,10 @@
 //! Why the adapter refuses, as gRPC statuses.
 
 use godel_core_yarn::adapter::MasterRefusal;
+use godel_core_yarn_leader::ManagerRefusal;
 use godel_kit::status::{self, reason};
 use godel_wire::BadField;
 use tonic::{Code, Status};
-
-use crate::manager::ManagerRefusal;
 
 const NO_METADATA: [(&str, &str); 0] = [];
 

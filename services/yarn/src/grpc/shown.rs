@@ -6,12 +6,10 @@ use godel_core_yarn::{
     attempt::{AttemptState, AttemptTarget},
     container::PublicContainerState,
 };
-use godel_proto::v1;
-
-use crate::{
-    manager::MasterAnswer,
-    reports::{AppReport, AttemptReport, ContainerReport, QueueReport, YarnAmount},
+use godel_core_yarn_leader::{
+    AppReport, AttemptReport, ContainerReport, MasterAnswer, QueueReport, YarnAmount,
 };
+use godel_proto::v1;
 
 /// Port of a master that serves no clients.
 const NO_PORT: i32 = -1;

@@ -5,10 +5,10 @@ use prost::Message as _;
 use tonic::Code;
 
 use super::*;
-use crate::rest::fake::{FakeManager, app_id, attempt_id};
+use crate::tests::canned::{CannedManager, app_id, attempt_id};
 
-fn face() -> (YarnFace, Arc<FakeManager>) {
-    let manager = Arc::new(FakeManager::with_apps());
+fn face() -> (YarnFace, Arc<CannedManager>) {
+    let manager = Arc::new(CannedManager::with_apps());
     (YarnFace { manager: manager.clone() }, manager)
 }
 

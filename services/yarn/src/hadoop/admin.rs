@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use godel_core_yarn_leader::{ManagerRefusal, YarnNodeState};
 use godel_hadoop::{
     Caller, Exception, Identity, Protocol,
     common::{
@@ -25,7 +26,7 @@ use super::{
     FaceSettings, excluded, groups, ids,
     refusal::{for_clients, refused},
 };
-use crate::{ResourceManager, manager::ManagerRefusal, reports::YarnNodeState};
+use crate::ResourceManager;
 
 const ADMINISTRATION: &str = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB";
 const AVAILABILITY: &str = "org.apache.hadoop.ha.HAServiceProtocol";

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
+use godel_core_yarn_leader::YarnAmount;
 use godel_hadoop::{
     Exception,
     yarn::{ResourceInformationProto, ResourceProto, ResourceTypeInfoProto, ResourceTypesProto},
 };
 
 use super::refusal::INVALID_RESOURCE_REQUEST;
-use crate::reports::YarnAmount;
 
 /// Names of YARN's resources.
 const YARN_MEMORY: &str = "memory-mb";

@@ -7,6 +7,7 @@ use godel_core_yarn::{
     asks::{ANY, AskGroup, AskKey, AskRow, BadAsk, BlacklistChange, ExecutionType},
     ids::{YarnAttemptId, YarnContainerId},
 };
+use godel_core_yarn_leader::YarnAmount;
 use godel_hadoop::{
     Exception,
     yarn::{
@@ -19,7 +20,6 @@ use super::{
     amounts, ids,
     refusal::{INVALID_RELEASE, INVALID_RESOURCE_REQUEST, refused},
 };
-use crate::reports::YarnAmount;
 
 /// Longest address of a page.
 const URL_LEN_MAX: usize = 4_096;

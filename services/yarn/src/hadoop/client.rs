@@ -7,6 +7,9 @@ use godel_core_yarn::{
     container::PublicContainerState,
     ids::{YarnApplicationId, YarnContainerId},
 };
+use godel_core_yarn_leader::{
+    AppFilter, AppReport, ContainerReport, LaunchNode, ManagerRefusal, YarnNodeReport, YarnNodeState,
+};
 use godel_hadoop::{
     Caller, Exception, Identity, Protocol, exception,
     yarn::{
@@ -36,12 +39,7 @@ use super::{
     reports, submission, times,
     tokens::Tokens,
 };
-use crate::{
-    ResourceManager,
-    launcher::LaunchNode,
-    manager::ManagerRefusal,
-    reports::{AppFilter, AppReport, ContainerReport, NodeReport, YarnNodeState},
-};
+use crate::ResourceManager;
 
 pub(super) const PROTOCOL: &str = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB";
 
@@ -73,7 +71,7 @@ fn of_nodes<Q, A>(
     protocol: Protocol,
     face: &Arc<ClientFace>,
     name: &'static str,
-    read: fn(&[NodeReport], &Q) -> A,
+    read: fn(&[YarnNodeReport], &Q) -> A,
 ) -> Protocol
 where
     Q: prost::Message + Default + 'static,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::reports::{NodeReport, YarnNodeState};
+use godel_core_yarn_leader::{YarnNodeReport, YarnNodeState};
 
 /// Hosts of a file: separated by white space, with comments behind `#`.
 ///
@@ -29,12 +29,16 @@ pub(super) struct Changes {
 }
 
 /// Compares the file with the nodes; `before` are the hosts that the file has taken out of service.
-pub(super) fn compare(listed: &BTreeSet<String>, before: &BTreeSet<String>, nodes: &[NodeReport]) -> Changes {
-    let is_out = |node: &&NodeReport| {
+pub(super) fn compare(
+    listed: &BTreeSet<String>,
+    before: &BTreeSet<String>,
+    nodes: &[YarnNodeReport],
+) -> Changes {
+    let is_out = |node: &&YarnNodeReport| {
         matches!(node.state, YarnNodeState::Decommissioning | YarnNodeState::Decommissioned)
     };
-    let (out, other): (Vec<&NodeReport>, Vec<&NodeReport>) = nodes.iter().partition(is_out);
-    let hosts = |nodes: Vec<&NodeReport>, is_meant: &dyn Fn(&str) -> bool| {
+    let (out, other): (Vec<&YarnNodeReport>, Vec<&YarnNodeReport>) = nodes.iter().partition(is_out);
+    let hosts = |nodes: Vec<&YarnNodeReport>, is_meant: &dyn Fn(&str) -> bool| {
         let hosts: BTreeSet<&str> = nodes.iter().map(|node| node.host.as_str()).collect();
         hosts.into_iter().filter(|host| is_meant(host)).map(str::to_owned).collect()
     };
@@ -47,7 +51,7 @@ pub(super) fn compare(listed: &BTreeSet<String>, before: &BTreeSet<String>, node
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::node;
+    use crate::tests::fake::node;
 
     #[test]
     fn hosts_stand_between_comments() {
@@ -58,7 +62,7 @@ mod tests {
 
     #[test]
     fn only_what_the_file_took_out_comes_back() {
-        let of = |host: &str, state| NodeReport { state, ..node(host) };
+        let of = |host: &str, state| YarnNodeReport { state, ..node(host) };
         let nodes = [
             of("a", YarnNodeState::Running),
             of("b", YarnNodeState::Decommissioned),

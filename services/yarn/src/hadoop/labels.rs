@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_core_yarn_leader::YarnNodeReport;
 use godel_hadoop::yarn::{
     AttributeToNodesProto, GetAttributesToNodesRequestProto, GetAttributesToNodesResponseProto,
     GetClusterNodeAttributesResponseProto, GetClusterNodeLabelsResponseProto, GetLabelsToNodesRequestProto,
@@ -15,7 +16,6 @@ use godel_hadoop::yarn::{
 };
 
 use super::ids;
-use crate::reports::NodeReport;
 
 const NODE_PREFIX: &str = "nm.yarn.io";
 
@@ -33,15 +33,15 @@ fn attribute(name: &str, value: &str) -> NodeAttributeProto {
 }
 
 /// Attributes of a node.
-pub(super) fn attributes(node: &NodeReport) -> Vec<NodeAttributeProto> {
+pub(super) fn attributes(node: &YarnNodeReport) -> Vec<NodeAttributeProto> {
     node.attributes.iter().map(|(name, value)| attribute(name, value)).collect()
 }
 
-fn id(node: &NodeReport) -> NodeIdProto {
+fn id(node: &YarnNodeReport) -> NodeIdProto {
     ids::node_pb(&node.host, node.port)
 }
 
-fn by_label(nodes: &[NodeReport]) -> BTreeMap<&str, Vec<NodeIdProto>> {
+fn by_label(nodes: &[YarnNodeReport]) -> BTreeMap<&str, Vec<NodeIdProto>> {
     let mut by_label: BTreeMap<&str, Vec<NodeIdProto>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| !node.label.is_empty()) {
         by_label.entry(&node.label).or_default().push(id(node));
@@ -49,7 +49,7 @@ fn by_label(nodes: &[NodeReport]) -> BTreeMap<&str, Vec<NodeIdProto>> {
     by_label
 }
 
-pub(super) fn cluster_labels(nodes: &[NodeReport]) -> GetClusterNodeLabelsResponseProto {
+pub(super) fn cluster_labels(nodes: &[YarnNodeReport]) -> GetClusterNodeLabelsResponseProto {
     let labels = by_label(nodes);
     GetClusterNodeLabelsResponseProto {
         deprecated_node_labels: labels.keys().map(|label| (*label).to_owned()).collect(),
@@ -60,7 +60,7 @@ pub(super) fn cluster_labels(nodes: &[NodeReport]) -> GetClusterNodeLabelsRespon
     }
 }
 
-pub(super) fn nodes_to_labels(nodes: &[NodeReport]) -> GetNodesToLabelsResponseProto {
+pub(super) fn nodes_to_labels(nodes: &[YarnNodeReport]) -> GetNodesToLabelsResponseProto {
     let labelled = nodes.iter().filter(|node| !node.label.is_empty());
     let node_to_labels = labelled
         .map(|node| NodeIdToLabelsProto { node_id: Some(id(node)), node_labels: vec![node.label.clone()] })
@@ -69,7 +69,7 @@ pub(super) fn nodes_to_labels(nodes: &[NodeReport]) -> GetNodesToLabelsResponseP
 }
 
 pub(super) fn labels_to_nodes(
-    nodes: &[NodeReport],
+    nodes: &[YarnNodeReport],
     asked: &GetLabelsToNodesRequestProto,
 ) -> GetLabelsToNodesResponseProto {
     let is_asked =
@@ -80,7 +80,7 @@ pub(super) fn labels_to_nodes(
     GetLabelsToNodesResponseProto { labels_to_nodes: labels_to_nodes.collect() }
 }
 
-pub(super) fn cluster_attributes(nodes: &[NodeReport]) -> GetClusterNodeAttributesResponseProto {
+pub(super) fn cluster_attributes(nodes: &[YarnNodeReport]) -> GetClusterNodeAttributesResponseProto {
     let names: BTreeSet<&String> = nodes.iter().flat_map(|node| node.attributes.keys()).collect();
     let node_attributes = names
         .into_iter()
@@ -93,7 +93,7 @@ pub(super) fn cluster_attributes(nodes: &[NodeReport]) -> GetClusterNodeAttribut
 }
 
 pub(super) fn attributes_to_nodes(
-    nodes: &[NodeReport],
+    nodes: &[YarnNodeReport],
     asked: &GetAttributesToNodesRequestProto,
 ) -> GetAttributesToNodesResponseProto {
     let is_asked = |name: &str| {
@@ -119,7 +119,7 @@ pub(super) fn attributes_to_nodes(
 }
 
 pub(super) fn nodes_to_attributes(
-    nodes: &[NodeReport],
+    nodes: &[YarnNodeReport],
     asked: &GetNodesToAttributesRequestProto,
 ) -> GetNodesToAttributesResponseProto {
     let is_asked = |host: &String| asked.hostnames.is_empty() || asked.hostnames.contains(host);
@@ -137,7 +137,7 @@ pub(super) fn nodes_to_attributes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::node;
+    use crate::tests::fake::node;
 
     #[test]
     fn nodes_are_found_by_label_and_attribute() {

@@ -4,6 +4,7 @@
 //! variables that say where its pages are and how often it is tried.
 
 use bytes::Bytes;
+use godel_core_yarn_leader::{LaunchRefusal, MasterLaunch};
 use godel_hadoop::{
     Exception,
     common::TokenProto,
@@ -21,7 +22,7 @@ use super::{
     node_calls::{NodeCall, NodeCalls, NodeError},
     tokens::ContainerFacts,
 };
-use crate::launcher::{LaunchRefusal, Launcher, MasterLaunch};
+use crate::launcher::Launcher;
 
 /// What a node says of a container that it has started already.
 const STARTED_ALREADY: &str = "Attempt to relaunch the same container";
@@ -73,7 +74,7 @@ impl NodeLauncher {
 fn context(launch: &MasterLaunch, master: TokenProto) -> Result<ContainerLaunchContextProto, LaunchRefusal> {
     let refused = |message: String| LaunchRefusal::Hopeless(message);
     let application = launch.attempt.application;
-    let mut context = ContainerLaunchContextProto::decode(launch.launch.clone())
+    let mut context = ContainerLaunchContextProto::decode(&*launch.launch)
         .map_err(|error| refused(format!("the launch context of {application} cannot be read: {error}")))?;
     let mut credentials = match context.tokens.take().filter(|tokens| !tokens.is_empty()) {
         Some(tokens) => Credentials::read(tokens)
@@ -138,12 +139,9 @@ impl Launcher for NodeLauncher {
 #[cfg(test)]
 mod tests {
     use godel_core_yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
+    use godel_core_yarn_leader::{LaunchNode, LaunchUnit, YarnAmount};
 
     use super::*;
-    use crate::{
-        launcher::{LaunchNode, LaunchUnit},
-        reports::YarnAmount,
-    };
 
     fn launch(context: &ContainerLaunchContextProto) -> MasterLaunch {
         let application = YarnApplicationId { cluster_timestamp: 9, number: 1 };
@@ -194,10 +192,8 @@ mod tests {
 
     #[test]
     fn what_nobody_can_start_is_refused() {
-        let broken = MasterLaunch {
-            launch: Bytes::from_static(&[0xff]),
-            ..launch(&ContainerLaunchContextProto::default())
-        };
+        let broken =
+            MasterLaunch { launch: [0xff].into(), ..launch(&ContainerLaunchContextProto::default()) };
         let said = context(&broken, token("T")).unwrap_err().to_string();
         assert!(said.starts_with("the launch context of application_9_0001 cannot be read"), "{said}");
         let other = ContainerLaunchContextProto {

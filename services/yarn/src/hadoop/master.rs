@@ -10,6 +10,7 @@ use godel_core_yarn::{
     exit_status::YarnExitStatus,
     ids::YarnAttemptId,
 };
+use godel_core_yarn_leader::{ContainerPlace, LaunchNode, MasterAnswer, YarnAmount};
 use godel_hadoop::{
     Caller, Exception, Protocol,
     yarn::{
@@ -29,12 +30,7 @@ use super::{
     reports,
     tokens::{ContainerFacts, Tokens},
 };
-use crate::{
-    ResourceManager,
-    launcher::LaunchNode,
-    manager::{ContainerPlace, MasterAnswer},
-    reports::YarnAmount,
-};
+use crate::ResourceManager;
 
 const PROTOCOL: &str = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB";
 /// Masters of which is remembered which tokens they have. All of it is forgotten when there are more, and masters get tokens again.

@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use godel_core_yarn::ids::YarnAttemptId;
+use godel_core_yarn_leader::LaunchNode;
 use godel_hadoop::{
     Exception,
     client::{CallError, Client, Shows},
@@ -20,7 +21,6 @@ use godel_hadoop::{
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::tokens::Tokens;
-use crate::launcher::LaunchNode;
 
 const PROTOCOL: &str = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB";
 /// Calls at the same time.

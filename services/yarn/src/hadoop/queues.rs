@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use godel_core_yarn::QueueAccess;
+use godel_core_yarn_leader::{AppFilter, QueueReport, YarnAmount};
 use godel_hadoop::{
     Caller, Exception,
     yarn::{
@@ -14,7 +15,6 @@ use godel_hadoop::{
 };
 
 use super::{amounts, client::ClientFace, refusal::for_clients};
-use crate::reports::{AppFilter, QueueReport, YarnAmount};
 
 /// A request without fields.
 pub(super) type NoRequest = GetAllResourceTypeInfoRequestProto;
@@ -170,7 +170,7 @@ pub(super) fn resource_types(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::queue;
+    use crate::tests::fake::queue;
 
     fn amount(memory_mb: i64, vcores: i64) -> YarnAmount {
         YarnAmount { memory_mb, vcores, ..YarnAmount::default() }

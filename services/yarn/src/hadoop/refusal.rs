@@ -1,8 +1,7 @@
 //! Refusals as YARN's exceptions: clients tell refusals apart by the class, and people read the message.
 
+use godel_core_yarn_leader::ManagerRefusal;
 use godel_hadoop::{Exception, exception};
-
-use crate::manager::ManagerRefusal;
 
 pub(super) const INVALID_RESOURCE_REQUEST: &str =
     "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException";

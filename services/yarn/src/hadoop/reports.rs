@@ -6,6 +6,7 @@ use godel_core_yarn::{
     attempt::AttemptState,
     container::PublicContainerState,
 };
+use godel_core_yarn_leader::{AppReport, AttemptReport, ContainerReport, YarnNodeReport, YarnNodeState};
 use godel_hadoop::{
     common::TokenProto,
     yarn::{
@@ -18,7 +19,6 @@ use godel_hadoop::{
 };
 
 use super::{amounts, ids, labels, times};
-use crate::reports::{AppReport, AttemptReport, ContainerReport, NodeReport, YarnNodeState};
 
 /// What YARN shows where there is nothing.
 pub(super) const NOT_AVAILABLE: &str = "N/A";
@@ -143,16 +143,16 @@ pub(super) fn application(
 fn usage(report: &AppReport) -> ApplicationResourceUsageReportProto {
     let (memory, vcores) = (report.memory_seconds, report.vcore_seconds);
     let seconds = amounts::seconds(memory, vcores);
-    let needed = crate::reports::YarnAmount {
+    let needed = godel_core_yarn_leader::YarnAmount {
         memory_mb: report.used.memory_mb.saturating_add(report.pending.memory_mb),
         vcores: report.used.vcores.saturating_add(report.pending.vcores),
-        ..crate::reports::YarnAmount::default()
+        ..godel_core_yarn_leader::YarnAmount::default()
     };
     ApplicationResourceUsageReportProto {
         num_used_containers: Some(i32::try_from(report.n_containers).unwrap_or(i32::MAX)),
         num_reserved_containers: Some(0),
         used_resources: Some(amounts::pb(&report.used)),
-        reserved_resources: Some(amounts::pb(&crate::reports::YarnAmount::default())),
+        reserved_resources: Some(amounts::pb(&godel_core_yarn_leader::YarnAmount::default())),
         needed_resources: Some(amounts::pb(&needed)),
         memory_seconds: Some(memory),
         vcore_seconds: Some(vcores),
@@ -257,9 +257,10 @@ pub(super) fn is_asked(states: &[NodeStateProto], state: YarnNodeState) -> bool 
     states.is_empty() || states.contains(&node_state_pb(state))
 }
 
-pub(super) fn node(report: &NodeReport) -> NodeReportProto {
-    let NodeReport { host, port, rack, state, total, used, n_containers, label, health, heard_ms, .. } =
-        report;
+pub(super) fn node(report: &YarnNodeReport) -> NodeReportProto {
+    let YarnNodeReport {
+        host, port, rack, state, total, used, n_containers, label, health, heard_ms, ..
+    } = report;
     NodeReportProto {
         node_id: Some(ids::node_pb(host, *port)),
         http_address: Some(format!("{host}:{NO_WEB_PORT}")),
@@ -277,7 +278,7 @@ pub(super) fn node(report: &NodeReport) -> NodeReportProto {
 }
 
 /// A node that has changed, for a master.
-pub(super) fn changed_node(report: &NodeReport) -> NodeReportProto {
+pub(super) fn changed_node(report: &YarnNodeReport) -> NodeReportProto {
     let update = match report.state {
         YarnNodeState::Running => NodeUpdateTypeProto::NodeUsable,
         YarnNodeState::Decommissioning => NodeUpdateTypeProto::NodeDecommissioning,

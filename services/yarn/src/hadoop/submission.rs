@@ -1,11 +1,13 @@
 //! What clients submit, read and checked as YARN does.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
 use godel_core_yarn::{
     adapter::AppSubmission,
     asks::{AskGroup, ExecutionType},
     ids::YarnApplicationId,
 };
+use godel_core_yarn_leader::{SubmittedApp, YarnAmount};
 use godel_hadoop::{
     Exception,
     yarn::{ApplicationSubmissionContextProto, ResourceRequestProto},
@@ -13,7 +15,6 @@ use godel_hadoop::{
 use prost::Message as _;
 
 use super::{amounts, ids, refusal::refused};
-use crate::{manager::SubmittedApp, reports::YarnAmount};
 
 /// YARN cuts longer types.
 const TYPE_LEN_MAX: usize = 20;
@@ -44,12 +45,12 @@ pub(super) fn read(
             "Invalid application timeout, value={timeout} for type=LIFETIME. It should be greater than 0."
         )));
     }
-    let launch = match &context.am_container_spec {
-        Some(spec) if !is_unmanaged => Bytes::from(spec.encode_to_vec()),
+    let launch: Arc<[u8]> = match &context.am_container_spec {
+        Some(spec) if !is_unmanaged => spec.encode_to_vec().into(),
         None if !is_unmanaged => {
             return Err(refused(format!("{id} does not say how its master is started (am_container_spec)")));
         }
-        Some(_) | None => Bytes::new(),
+        Some(_) | None => Arc::default(),
     };
     let submission = AppSubmission {
         name: context.application_name().to_owned(),

@@ -10,6 +10,7 @@ mod real;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use godel_core_yarn::ids::YarnAttemptId;
+use godel_core_yarn_leader::YarnNodeReport;
 use godel_domain::yarn_keys::{YARN_SECRET_LEN, YarnKey, YarnKeys};
 use godel_hadoop::{
     Exception, Server,
@@ -26,10 +27,7 @@ use godel_kit::{CancellationToken, clock::SystemClock};
 use tokio::{net::TcpListener, sync::watch};
 
 use super::{FaceSettings, HadoopAddresses, HadoopFaces, NodeCalls, TokenKeys, Tokens};
-use crate::{
-    fake::{FakeManager, node},
-    reports::NodeReport,
-};
+use crate::tests::fake::{FakeManager, node};
 
 const WITHIN: Duration = Duration::from_secs(30);
 const CLIENT: &str = super::client::PROTOCOL;
@@ -68,7 +66,7 @@ async fn serve(server: Server, stop: &CancellationToken) -> SocketAddr {
 impl Rig {
     async fn new(settings: FaceSettings) -> Self {
         let attributes = [("godel.dev/yarn-port".to_owned(), "8041".to_owned())].into();
-        let labelled = NodeReport { label: "fast".to_owned(), attributes, ..node("n2") };
+        let labelled = YarnNodeReport { label: "fast".to_owned(), attributes, ..node("n2") };
         let manager = Arc::new(FakeManager::new(vec![node("n1"), labelled]));
         let (amrm, amrm_keys) = watch::channel(keys("amrm", &[1]));
         let (nm, nm_keys) = watch::channel(keys("nm", &[1]));

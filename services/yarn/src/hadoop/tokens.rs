@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use godel_core_yarn::ids::{YarnAttemptId, YarnContainerId};
+use godel_core_yarn_leader::{LaunchNode, LaunchUnit, ManagerRefusal};
 use godel_domain::yarn_keys::{YarnKey, YarnKeys};
 use godel_hadoop::{
     Exception,
@@ -17,10 +18,6 @@ use godel_kit::clock::SharedClock;
 use tokio::sync::watch;
 
 use super::{ids, refusal};
-use crate::{
-    launcher::{LaunchNode, LaunchUnit},
-    manager::ManagerRefusal,
-};
 
 /// Makes tokens by the keys that there are at the time.
 #[derive(Clone)]

@@ -7,6 +7,9 @@ use godel_core_yarn::{
     application::PublicAppState,
     ids::{YarnApplicationId, YarnAttemptId},
 };
+use godel_core_yarn_leader::{
+    AppReport, AttemptReport, ClusterReport, ContainerReport, QueueReport, YarnAmount,
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -20,7 +23,6 @@ use super::{
     route::AppPart,
     time,
 };
-use crate::reports::{AppReport, AttemptReport, ClusterReport, ContainerReport, QueueReport, YarnAmount};
 
 /// What YARN says of an application that has ended instead of what it has.
 const NOT_ANY_MORE: i64 = -1;

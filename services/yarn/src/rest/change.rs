@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use godel_core_yarn::ids::YarnApplicationId;
+use godel_core_yarn_leader::ManagerRefusal;
 use serde_json::{Value, json};
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     route::{CLUSTER, Change},
     submit, time,
 };
-use crate::manager::ManagerRefusal;
 
 impl Call {
     pub(super) async fn change(&self, change: Change, body: Option<&Value>) -> Result<Reply, Problem> {

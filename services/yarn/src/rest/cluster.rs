@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_core_yarn::{QueueAccess, application::PublicAppState};
+use godel_core_yarn_leader::{ClusterReport, YarnAmount, YarnNodeReport, YarnNodeState};
 use serde_json::{Value, json};
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     problem::{Problem, no_constant},
     query::is_named,
 };
-use crate::reports::{ClusterReport, NodeReport, YarnAmount, YarnNodeState};
 
 /// The version of YARN whose API this is.
 const HADOOP_VERSION: &str = "3.3.4";
@@ -97,8 +97,9 @@ impl Call {
             wanted.get_or_insert_default().insert(upper);
         }
         let nodes = self.face.manager.nodes()?;
-        let is_wanted =
-            |node: &&NodeReport| wanted.as_ref().is_none_or(|wanted| wanted.contains(node_state(node.state)));
+        let is_wanted = |node: &&YarnNodeReport| {
+            wanted.as_ref().is_none_or(|wanted| wanted.contains(node_state(node.state)))
+        };
         Ok(list("nodes", "node", nodes.iter().filter(is_wanted).map(node).collect()))
     }
 
@@ -106,7 +107,7 @@ impl Call {
         Ok(json!({ "node": node(&self.found(id)?) }))
     }
 
-    fn found(&self, id: &str) -> Result<NodeReport, Problem> {
+    fn found(&self, id: &str) -> Result<YarnNodeReport, Problem> {
         let shown: String = id.chars().take(300).collect();
         let port = id.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         if port.is_none() {
@@ -192,11 +193,11 @@ impl Call {
     }
 }
 
-fn node_id(node: &NodeReport) -> String {
+fn node_id(node: &YarnNodeReport) -> String {
     format!("{}:{}", node.host, node.port)
 }
 
-fn node(node: &NodeReport) -> Value {
+fn node(node: &YarnNodeReport) -> Value {
     let rest = left(&node.total, &node.used);
     let labels: Vec<&str> = [node.label.as_str()].into_iter().filter(|label| !label.is_empty()).collect();
     let attributes = node.attributes.iter().map(|(name, value)| {
@@ -231,7 +232,7 @@ fn node(node: &NodeReport) -> Value {
 }
 
 /// A label, with what nodes that have it have left.
-fn label(name: &str, nodes: &[NodeReport]) -> Value {
+fn label(name: &str, nodes: &[YarnNodeReport]) -> Value {
     let mut available = YarnAmount::default();
     for node in nodes.iter().filter(|node| node.label == name && node.state == YarnNodeState::Running) {
         let rest = left(&node.total, &node.used);
@@ -245,7 +246,7 @@ fn label(name: &str, nodes: &[NodeReport]) -> Value {
     }))
 }
 
-fn labels_of(node: &NodeReport, nodes: &[NodeReport]) -> Value {
+fn labels_of(node: &YarnNodeReport, nodes: &[YarnNodeReport]) -> Value {
     let labels = [node.label.as_str()].into_iter().filter(|name| !name.is_empty());
     old_list("nodeLabelInfo", labels.map(|name| label(name, nodes)).collect())
 }

@@ -1,15 +1,15 @@
 //! The beans that monitoring reads at `/jmx`.
 
 use godel_core_yarn::application::PublicAppState;
+use godel_core_yarn_leader::{ClusterReport, ManagerRefusal, YarnNodeState};
 use serde_json::{Value, json};
 
 use super::{Call, json::left, problem::Problem};
-use crate::reports::{ClusterReport, YarnNodeState};
 
 impl Call {
     pub(super) fn jmx(&self) -> Result<Value, Problem> {
         let cluster = match self.face.manager.cluster() {
-            Err(crate::manager::ManagerRefusal::Standby(_)) => ClusterReport::default(),
+            Err(ManagerRefusal::Standby(_)) => ClusterReport::default(),
             cluster => cluster?,
         };
         let wanted = self.query.first("qry").unwrap_or("*:*");

@@ -5,9 +5,8 @@ use godel_core_yarn::{
     attempt::{AttemptState, AttemptTarget},
     container::PublicContainerState,
 };
+use godel_core_yarn_leader::{YarnAmount, YarnNodeState};
 use serde_json::{Map, Value, json};
-
-use crate::reports::{YarnAmount, YarnNodeState};
 
 /// Every public state, in YARN's order.
 pub(super) const APP_STATES: [PublicAppState; 8] = [

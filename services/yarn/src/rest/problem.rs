@@ -6,10 +6,10 @@ use axum::{
     response::Response,
 };
 use godel_core_yarn::adapter::MasterRefusal;
+use godel_core_yarn_leader::ManagerRefusal;
 use serde_json::json;
 
 use super::query::Query;
-use crate::manager::ManagerRefusal;
 
 /// Seconds after which a caller looks again for the adapter that leads.
 const REFRESH_SECS: u32 = 5;

@@ -1,12 +1,12 @@
 //! What stands behind the question mark, and the filters of applications that it makes.
 
 use godel_core_yarn::application::{FinalStatus, PublicAppState};
+use godel_core_yarn_leader::{AppFilter, QueueReport};
 
 use super::{
     json::{APP_STATES, DESELECTS, app_state},
     problem::{Problem, number},
 };
-use crate::reports::{AppFilter, QueueReport};
 
 /// Pairs of one query.
 const N_PAIRS_MAX: usize = 1_000;
@@ -172,7 +172,7 @@ pub(super) fn deselected(query: &Query) -> Result<Vec<&'static str>, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rest::fake::queue;
+    use crate::tests::canned::queue;
 
     fn filtered(text: &str) -> Result<Option<AppFilter>, Problem> {
         filter(&Query::parse(text).unwrap(), &[queue("root", 100.0), queue("root.prod.a", 100.0)])

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use godel_core_yarn_leader::{QueueReport, YarnAmount};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     json::{float, resource, resource_text},
     problem::Problem,
 };
-use crate::reports::{QueueReport, YarnAmount};
 
 /// Levels of queues below `root` that are shown; godel has fewer.
 const DEPTH_MAX: usize = 32;
@@ -178,7 +178,7 @@ fn acls(queue: &QueueReport) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rest::fake::queue;
+    use crate::tests::canned::queue;
 
     #[test]
     fn queues_stand_below_each_other() {

@@ -13,6 +13,7 @@ use godel_core_yarn::{
     asks::{AskGroup, ExecutionType},
     ids::YarnApplicationId,
 };
+use godel_core_yarn_leader::{SubmittedApp, YarnAmount};
 use godel_domain::names::{N_TAGS_MAX, TAG_LEN_MAX};
 use godel_hadoop::{
     credentials::{Credentials, read_url_token},
@@ -26,7 +27,6 @@ use prost::Message as _;
 use serde_json::Value;
 
 use super::problem::Problem;
-use crate::{manager::SubmittedApp, reports::YarnAmount};
 
 /// Bytes of a name, a kind, a queue or a label expression.
 const TEXT_LEN_MAX: usize = 1_000;

@@ -1,16 +1,14 @@
 //! Calls as clients make them, through the router.
 
 use axum::http::Method;
+use godel_core_yarn_leader::ManagerRefusal;
 use godel_kit::clock::ManualClock;
 use proptest::prelude::*;
 use serde_json::json;
 use tower::ServiceExt as _;
 
-use super::{
-    fake::{CLUSTER, FakeManager, START, app_id},
-    *,
-};
-use crate::manager::ManagerRefusal;
+use super::*;
+use crate::tests::canned::{CLUSTER, CannedManager, START, app_id};
 
 struct Answered {
     status: u16,
@@ -30,12 +28,12 @@ impl Answered {
 
 struct Client {
     router: Router,
-    manager: Arc<FakeManager>,
+    manager: Arc<CannedManager>,
 }
 
 impl Client {
     fn new() -> Self {
-        let manager = Arc::new(FakeManager::with_apps());
+        let manager = Arc::new(CannedManager::with_apps());
         let clock = ManualClock::new(u64::try_from(START + 60_000).unwrap());
         Self { router: router(manager.clone(), Arc::new(clock)), manager }
     }
@@ -528,14 +526,14 @@ proptest! {
     }
 }
 
-/// Serves the fake to `integration-tests/yarn/rest.py`, which plays every call of the Python package `yarn-api-client` against it.
+/// Serves the canned manager to `integration-tests/yarn/rest.py`, which plays every call of the Python package `yarn-api-client` against it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "installs a Python package from its registry"]
 async fn yarn_api_client_passes_its_calls() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let manager: Arc<dyn ResourceManager> = Arc::new(FakeManager::with_apps());
+    let manager: Arc<dyn ResourceManager> = Arc::new(CannedManager::with_apps());
     let clock = godel_kit::clock::SystemClock::shared();
     let served = tokio::spawn(serve(listener, manager, clock, stop.clone()));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integration-tests/yarn/rest.py");

@@ -10,17 +10,14 @@ use godel_client::{
     audit::{self, Wanted},
     client::Client,
 };
+use godel_core_yarn_leader::{LaunchRefusal, MasterLaunch};
 use godel_kit::{
     CancellationToken, Deps,
     clock::SystemClock,
     config::{ClientConfig, HumanDuration, ServerConfig},
 };
 use godel_proto::v1;
-use godel_yarn::{
-    Config, Manager,
-    launcher::{LaunchRefusal, Launcher, MasterLaunch},
-    serve_with,
-};
+use godel_yarn::{Config, Manager, launcher::Launcher, serve_with};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle, time::Instant};
 use tonic::async_trait;
 

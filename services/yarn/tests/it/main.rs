@@ -7,7 +7,6 @@ mod requests;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bytes::Bytes;
 use cluster::{Adapter, Cluster, until};
 use godel_core_yarn::{
     adapter::{
@@ -19,12 +18,9 @@ use godel_core_yarn::{
     attempt::AttemptState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_core_yarn_leader::{AppFilter, ManagerRefusal, MasterAnswer, SubmittedApp, YarnAmount};
 use godel_proto::v1;
-use godel_yarn::{
-    ResourceManager as _,
-    manager::{ManagerRefusal, MasterAnswer, SubmittedApp},
-    reports::{AppFilter, YarnAmount},
-};
+use godel_yarn::ResourceManager as _;
 
 const LONG: Duration = Duration::from_secs(300);
 
@@ -52,7 +48,7 @@ fn submitted() -> SubmittedApp {
         keeps_containers: false,
         lifetime_ms: None,
     };
-    SubmittedApp { submission, launch: Bytes::from_static(b"context"), tags: vec!["nightly".to_owned()] }
+    SubmittedApp { submission, launch: (*b"context").into(), tags: vec!["nightly".to_owned()] }
 }
 
 fn ask(n: u32) -> AskRow {

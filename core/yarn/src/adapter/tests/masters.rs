@@ -135,13 +135,13 @@ fn what_one_node_does_not_start_goes_elsewhere_and_uses_up_no_attempt() {
     let mut played = Played::new(one);
     played.nodes = vec!["n1", "n2"];
     played.launch = Err(unstarted("n1 has no such user", LaunchFailureScope::Node, true));
-    while played.app().current_attempt().is_none_or(|attempt| attempt.number == 1) {
+    while played.app().attempts().current().is_none_or(|attempt| attempt.number == 1) {
         assert!(played.step());
     }
     played.launch = Ok(());
     played.run();
     assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Accepted, 2));
-    assert_eq!(played.app().failed_nodes().into_iter().collect::<Vec<_>>(), ["n1"]);
+    assert_eq!(played.app().attempts().failed_nodes().into_iter().collect::<Vec<_>>(), ["n1"]);
     played.register().unwrap();
     played.run();
     // The only attempt that it may have has run now.
@@ -162,7 +162,7 @@ fn what_several_nodes_do_not_start_has_failed_whatever_attempts_it_has_left() {
     // One that is reached on no node keeps the attempts that it has: the third one on other nodes counts, and then all begins anew.
     let played = refused(&nodes, unstarted("no answer", LaunchFailureScope::Late, true));
     assert_eq!((played.app().public_state(), played.attempt().number), (PublicAppState::Failed, 6));
-    assert_eq!(played.app().record().failed.len(), 2);
+    assert_eq!(AppRecord::of(played.app()).failed.len(), 2);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_master_whose_command_never_ran_goes_elsewhere_and_a_restart_forgets_nothing
         never_ran(&mut played);
         // Its record says so, and no more is done before the adapter is killed.
         assert!(matches!(played.todo.front(), Some(YarnAction::PutRecord(..))), "{:?}", played.todo);
-        played.record = Some(played.app().record());
+        played.record = Some(AppRecord::of(played.app()));
         played.crash();
     }
     played.run();
@@ -196,18 +196,18 @@ fn a_master_whose_command_never_ran_goes_elsewhere_and_a_restart_forgets_nothing
 #[test]
 fn nodes_on_which_masters_failed_are_named_and_so_is_how_the_last_one_ended() {
     let mut played = running(submission());
-    assert!(played.app().failed_nodes().is_empty());
+    assert!(played.app().attempts().failed_nodes().is_empty());
     // A preempted master says nothing of its node.
     played.end(MASTER, -102);
     played.run();
-    assert!(played.app().failed_nodes().is_empty());
+    assert!(played.app().attempts().failed_nodes().is_empty());
     played.register().unwrap();
     played.run();
     played.end(MASTER, 1);
     played.run();
-    assert_eq!(played.app().failed_nodes().into_iter().collect::<Vec<_>>(), ["n1"]);
+    assert_eq!(played.app().attempts().failed_nodes().into_iter().collect::<Vec<_>>(), ["n1"]);
     played.crash();
-    assert_eq!(played.app().failed_nodes().len(), 1, "that is recorded");
+    assert_eq!(played.app().attempts().failed_nodes().len(), 1, "that is recorded");
     played.run();
     played.end(MASTER, 3);
     played.run();

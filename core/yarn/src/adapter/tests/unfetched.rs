@@ -16,7 +16,7 @@ fn a_container_that_nobody_has_fetched_is_followed_by_another() {
     let numbers: Vec<u64> = answer.allocated.iter().map(|container| container.id.number).collect();
     assert_eq!(numbers, [3, 4], "the master has two, as it asked for");
     // From now on it knows of them: one that is preempted is told, and does not come again by itself.
-    played.with(|app, _, at, out| app.started(2, at, out));
+    played.with(|app, _, at, out| app.containers_mut().started(2, at, out));
     played.end(2, -102);
     played.run();
     let answer = played.allocate(2, Vec::new()).unwrap();

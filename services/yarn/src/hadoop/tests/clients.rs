@@ -39,7 +39,7 @@ async fn an_application_is_submitted_watched_and_killed() {
     assert_eq!(shown.am_rm_token, None, "its master is started by godel");
     assert_eq!(shown.current_application_attempt_id.unwrap().attempt_id(), 1);
     let launch = rig.manager.launch_of(super::super::ids::application(Some(id)).unwrap());
-    assert_eq!(ContainerLaunchContextProto::decode(launch).unwrap().command, ["true"]);
+    assert_eq!(ContainerLaunchContextProto::decode(&*launch).unwrap().command, ["true"]);
 
     let request = GetApplicationAttemptsRequestProto { application_id: Some(id) };
     let attempts: GetApplicationAttemptsResponseProto =

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use bytes::Bytes;
 use godel_core_yarn::ids::{YarnApplicationId, YarnContainerId};
+use godel_core_yarn_leader::{LaunchNode, LaunchRefusal, LaunchUnit, MasterLaunch};
 use godel_hadoop::{
     Authentication, Protocol,
     credentials::Credentials,
@@ -18,11 +18,7 @@ use godel_hadoop::{
 use prost::Message as _;
 
 use super::*;
-use crate::{
-    fake::amount,
-    hadoop::launch::NodeLauncher,
-    launcher::{LaunchNode, LaunchRefusal, LaunchUnit, Launcher, MasterLaunch},
-};
+use crate::{hadoop::launch::NodeLauncher, launcher::Launcher, tests::fake::amount};
 
 /// What a node answers to the next start.
 type Next = Arc<Mutex<Vec<Option<(&'static str, String)>>>>;
@@ -119,7 +115,7 @@ async fn a_node_that_is_not_there_is_asked_again() {
     let refusal = launcher.launch(launch(1)).await.unwrap_err();
     let LaunchRefusal::Unavailable(why) = refusal else { panic!("{refusal}") };
     assert!(why.starts_with("node n1 (127.0.0.1:1) cannot be called"), "{why}");
-    let broken = MasterLaunch { launch: Bytes::from_static(&[0xff]), ..launch(1) };
+    let broken = MasterLaunch { launch: [0xff].into(), ..launch(1) };
     assert!(matches!(launcher.launch(broken).await, Err(LaunchRefusal::Hopeless(_))));
     rig.nm.send_replace(YarnKeys::default());
     let refusal = launcher.launch(launch(1)).await;

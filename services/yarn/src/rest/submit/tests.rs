@@ -89,7 +89,7 @@ fn the_example_of_yarn_is_read() {
     assert_eq!(master.unwrap().capability, expected.into());
     assert_eq!(label, "");
     assert_eq!(submitted.tags, ["tag 2", "tag1"]);
-    let launch = ContainerLaunchContextProto::decode(submitted.launch).unwrap();
+    let launch = ContainerLaunchContextProto::decode(&*submitted.launch).unwrap();
     assert_eq!(launch.command, ["{{JAVA_HOME}}/bin/java Master 1><LOG_DIR>/out"]);
     assert_eq!(launch.environment[0].value(), "{{CLASSPATH}}<CPS>./*");
     assert_eq!(launch.service_data[0].value.as_deref(), Some(&b"value12"[..]));
@@ -164,7 +164,7 @@ fn tokens_and_addresses_are_read() {
     body["am-container-spec"]["credentials"] =
         json!({ "tokens": { "entry": { "key": "a", "value": encoded } } });
     let launch = read(&body, "ann").unwrap().1.launch;
-    let launch = ContainerLaunchContextProto::decode(launch).unwrap();
+    let launch = ContainerLaunchContextProto::decode(&*launch).unwrap();
     let token = Credentials::read(launch.tokens.unwrap()).unwrap().tokens["a"].clone();
     assert_eq!((&token.identifier[..], token.kind.as_str(), token.service.as_str()), (&b"id"[..], "K", "s"));
     let local = url("file:/tmp/x.jar").unwrap();

@@ -11,7 +11,7 @@ use godel_domain::{
 use godel_testkit::{BuildUnit as _, unit};
 
 use super::*;
-use crate::unit::{HOST_ATTRIBUTE, PORT_ATTRIBUTE};
+use crate::names::{HOST_ATTRIBUTE, PORT_ATTRIBUTE};
 
 const LABEL: &str = "godel.dev/yarn-label";
 
@@ -23,8 +23,8 @@ fn spec(id: u32, labels: &[(&str, &str)]) -> NodeSpec {
 }
 
 /// Two nodes of 4 CPUs and 8 GiB in two racks.
-fn picture() -> Picture {
-    let mut picture = Picture::new("yarn", "rack").with_label_key(LABEL);
+fn picture() -> YarnPicture {
+    let mut picture = YarnPicture::new("yarn", "rack").with_label_key(LABEL);
     for id in [1, 2] {
         let rack = format!("r{id}");
         apply(&mut picture, Change::Put(Record::NodeSpec(spec(id, &[("rack", &rack)]))));
@@ -36,12 +36,12 @@ fn picture() -> Picture {
     picture
 }
 
-fn apply(picture: &mut Picture, change: Change) {
+fn apply(picture: &mut YarnPicture, change: Change) {
     picture.apply(&change, Revision(2), 5);
 }
 
 /// A unit with replicas of so many thousandths of a CPU on nodes.
-fn run(picture: &mut Picture, (id, queue, owner): (u64, &str, &str), milli: i64, nodes: &[u32]) {
+fn run(picture: &mut YarnPicture, (id, queue, owner): (u64, &str, &str), milli: i64, nodes: &[u32]) {
     let mut record = unit(format!("unit-{id}")).class(WorkloadClass::Service);
     record.id = UnitId(id);
     record.spec.queue = queue.to_owned();
@@ -58,7 +58,7 @@ fn run(picture: &mut Picture, (id, queue, owner): (u64, &str, &str), milli: i64,
     picture.sum_up();
 }
 
-fn queue(picture: &mut Picture, spec: QueueSpec) {
+fn queue(picture: &mut YarnPicture, spec: QueueSpec) {
     apply(picture, Change::Put(Record::Queue(Arc::new(spec))));
 }
 
@@ -67,7 +67,7 @@ fn cpu(milli: i64) -> BTreeMap<String, i64> {
 }
 
 /// CPUs that ann could get in `prod.search`.
-fn cpus(picture: &Picture, labels: &[&str], refused: &[&str]) -> i64 {
+fn cpus(picture: &YarnPicture, labels: &[&str], refused: &[&str]) -> i64 {
     let refused = refused.iter().map(|name| (*name).to_owned()).collect();
     let labels = labels.iter().copied().collect();
     let applicant = Applicant { queue: "prod.search", owner: "ann", labels: &labels, refused: &refused };
@@ -136,7 +136,7 @@ fn only_nodes_that_an_application_may_have_count() {
     picture.sum_up();
     assert_eq!((cpus(&picture, &[""], &[]), picture.places.racks.len()), (0, 1));
     assert!(
-        Picture::default().has_label("fast") && Picture::default().has_resource("gpu"),
+        YarnPicture::default().has_label("fast") && YarnPicture::default().has_resource("gpu"),
         "nothing is known"
     );
 }

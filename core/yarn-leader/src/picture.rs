@@ -22,16 +22,16 @@ use godel_domain::{
     node::NodeAllocatable,
     node::{NodeReport, NodeSpec},
     queue_spec::QueueSpec,
-    records::{Record, RecordKey},
+    records::{Record, RecordKey, RecordKind},
     run_end::{RunEnd, RunEndReason},
     running_units::{EvictionReason, Phase, RunChange, RunningUnit, RunningUnits},
     unit::{UnitRecord, WorkloadClass},
 };
 
 use crate::{
-    launcher::{LaunchNode, LaunchUnit},
+    answers::{LaunchNode, LaunchUnit},
+    names::{DEFAULT_RACK, HOST_ATTRIBUTE, PORT_ATTRIBUTE, application_of},
     reports::{YarnAmount, YarnNodeState},
-    unit::{HOST_ATTRIBUTE, PORT_ATTRIBUTE, application_of},
     used::UsedSeconds,
 };
 
@@ -40,14 +40,23 @@ use self::room::{OtherUnits, Places, RoomSums};
 
 mod room;
 
-/// Rack of nodes that do not say theirs, as YARN has it.
-pub(crate) const DEFAULT_RACK: &str = "/default-rack";
+/// Records that the adapter follows, rows last: those of its picture of the cluster, and keys.
+pub const FOLLOWS: &[RecordKind] = &[
+    RecordKind::NodeSpec,
+    RecordKind::NodeReport,
+    RecordKind::NodeAllocatable,
+    RecordKind::Queue,
+    RecordKind::YarnKeys,
+    RecordKind::Unit,
+    RecordKind::Rows,
+];
+
 /// Kind of devices that YARN counts.
 const GPU: &str = "gpu";
 
 /// One node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NodeEntry {
+pub(crate) struct YarnNode {
     pub(crate) spec: Option<NodeSpec>,
     pub(crate) report: Option<NodeReport>,
     allocatable: Option<Resources>,
@@ -62,7 +71,7 @@ pub(crate) struct NodeEntry {
 
 /// A unit of an application.
 #[derive(Clone, Debug)]
-pub(crate) struct UnitEntry {
+pub(crate) struct YarnUnit {
     /// Whose it is.
     application: YarnApplicationId,
     /// What its ordinals are counted from: 0, or [`OPPORTUNISTIC`] for the unit of opportunistic containers.
@@ -74,7 +83,7 @@ pub(crate) struct UnitEntry {
     used: UsedSeconds,
 }
 
-impl UnitEntry {
+impl YarnUnit {
     /// An ordinal of the application as the unit counts it.
     pub(crate) fn own(&self, ordinal: u32) -> u32 {
         ordinal - self.base.min(ordinal)
@@ -149,7 +158,7 @@ pub(crate) enum UnitEvent {
 
 /// What YARN's units take, by node and by queue, as of the last second.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sums {
+pub(crate) struct YarnSums {
     pub(crate) total: YarnAmount,
     pub(crate) used: YarnAmount,
     pub(crate) n_nodes: u32,
@@ -162,14 +171,14 @@ pub(crate) struct Sums {
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Picture {
+pub(crate) struct YarnPicture {
     namespace: String,
     rack_key: String,
     /// Label of nodes whose value is their label in YARN.
     label_key: String,
-    pub(crate) nodes: BTreeMap<NodeId, NodeEntry>,
+    pub(crate) nodes: BTreeMap<NodeId, YarnNode>,
     pub(crate) queues: BTreeMap<String, Arc<QueueSpec>>,
-    units: BTreeMap<UnitId, UnitEntry>,
+    units: BTreeMap<UnitId, YarnUnit>,
     by_application: BTreeMap<YarnApplicationId, UnitId>,
     /// Units of opportunistic containers.
     opportunistic: BTreeMap<YarnApplicationId, UnitId>,
@@ -177,14 +186,14 @@ pub(crate) struct Picture {
     pub(crate) read: Option<Revision>,
     /// Changes of states of nodes so far.
     pub(crate) n_node_changes: u64,
-    pub(crate) sums: Sums,
+    pub(crate) sums: YarnSums,
     pub(crate) room: RoomSums,
     pub(crate) places: Places,
     /// Units that are not YARN's.
     others: OtherUnits,
 }
 
-impl Picture {
+impl YarnPicture {
     pub(crate) fn new(namespace: &str, rack_key: &str) -> Self {
         Self { namespace: namespace.to_owned(), rack_key: rack_key.to_owned(), ..Self::default() }
     }
@@ -278,7 +287,7 @@ impl Picture {
             None => {
                 let rows = RunningUnits::default();
                 let (leaving, used) = (BTreeSet::new(), UsedSeconds::listed(record, &rows));
-                let entry = UnitEntry { application, base, record: Arc::clone(record), rows, leaving, used };
+                let entry = YarnUnit { application, base, record: Arc::clone(record), rows, leaving, used };
                 self.units.insert(record.id, entry);
                 let known = if is_opportunistic { &mut self.opportunistic } else { &mut self.by_application };
                 known.insert(application, record.id);
@@ -302,7 +311,7 @@ impl Picture {
             return None;
         };
         let mut events = Vec::new();
-        let UnitEntry { application, base, rows, leaving, used, record } = entry;
+        let YarnUnit { application, base, rows, leaving, used, record } = entry;
         let mut changed = Vec::new();
         rows.apply(change, revision, time_ms, |own, before, after| {
             changed.push((own, *before, *after));
@@ -335,25 +344,25 @@ impl Picture {
 
     /// The application of a removed unit, and whether it was the one with its master.
     fn remove(&mut self, id: UnitId) -> Option<(YarnApplicationId, bool)> {
-        let UnitEntry { application, base, .. } = self.units.remove(&id)?;
+        let YarnUnit { application, base, .. } = self.units.remove(&id)?;
         let known = if base > 0 { &mut self.opportunistic } else { &mut self.by_application };
         known.remove(&application);
         Some((application, base == 0))
     }
 
     /// The unit of an application that has its master.
-    pub(crate) fn unit(&self, application: YarnApplicationId) -> Option<&UnitEntry> {
+    pub(crate) fn unit(&self, application: YarnApplicationId) -> Option<&YarnUnit> {
         self.unit_of(application, MASTER)
     }
 
     /// The unit of an application that has an ordinal.
-    pub(crate) fn unit_of(&self, application: YarnApplicationId, ordinal: u32) -> Option<&UnitEntry> {
+    pub(crate) fn unit_of(&self, application: YarnApplicationId, ordinal: u32) -> Option<&YarnUnit> {
         let known = if ordinal >= OPPORTUNISTIC { &self.opportunistic } else { &self.by_application };
         self.units.get(known.get(&application)?)
     }
 
     /// Every unit of an application, the one with its master first.
-    pub(crate) fn units_of(&self, application: YarnApplicationId) -> impl Iterator<Item = &UnitEntry> {
+    pub(crate) fn units_of(&self, application: YarnApplicationId) -> impl Iterator<Item = &YarnUnit> {
         [MASTER, OPPORTUNISTIC].into_iter().filter_map(move |ordinal| self.unit_of(application, ordinal))
     }
 
@@ -385,7 +394,7 @@ impl Picture {
     }
 
     /// The value of a label of a node, or of the attribute of that name.
-    pub(crate) fn label<'a>(&'a self, node: &'a NodeEntry, key: &str) -> Option<&'a str> {
+    pub(crate) fn label<'a>(&'a self, node: &'a YarnNode, key: &str) -> Option<&'a str> {
         let label = node.spec.as_ref().and_then(|spec| spec.labels.get(key));
         let attribute = || node.report.as_ref().and_then(|report| report.attributes.get(key));
         label.or_else(attribute).map(String::as_str)
@@ -426,7 +435,7 @@ impl Picture {
     }
 
     /// What a node has in all.
-    pub(crate) fn total(node: &NodeEntry) -> YarnAmount {
+    pub(crate) fn total(node: &YarnNode) -> YarnAmount {
         let Some(report) = &node.report else { return YarnAmount::default() };
         let room = node.allocatable.as_ref().unwrap_or(&report.capacity);
         let mut capability: BTreeMap<String, i64> =
@@ -439,9 +448,9 @@ impl Picture {
         YarnAmount::from_capability(&capability)
     }
 
-    /// Sums up what is shown of nodes and queues. Costs follow the number of running units of YARN.
+    /// YarnSums up what is shown of nodes and queues. Costs follow the number of running units of YARN.
     pub(crate) fn sum_up(&mut self) {
-        let mut sums = Sums::default();
+        let mut sums = YarnSums::default();
         for (id, node) in &self.nodes {
             if self.launch_node(*id).is_none() || state_of(node, 0) != YarnNodeState::Running {
                 continue;
@@ -510,7 +519,7 @@ fn larger(one: &BTreeMap<String, i64>, other: &BTreeMap<String, i64>) -> BTreeMa
 }
 
 /// Where a node is, as YARN says it; `n_containers` are on it.
-pub(crate) fn state_of(node: &NodeEntry, n_containers: u32) -> YarnNodeState {
+pub(crate) fn state_of(node: &YarnNode, n_containers: u32) -> YarnNodeState {
     let is_ready = node.report.as_ref().is_some_and(|report| report.ready);
     match &node.spec {
         _ if !is_ready => YarnNodeState::Lost,

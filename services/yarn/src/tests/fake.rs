@@ -1,8 +1,10 @@
 //! A manager for tests of the faces: the real [`YarnAdapter`] over a cluster of two nodes with room for everything.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
-use bytes::Bytes;
 use godel_base::{ids::ReplicaId, time::Millis};
 use godel_core_yarn::{
     adapter::{
@@ -16,18 +18,15 @@ use godel_core_yarn::{
     exit_status::YarnExitStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_core_yarn_leader::{
+    AppFilter, AppReport, AttemptReport, ClusterReport, ContainerPlace, ContainerReport, LaunchNode,
+    LaunchUnit, ManagerRefusal, MasterAnswer, QueueReport, RegisterAnswer, SubmittedApp, YarnAmount,
+    YarnNodeReport, YarnNodeState,
+};
 use parking_lot::Mutex;
 use tonic::async_trait;
 
-use crate::{
-    ResourceManager,
-    launcher::{LaunchNode, LaunchUnit},
-    manager::{ContainerPlace, ManagerRefusal, MasterAnswer, RegisterAnswer, SubmittedApp},
-    reports::{
-        AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
-        YarnAmount, YarnNodeState,
-    },
-};
+use crate::ResourceManager;
 
 /// When it began: the first part of ids.
 pub(crate) const BEGAN_MS: i64 = 1_700_000_000_000;
@@ -38,8 +37,8 @@ pub(crate) fn amount(memory_mb: i64, vcores: i64) -> YarnAmount {
 }
 
 /// A node that runs nothing.
-pub(crate) fn node(host: &str) -> NodeReport {
-    NodeReport {
+pub(crate) fn node(host: &str) -> YarnNodeReport {
+    YarnNodeReport {
         host: host.to_owned(),
         port: 8_041,
         rack: RACK.to_owned(),
@@ -88,7 +87,7 @@ struct Placed {
 /// What there is beside the adapter.
 #[derive(Debug, Default)]
 struct App {
-    launch: Bytes,
+    launch: Arc<[u8]>,
     tags: Vec<String>,
     next_ordinal: u32,
     placed: BTreeMap<u32, Placed>,
@@ -100,7 +99,7 @@ struct App {
 struct State {
     adapter: YarnAdapter,
     apps: BTreeMap<YarnApplicationId, App>,
-    nodes: Vec<NodeReport>,
+    nodes: Vec<YarnNodeReport>,
     n_new: u32,
     n_placed: usize,
 }
@@ -114,7 +113,7 @@ pub(crate) struct FakeManager {
 }
 
 impl FakeManager {
-    pub(crate) fn new(nodes: Vec<NodeReport>) -> Self {
+    pub(crate) fn new(nodes: Vec<YarnNodeReport>) -> Self {
         let adapter = YarnAdapter::new(AdapterTerms::default());
         let state = State { adapter, apps: BTreeMap::new(), nodes, n_new: 0, n_placed: 0 };
         Self { state: Mutex::new(state), stands_by: false.into() }
@@ -144,7 +143,7 @@ impl FakeManager {
     }
 
     /// The launch context of an application, as it was submitted.
-    pub(crate) fn launch_of(&self, id: YarnApplicationId) -> Bytes {
+    pub(crate) fn launch_of(&self, id: YarnApplicationId) -> Arc<[u8]> {
         self.state.lock().apps.get(&id).map(|app| app.launch.clone()).unwrap_or_default()
     }
 }
@@ -167,12 +166,13 @@ impl State {
                 YarnAction::SubmitUnit(id) => {
                     let _known =
                         self.adapter.with(id, |app, terms| app.unit_answered(Ok(()), terms, at(), &mut out));
-                    if self.adapter.get(id).is_some_and(|app| app.record().submission.master.is_some()) {
+                    if self.adapter.get(id).is_some_and(|app| AppRecord::of(app).submission.master.is_some())
+                    {
                         self.place(id, 0, 0, None, &mut out);
                     }
                 }
                 YarnAction::NextMaster(id) => {
-                    let number = self.adapter.get(id).and_then(YarnApplication::current_attempt);
+                    let number = self.adapter.get(id).and_then(|app| app.attempts().current());
                     self.place(id, 0, number.map_or(0, |attempt| attempt.number - 1), None, &mut out);
                 }
                 YarnAction::Grow(id, added) => {
@@ -223,7 +223,7 @@ impl State {
         let node = &self.nodes[self.n_placed % self.nodes.len()];
         self.n_placed += 1;
         let node = format!("{}:{}", node.host, node.port);
-        let attempt = self.adapter.get(id).and_then(YarnApplication::current_attempt);
+        let attempt = self.adapter.get(id).and_then(|app| app.attempts().current());
         let attempt = attempt.unwrap_or(YarnAttemptId { application: id, number: 1 });
         let container = YarnContainerId { attempt, epoch: 0, number: u64::from(ordinal) + 1 };
         let placed = Placed { id: container, key: key.cloned(), node: node.clone(), has_ended: false };
@@ -250,7 +250,7 @@ impl State {
     }
 
     fn report(&self, app: &YarnApplication) -> AppReport {
-        let AppRecord { id, submission, attempts, start_ms, finish_ms, .. } = app.record();
+        let AppRecord { id, submission, attempts, start_ms, finish_ms, .. } = AppRecord::of(app);
         let known = self.apps.get(&id);
         let placed = known.into_iter().flat_map(|known| known.placed.values());
         let n_containers = placed.filter(|placed| !placed.has_ended).count();
@@ -270,7 +270,7 @@ impl State {
             launch_ms: start_ms,
             finish_ms: finish_ms.unwrap_or(0),
             progress: 0.5,
-            attempt: app.current_attempt(),
+            attempt: app.attempts().current(),
             is_launched: app.attempts().last().is_some_and(|attempt| attempt.state.is_launched()),
             registration: last.and_then(|attempt| attempt.registration.clone()),
             master_node: last.and_then(|attempt| attempt.node.clone()),
@@ -401,7 +401,7 @@ impl ResourceManager for FakeManager {
         self.leads()?;
         let state = self.state.lock();
         let found = state.adapter.get(id).ok_or(ManagerRefusal::NoApplication(id))?;
-        let attempts = found.record().attempts;
+        let attempts = AppRecord::of(found).attempts;
         let numbered = (1_u32..).zip(attempts);
         Ok(numbered
             .map(|(number, attempt)| AttemptReport {
@@ -452,7 +452,7 @@ impl ResourceManager for FakeManager {
             .collect())
     }
 
-    fn nodes(&self) -> Result<Vec<NodeReport>, ManagerRefusal> {
+    fn nodes(&self) -> Result<Vec<YarnNodeReport>, ManagerRefusal> {
         self.leads()?;
         Ok(self.state.lock().nodes.clone())
     }

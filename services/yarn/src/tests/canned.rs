@@ -1,4 +1,4 @@
-//! An adapter in memory, for tests of the faces.
+//! A manager that shows what the test says, for tests of what faces make of reports.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,15 @@ use godel_core_yarn::{
     container::PublicContainerState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_core_yarn_leader::{
+    AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, ManagerRefusal, MasterAnswer,
+    QueueReport, RegisterAnswer, SubmittedApp, YarnAmount, YarnNodeReport, YarnNodeState,
+};
 use parking_lot::Mutex;
 use tonic::async_trait;
 
-use crate::{
-    manager::{ManagerRefusal, MasterAnswer, RegisterAnswer, ResourceManager, SubmittedApp},
-    reports::{
-        AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
-        YarnAmount, YarnNodeState,
-    },
-};
+use super::fake::{self, amount};
+use crate::manager::ResourceManager;
 
 /// First part of ids of applications.
 pub(crate) const CLUSTER: i64 = 1_700_000_000_000;
@@ -28,7 +27,7 @@ pub(crate) const START: i64 = 1_700_000_100_000;
 
 /// Applications that are there, and what was called.
 #[derive(Debug, Default)]
-pub(crate) struct FakeManager {
+pub(crate) struct CannedManager {
     pub(crate) apps: Mutex<BTreeMap<YarnApplicationId, AppReport>>,
     pub(crate) submitted: Mutex<Vec<(YarnApplicationId, SubmittedApp)>>,
     pub(crate) calls: Mutex<Vec<String>>,
@@ -44,29 +43,18 @@ pub(crate) fn attempt_id(number: u32) -> YarnAttemptId {
     YarnAttemptId { application: app_id(number), number: 1 }
 }
 
-pub(crate) fn amount(memory_mb: i64, vcores: i64) -> YarnAmount {
-    YarnAmount { memory_mb, vcores, others: BTreeMap::new() }
-}
-
 /// A queue of so many per cent.
 pub(crate) fn queue(path: &str, capacity: f32) -> QueueReport {
     QueueReport {
-        path: path.to_owned(),
-        capacity,
-        maximum_capacity: 100.0,
-        absolute_capacity: capacity,
-        absolute_maximum_capacity: 100.0,
         absolute_used_capacity: 12.5,
         used_capacity: 25.0,
-        is_running: true,
         used: amount(2_048, 2),
         pending: amount(1_024, 1),
         n_containers: 2,
         n_pending_containers: 1,
         n_active: 1,
-        n_pending: 0,
-        submit_owners: Vec::new(),
         is_leaf: true,
+        ..fake::queue(path, capacity)
     }
 }
 
@@ -108,7 +96,7 @@ pub(crate) fn app(number: u32) -> AppReport {
     }
 }
 
-impl FakeManager {
+impl CannedManager {
     /// With a running application, one that has finished, and one that waits.
     pub(crate) fn with_apps() -> Self {
         let finished = AppReport {
@@ -183,7 +171,7 @@ fn is_let_through(filter: &AppFilter, app: &AppReport) -> bool {
 }
 
 #[async_trait]
-impl ResourceManager for FakeManager {
+impl ResourceManager for CannedManager {
     async fn new_application(&self) -> Result<(YarnApplicationId, YarnAmount), ManagerRefusal> {
         self.check()?;
         let next = self.apps.lock().keys().last().map_or(1, |last| last.number + 1);
@@ -318,12 +306,9 @@ impl ResourceManager for FakeManager {
         Ok(vec![container(1, None), container(2, Some(key()))])
     }
 
-    fn nodes(&self) -> Result<Vec<NodeReport>, ManagerRefusal> {
+    fn nodes(&self) -> Result<Vec<YarnNodeReport>, ManagerRefusal> {
         self.check()?;
-        let node = |host: &str, state, label: &str| NodeReport {
-            host: host.to_owned(),
-            port: 8_041,
-            rack: "/default-rack".to_owned(),
+        let node = |host: &str, state, label: &str| YarnNodeReport {
             state,
             total: amount(8_192, 8),
             used: amount(2_048, 2),
@@ -331,7 +316,7 @@ impl ResourceManager for FakeManager {
             label: label.to_owned(),
             attributes: [("godel.dev/os".to_owned(), "linux".to_owned())].into(),
             heard_ms: START,
-            health: String::new(),
+            ..fake::node(host)
         };
         Ok(vec![node("n1", YarnNodeState::Running, ""), node("n2", YarnNodeState::Lost, "gpu")])
     }

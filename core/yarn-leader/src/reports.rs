@@ -204,7 +204,7 @@ pub enum YarnNodeState {
 
 /// A node that runs containers of YARN.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeReport {
+pub struct YarnNodeReport {
     /// Its host.
     pub host: String,
     /// Port for containers.

@@ -33,7 +33,7 @@ fn record(groups: &[(&str, &[(u32, u32)])]) -> Arc<UnitRecord> {
     Arc::new(record)
 }
 
-fn node(picture: &mut Picture, id: u32, labels: &[(&str, &str)], ready: bool) {
+fn node(picture: &mut YarnPicture, id: u32, labels: &[(&str, &str)], ready: bool) {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let spec = NodeSpec { id: NodeId(id), name: format!("n{id}"), labels, ..NodeSpec::default() };
     let capacity = Resources::new([("cpu", 4_000), ("memory", 8 << 30)]).unwrap();
@@ -42,8 +42,8 @@ fn node(picture: &mut Picture, id: u32, labels: &[(&str, &str)], ready: bool) {
     picture.apply(&Change::Put(Record::NodeReport(report)), Revision(1), 1);
 }
 
-fn picture() -> Picture {
-    let mut picture = Picture::new("yarn", "rack");
+fn picture() -> YarnPicture {
+    let mut picture = YarnPicture::new("yarn", "rack");
     node(&mut picture, 1, &[(PORT_ATTRIBUTE, "8041"), (HOST_ATTRIBUTE, "10.0.0.1"), ("rack", "r1")], true);
     node(&mut picture, 2, &[(PORT_ATTRIBUTE, "8042")], false);
     node(&mut picture, 3, &[], true);
@@ -54,7 +54,7 @@ fn rows(change: RunChange) -> Change {
     Change::Rows(UnitId(1), change)
 }
 
-fn events(picture: &mut Picture, change: &Change) -> Vec<UnitEvent> {
+fn events(picture: &mut YarnPicture, change: &Change) -> Vec<UnitEvent> {
     picture
         .apply(change, Revision(2), 5)
         .map(|(id, events)| {
@@ -155,7 +155,7 @@ fn units_that_are_over_are_forgotten_but_for_the_newest_ends() {
             picture.apply(&Change::Rows(UnitId(id), stopped(ended_ms)), Revision(4), 3);
         }
     }
-    let known = |picture: &Picture| {
+    let known = |picture: &YarnPicture| {
         let ids = (1..=5).map(|number| YarnApplicationId { cluster_timestamp: 1, number });
         ids.filter(|id| picture.unit(*id).is_some()).map(|id| id.number).collect::<Vec<_>>()
     };
@@ -212,7 +212,7 @@ fn what_leaves_for_others_is_known_until_it_has_ended() {
     picture.apply(&Change::Put(Record::Unit(of)), Revision(1), 1);
     let bind = Bind { group: 1, ordinals: vec![1, 2, 3], nodes: vec![NodeId(1); 3], ..Bind::default() };
     picture.apply(&rows(RunChange::Bind(bind)), Revision(1), 1);
-    let leaving = |picture: &Picture| picture.leaving(application()).collect::<Vec<u32>>();
+    let leaving = |picture: &YarnPicture| picture.leaving(application()).collect::<Vec<u32>>();
     assert!(leaving(&picture).is_empty());
     let evict = |ordinals: Vec<u32>, reason| {
         let by = String::new();
@@ -234,7 +234,7 @@ fn what_leaves_for_others_is_known_until_it_has_ended() {
 #[test]
 fn nodes_are_called_by_host_and_port() {
     let mut picture = picture();
-    let named = |picture: &Picture, id| {
+    let named = |picture: &YarnPicture, id| {
         picture
             .launch_node(NodeId(id))
             .map(|node| format!("{}:{} {}", node.host, node.port, picture.rack(NodeId(id))))
@@ -269,10 +269,10 @@ fn what_is_taken_is_summed_up_by_node_and_queue() {
 #[test]
 fn the_picture_follows_what_the_adapter_declares_but_keys() {
     let follows: Vec<RecordKind> =
-        crate::engine::FOLLOWS.iter().copied().filter(|kind| *kind != RecordKind::YarnKeys).collect();
+        FOLLOWS.iter().copied().filter(|kind| *kind != RecordKind::YarnKeys).collect();
     check_follows(
         &follows,
-        || Picture::new("yarn", "rack"),
+        || YarnPicture::new("yarn", "rack"),
         |picture, change| {
             picture.apply(change, Revision(1), 1);
         },

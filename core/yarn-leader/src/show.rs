@@ -15,19 +15,17 @@ use godel_domain::{
     running_units::{Phase, RunningUnit},
 };
 
-use super::{
-    queues::{ROOT, yarn_name},
-    shared::{AppEntry, Inner, KnownHeadroom, Role, Shared},
-    waits,
-};
 use crate::{
-    manager::ManagerRefusal,
-    picture::{Applicant, Picture, UnitEntry, add, state_of},
-    record::AttemptNotes,
+    answers::{LaunchNode, ManagerRefusal},
+    notes::AttemptNotes,
+    picture::{Applicant, YarnPicture, YarnUnit, add, state_of},
+    queues::{ROOT, yarn_name},
     reports::{
-        AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, NodeReport, QueueReport,
-        YarnAmount,
+        AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, QueueReport, YarnAmount,
+        YarnNodeReport,
     },
+    state::{AppEntry, KnownHeadroom, LeaderState},
+    waits,
 };
 
 /// Characters that are kept of what a master says at its end.
@@ -36,8 +34,8 @@ pub(crate) const DIAGNOSTICS_MAX: usize = 8 << 10;
 const LARGEST_DEFAULT: (i64, i64) = (8_192, 4);
 
 /// The most that one container may ask for: what the largest node has.
-pub(crate) fn largest(inner: &Inner) -> YarnAmount {
-    let largest = &inner.picture.sums.largest;
+pub(crate) fn largest(state: &LeaderState) -> YarnAmount {
+    let largest = &state.picture.sums.largest;
     if largest.memory_mb > 0 {
         return largest.clone();
     }
@@ -46,8 +44,8 @@ pub(crate) fn largest(inner: &Inner) -> YarnAmount {
 }
 
 /// What an application could get now, for its master. It is worked out once for the same sums, asks and queue.
-pub(crate) fn headroom(inner: &mut Inner, id: YarnApplicationId) -> YarnAmount {
-    let Inner { picture, adapter, entries, .. } = inner;
+pub(crate) fn headroom(state: &mut LeaderState, id: YarnApplicationId) -> YarnAmount {
+    let LeaderState { picture, adapter, entries, .. } = state;
     let Some((application, entry)) = adapter.get(id).zip(entries.get_mut(&id)) else {
         return YarnAmount::default();
     };
@@ -89,7 +87,7 @@ fn pending(application: &YarnApplication) -> (YarnAmount, u32) {
 }
 
 /// What the running units of an application take now.
-fn used(picture: &Picture, id: YarnApplicationId) -> (YarnAmount, u32) {
+fn used(picture: &YarnPicture, id: YarnApplicationId) -> (YarnAmount, u32) {
     let (mut sum, mut count) = (YarnAmount::default(), 0_u32);
     for unit in picture.units_of(id) {
         let amounts = unit.amounts();
@@ -106,7 +104,7 @@ fn used(picture: &Picture, id: YarnApplicationId) -> (YarnAmount, u32) {
 /// MiB-seconds and CPU-seconds of an application until a time, Unix milliseconds; `None`: its unit is not known. Running units show their
 /// last incarnation only: what the masters of earlier attempts took, from their start to their end, stands in the notes of these attempts.
 pub(crate) fn used_seconds(
-    picture: &Picture,
+    picture: &YarnPicture,
     application: &YarnApplication,
     attempts: &[AttemptNotes],
     until_ms: i64,
@@ -127,17 +125,17 @@ pub(crate) fn used_seconds(
 
 /// An application.
 pub(crate) fn application(
-    shared: &Shared,
-    inner: &Inner,
+    state: &LeaderState,
     application: &YarnApplication,
     entry: &AppEntry,
+    now_ms: i64,
 ) -> AppReport {
     let submission = application.submission();
-    let (used, n_containers) = used(&inner.picture, application.id());
+    let (used, n_containers) = used(&state.picture, application.id());
     let (pending, n_pending) = if application.is_over() { Default::default() } else { pending(application) };
     let (start_ms, finish_ms) = application.times_ms();
-    let until = finish_ms.unwrap_or(shared.at().wall_ms);
-    let used_seconds = used_seconds(&inner.picture, application, &entry.notes.attempts, until);
+    let until = finish_ms.unwrap_or(now_ms);
+    let used_seconds = used_seconds(&state.picture, application, &entry.notes.attempts, until);
     let (memory_seconds, vcore_seconds) = used_seconds.unwrap_or(entry.notes.used_seconds);
     let attempt = application.attempts().last();
     let said = entry.notes.attempts.last().map(|notes| notes.diagnostics.as_str()).unwrap_or_default();
@@ -151,7 +149,7 @@ pub(crate) fn application(
         id: application.id(),
         name: submission.name.clone(),
         user: submission.user.clone(),
-        queue: yarn_name(&shared.context.config.root_queue, &submission.queue),
+        queue: yarn_name(&state.config.root_queue, &submission.queue),
         kind: submission.kind.clone(),
         tags: entry.notes.tags.clone(),
         priority: submission.priority,
@@ -162,7 +160,7 @@ pub(crate) fn application(
         launch_ms: entry.notes.attempts.first().map_or(0, |notes| notes.launch_ms),
         finish_ms: finish_ms.unwrap_or(0),
         progress: if is_finished { 1.0 } else { entry.progress },
-        attempt: application.current_attempt(),
+        attempt: application.attempts().current(),
         is_launched: attempt.is_some_and(|attempt| attempt.state.is_launched()),
         registration: attempt.and_then(|attempt| attempt.registration.clone()),
         master_node: attempt.and_then(|attempt| attempt.node.clone()),
@@ -180,17 +178,17 @@ pub(crate) fn application(
 }
 
 /// Applications that a filter lets through, the newest first.
-pub(crate) fn applications(shared: &Shared, inner: &Inner, filter: &AppFilter) -> Vec<AppReport> {
-    let root = &shared.context.config.root_queue;
+pub(crate) fn applications(state: &LeaderState, filter: &AppFilter, now_ms: i64) -> Vec<AppReport> {
+    let root = &state.config.root_queue;
     let limit = filter.limit.unwrap_or(usize::MAX);
-    let mut known: Vec<(&YarnApplication, &AppEntry)> = inner
+    let mut known: Vec<(&YarnApplication, &AppEntry)> = state
         .adapter
         .iter()
-        .filter_map(|application| Some((application, inner.entries.get(&application.id())?)))
+        .filter_map(|application| Some((application, state.entries.get(&application.id())?)))
         .filter(|(application, entry)| is_let_through(filter, application, entry, root))
         .collect();
     known.sort_by_key(|(application, _)| std::cmp::Reverse((application.times_ms().0, application.id())));
-    known.into_iter().take(limit).map(|(of, entry)| self::application(shared, inner, of, entry)).collect()
+    known.into_iter().take(limit).map(|(of, entry)| self::application(state, of, entry, now_ms)).collect()
 }
 
 fn is_let_through(filter: &AppFilter, application: &YarnApplication, entry: &AppEntry, root: &str) -> bool {
@@ -220,9 +218,9 @@ fn is_let_through(filter: &AppFilter, application: &YarnApplication, entry: &App
 
 /// Attempts of an application.
 pub(crate) fn attempts(application: &YarnApplication, entry: &AppEntry) -> Vec<AttemptReport> {
-    let none = crate::record::AttemptNotes::default();
+    let none = AttemptNotes::default();
     let noted = entry.notes.attempts.iter().chain(std::iter::repeat(&none));
-    let current = application.current_attempt();
+    let current = application.attempts().current();
     let shown = application.attempts().iter().zip(noted).map(|(attempt, notes)| {
         let has_place = attempt.node.is_some();
         let how = attempt.how_ended().filter(|_| attempt.state.is_over());
@@ -252,13 +250,13 @@ pub(crate) fn attempts(application: &YarnApplication, entry: &AppEntry) -> Vec<A
 
 /// Containers of an attempt: its master and what was asked for since it began, as far as they have a place.
 pub(crate) fn containers(
-    inner: &Inner,
+    state: &LeaderState,
     application: &YarnApplication,
     id: YarnAttemptId,
 ) -> Vec<ContainerReport> {
-    let picture = &inner.picture;
+    let picture = &state.picture;
     let Some(unit) = picture.unit(application.id()) else { return Vec::new() };
-    let amounts: Vec<Vec<YarnAmount>> = picture.units_of(application.id()).map(UnitEntry::amounts).collect();
+    let amounts: Vec<Vec<YarnAmount>> = picture.units_of(application.id()).map(YarnUnit::amounts).collect();
     let amount = |of_unit: usize, row: &RunningUnit| {
         amounts.get(of_unit).and_then(|of| of.get(usize::from(row.group))).cloned().unwrap_or_default()
     };
@@ -277,7 +275,9 @@ pub(crate) fn containers(
         };
         shown.push(report(id, unit, MASTER, amount(0, &row), state, node));
     }
-    for (ordinal, container) in application.containers().filter(|(_, container)| container.id.attempt == id) {
+    for (ordinal, container) in
+        application.containers().iter().filter(|(_, container)| container.id.attempt == id)
+    {
         let Some(unit) = picture.unit_of(application.id(), ordinal) else { continue };
         let (row, of_unit) = (unit.row(ordinal), usize::from(ordinal >= OPPORTUNISTIC));
         let (amount, node) = (amount(of_unit, &row), container.node.clone());
@@ -291,7 +291,7 @@ pub(crate) fn containers(
 
 fn report(
     id: YarnContainerId,
-    unit: &UnitEntry,
+    unit: &YarnUnit,
     ordinal: u32,
     amount: YarnAmount,
     state: PublicContainerState,
@@ -313,8 +313,8 @@ fn report(
 }
 
 /// Nodes that run containers of YARN and have changed since `told`.
-pub(crate) fn nodes(shared: &Shared, inner: &Inner, now_ms: i64, told: u64) -> Vec<NodeReport> {
-    let picture = &inner.picture;
+pub(crate) fn nodes(state: &LeaderState, now_ms: i64, told: u64) -> Vec<YarnNodeReport> {
+    let picture = &state.picture;
     let mut shown = Vec::new();
     for (id, node) in picture.nodes.iter().filter(|(_, node)| told == 0 || node.change > told) {
         let Some(launch) = picture.launch_node(*id) else { continue };
@@ -324,15 +324,15 @@ pub(crate) fn nodes(shared: &Shared, inner: &Inner, now_ms: i64, told: u64) -> V
         attributes.extend(node.spec.iter().flat_map(|spec| spec.labels.clone()));
         let quarantine = node.spec.as_ref().and_then(|spec| spec.quarantine.as_ref());
         let trouble = node.report.as_ref().map(|report| report.trouble.clone());
-        shown.push(NodeReport {
+        shown.push(YarnNodeReport {
             host: launch.host,
             port: launch.port,
             rack: picture.rack(*id),
             state: state_of(node, n_containers),
-            total: Picture::total(node),
+            total: YarnPicture::total(node),
             used,
             n_containers,
-            label: picture.label(node, &shared.context.config.label_key).unwrap_or_default().to_owned(),
+            label: picture.label(node, &state.config.label_key).unwrap_or_default().to_owned(),
             attributes,
             heard_ms: if is_ready { now_ms } else { node.heard_ms },
             health: quarantine.map(|quarantine| quarantine.reason.clone()).or(trouble).unwrap_or_default(),
@@ -345,9 +345,9 @@ pub(crate) fn nodes(shared: &Shared, inner: &Inner, now_ms: i64, told: u64) -> V
 ///
 /// # Errors
 /// There is none, or several have that host.
-pub(crate) fn node_name(inner: &Inner, asked: &str) -> Result<String, ManagerRefusal> {
-    let launches = inner.picture.nodes.keys().filter_map(|id| inner.picture.launch_node(*id));
-    let is_meant = |node: &crate::launcher::LaunchNode| {
+pub(crate) fn node_name(state: &LeaderState, asked: &str) -> Result<String, ManagerRefusal> {
+    let launches = state.picture.nodes.keys().filter_map(|id| state.picture.launch_node(*id));
+    let is_meant = |node: &LaunchNode| {
         node.name == asked || node.host == asked || format!("{}:{}", node.host, node.port) == asked
     };
     let named: Vec<String> = launches.filter(is_meant).map(|node| node.name).collect();
@@ -376,11 +376,11 @@ fn percent(part: &BTreeMap<String, i64>, whole: &YarnAmount) -> Option<f32> {
 }
 
 /// Queues in YARN's shape, those above before those below.
-pub(crate) fn queues(shared: &Shared, inner: &Inner) -> Vec<QueueReport> {
-    let root = shared.context.config.root_queue.as_str();
-    let sums = &inner.picture.sums;
+pub(crate) fn queues(state: &LeaderState) -> Vec<QueueReport> {
+    let root = state.config.root_queue.as_str();
+    let sums = &state.picture.sums;
     let mut waits: BTreeMap<&str, (YarnAmount, u32, u32, u32)> = BTreeMap::new();
-    for application in inner.adapter.iter().filter(|application| !application.is_over()) {
+    for application in state.adapter.iter().filter(|application| !application.is_over()) {
         let (amount, n) = pending(application);
         let has_place = application.attempts().last().is_some_and(|attempt| attempt.node.is_some());
         let mut path = Some(application.submission().queue.as_str());
@@ -398,8 +398,8 @@ pub(crate) fn queues(shared: &Shared, inner: &Inner) -> Vec<QueueReport> {
         note("");
     }
     let default = QueueSpec::new(DEFAULT_QUEUE);
-    let known = inner.picture.queues.values().map(|spec| &**spec);
-    let is_default_known = inner.picture.queues.contains_key(DEFAULT_QUEUE);
+    let known = state.picture.queues.values().map(|spec| &**spec);
+    let is_default_known = state.picture.queues.contains_key(DEFAULT_QUEUE);
     let mut specs: BTreeMap<&str, &QueueSpec> = known
         .filter(|spec| {
             root.is_empty()
@@ -455,34 +455,37 @@ pub(crate) fn queues(shared: &Shared, inner: &Inner) -> Vec<QueueReport> {
     shown
 }
 
+/// Applications by public state.
+pub(crate) fn states(state: &LeaderState) -> BTreeMap<PublicAppState, u64> {
+    let mut states = BTreeMap::new();
+    for application in state.adapter.iter() {
+        *states.entry(application.public_state()).or_default() += 1;
+    }
+    states
+}
+
 /// The cluster; a standby shows itself too.
-pub(crate) fn cluster(shared: &Shared, inner: &Inner) -> ClusterReport {
-    let sums = &inner.picture.sums;
+pub(crate) fn cluster(state: &LeaderState) -> ClusterReport {
+    let sums = &state.picture.sums;
     let mut report = ClusterReport {
-        cluster_timestamp: inner.cluster_timestamp,
-        started_ms: inner.started_ms,
-        is_active: matches!(&inner.role, Role::Leading(term) if !term.stop.is_cancelled()),
+        cluster_timestamp: state.cluster_timestamp,
+        started_ms: state.started_ms,
+        is_active: state.leads(),
         total: sums.total.clone(),
         used: sums.used.clone(),
         n_containers: sums.n_containers,
-        minimum_allocation: YarnAmount {
-            memory_mb: i64::from(shared.context.config.minimum_allocation_mb),
-            vcores: i64::from(shared.context.config.minimum_allocation_vcores),
-            others: BTreeMap::new(),
-        },
-        maximum_allocation: largest(inner),
+        applications: states(state),
+        minimum_allocation: state.config.minimum_allocation.clone(),
+        maximum_allocation: largest(state),
         ..ClusterReport::default()
     };
-    for application in inner.adapter.iter() {
-        *report.applications.entry(application.public_state()).or_default() += 1;
-        if !application.is_over() {
-            let (amount, n) = pending(application);
-            add(&mut report.pending, &amount, 1);
-            report.n_pending_containers += u64::from(n);
-        }
+    for application in state.adapter.iter().filter(|application| !application.is_over()) {
+        let (amount, n) = pending(application);
+        add(&mut report.pending, &amount, 1);
+        report.n_pending_containers += u64::from(n);
     }
-    for (id, node) in &inner.picture.nodes {
-        if inner.picture.launch_node(*id).is_some() {
+    for (id, node) in &state.picture.nodes {
+        if state.picture.launch_node(*id).is_some() {
             let n_containers = sums.by_node.get(id).map_or(0, |(_, n)| *n);
             *report.nodes.entry(state_of(node, n_containers)).or_default() += 1;
         }
@@ -538,10 +541,10 @@ mod tests {
         record.spec.namespace = "yarn".to_owned();
         let requests = Resources::new([("cpu", 3_000), ("memory", 2 << 30)]).unwrap();
         record.spec.task_groups[0].template.demand.requests = requests;
-        let mut picture = Picture::new("yarn", "rack");
+        let mut picture = YarnPicture::new("yarn", "rack");
         let ended = |launch_ms, finish_ms| AttemptNotes { launch_ms, finish_ms, ..AttemptNotes::default() };
         let attempts = [ended(2_000, 12_000), ended(0, 15_000), ended(20_000, 0)];
-        let sums = |picture: &Picture, until_ms| used_seconds(picture, application, &attempts, until_ms);
+        let sums = |picture: &YarnPicture, until_ms| used_seconds(picture, application, &attempts, until_ms);
         assert_eq!(sums(&picture, 30_000), None, "its unit is not known");
 
         picture.apply(&Change::Put(Record::Unit(Arc::new(record))), Revision(1), 1);

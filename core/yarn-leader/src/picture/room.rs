@@ -21,24 +21,24 @@ use godel_domain::{
 
 use rustc_hash::FxHashMap;
 
-use super::{GPU, NodeEntry, Picture, UnitEntry, add, state_of};
+use super::{GPU, YarnNode, YarnPicture, YarnUnit, add, state_of};
 use crate::reports::{YarnAmount, YarnNodeState};
 
 /// An exact amount, and the number of running units that take it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct ExactRoom {
     n: i64,
     /// By resource, devices by their kind in thousandths.
     amounts: BTreeMap<String, i64>,
 }
 
-impl Room {
+impl ExactRoom {
     fn of_demand(demand: &Demand) -> Self {
         Self { n: 1, amounts: demand.amounts().map(|(name, amount)| (name.to_owned(), amount)).collect() }
     }
 
     /// What a node has.
-    fn of_node(node: &NodeEntry) -> Self {
+    fn of_node(node: &YarnNode) -> Self {
         let Some(report) = &node.report else { return Self::default() };
         let whole = node.allocatable.as_ref().unwrap_or(&report.capacity);
         let mut amounts: BTreeMap<String, i64> =
@@ -90,7 +90,7 @@ struct OtherUnit {
     queue: String,
     owner: String,
     /// What a running unit of each task group takes.
-    groups: Vec<Room>,
+    groups: Vec<ExactRoom>,
     rows: RunningUnits,
 }
 
@@ -98,9 +98,9 @@ struct OtherUnit {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OtherUnits {
     units: BTreeMap<UnitId, OtherUnit>,
-    by_node: BTreeMap<NodeId, Room>,
+    by_node: BTreeMap<NodeId, ExactRoom>,
     /// By path of the queue and owner.
-    by_owner: BTreeMap<(String, String), Room>,
+    by_owner: BTreeMap<(String, String), ExactRoom>,
 }
 
 impl OtherUnits {
@@ -109,8 +109,8 @@ impl OtherUnits {
         if spec.pool == Pool::BestEffort {
             return;
         }
-        let groups: Vec<Room> =
-            spec.task_groups.iter().map(|group| Room::of_demand(&group.template.demand)).collect();
+        let groups: Vec<ExactRoom> =
+            spec.task_groups.iter().map(|group| ExactRoom::of_demand(&group.template.demand)).collect();
         let known = self.units.get(&record.id);
         if known.is_some_and(|known| {
             (&known.queue, &known.owner, &known.groups) == (&spec.queue, &spec.owner, &groups)
@@ -189,9 +189,9 @@ pub(crate) struct RoomSums {
     /// The same by the label of the node.
     by_label: BTreeMap<String, YarnAmount>,
     /// By path, with what is below.
-    by_queue: BTreeMap<String, Room>,
+    by_queue: BTreeMap<String, ExactRoom>,
     /// By path of queues that limit owners, and owner.
-    by_owner: BTreeMap<(String, String), Room>,
+    by_owner: BTreeMap<(String, String), ExactRoom>,
 }
 
 impl RoomSums {
@@ -230,8 +230,8 @@ pub(crate) struct Applicant<'a> {
     pub(crate) refused: &'a BTreeSet<String>,
 }
 
-impl Picture {
-    /// Sums up what is free on nodes, and what queues and owners have.
+impl YarnPicture {
+    /// YarnSums up what is free on nodes, and what queues and owners have.
     pub(super) fn sum_room(&mut self) {
         if std::mem::take(&mut self.places.is_stale) {
             self.find_places();
@@ -243,7 +243,7 @@ impl Picture {
         }
         let mut sums = RoomSums { version: self.room.version.wrapping_add(1), ..RoomSums::default() };
         for (id, node) in self.nodes.iter().filter(|(id, node)| self.takes_containers(**id, node)) {
-            let mut room = Room::of_node(node);
+            let mut room = ExactRoom::of_node(node);
             if let Some(taken) = taken.get(id) {
                 room.add(taken, -1);
             }
@@ -270,8 +270,8 @@ impl Picture {
     }
 
     /// A new container may be placed there.
-    fn takes_containers(&self, id: NodeId, node: &NodeEntry) -> bool {
-        let is_tainted = |node: &NodeEntry| {
+    fn takes_containers(&self, id: NodeId, node: &YarnNode) -> bool {
+        let is_tainted = |node: &YarnNode| {
             node.spec.as_ref().is_some_and(|spec| spec.taints.iter().any(|taint| taint.effect.is_hard()))
         };
         self.launch_node(id).is_some() && state_of(node, 0) == YarnNodeState::Running && !is_tainted(node)
@@ -323,7 +323,7 @@ impl Picture {
 
     /// Bounds an amount by what a queue and an owner in it may still take.
     fn bound(&self, room: &mut YarnAmount, spec: &QueueSpec, owner: &str) {
-        let none = Room::default();
+        let none = ExactRoom::default();
         let used = self.room.by_queue.get(&spec.name).unwrap_or(&none);
         if spec.max_running_units > 0 && used.n >= i64::from(spec.max_running_units) {
             *room = YarnAmount::default();
@@ -332,7 +332,7 @@ impl Picture {
         let of_owner = self.room.by_owner.get(&key).unwrap_or(&none);
         for (limits, used) in [(&spec.max, used), (&spec.max_per_owner, of_owner)] {
             let left = limits.iter().map(|(name, max)| (name.clone(), max.saturating_sub(used.amount(name))));
-            let whole = Room { n: 0, amounts: left.collect() }.whole();
+            let whole = ExactRoom { n: 0, amounts: left.collect() }.whole();
             if limits.contains_key(MEMORY) {
                 room.memory_mb = room.memory_mb.min(whole.memory_mb);
             }
@@ -354,10 +354,10 @@ impl Picture {
 
     /// Whether a node that starts containers of YARN has a resource, or no such node is known yet.
     pub(crate) fn has_resource(&self, name: &str) -> bool {
-        matches!(name, CPU | MEMORY) || self.some_node_has(|node| Room::of_node(node).amount(name) > 0)
+        matches!(name, CPU | MEMORY) || self.some_node_has(|node| ExactRoom::of_node(node).amount(name) > 0)
     }
 
-    fn some_node_has(&self, has: impl Fn(&NodeEntry) -> bool) -> bool {
+    fn some_node_has(&self, has: impl Fn(&YarnNode) -> bool) -> bool {
         let mut nodes = self.nodes.iter().filter(|(id, _)| self.launch_node(**id).is_some()).peekable();
         nodes.peek().is_none() || nodes.any(|(_, node)| has(node))
     }
@@ -365,17 +365,17 @@ impl Picture {
 
 /// Adds what the running units of a unit of YARN's take.
 fn count_unit(
-    entry: &UnitEntry,
-    taken: &mut BTreeMap<NodeId, Room>,
-    of_owners: &mut BTreeMap<(String, String), Room>,
+    entry: &YarnUnit,
+    taken: &mut BTreeMap<NodeId, ExactRoom>,
+    of_owners: &mut BTreeMap<(String, String), ExactRoom>,
 ) {
     let spec = &entry.record.spec;
     let mut live = entry.rows.live().peekable();
     if live.peek().is_none() {
         return;
     }
-    let groups: Vec<Room> =
-        spec.task_groups.iter().map(|group| Room::of_demand(&group.template.demand)).collect();
+    let groups: Vec<ExactRoom> =
+        spec.task_groups.iter().map(|group| ExactRoom::of_demand(&group.template.demand)).collect();
     let sum = of_owners.entry((spec.queue.clone(), spec.owner.clone())).or_default();
     // Many of a group are on one node.
     let mut counts: FxHashMap<(NodeId, u16), i64> = FxHashMap::default();

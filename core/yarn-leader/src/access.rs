@@ -1,0 +1,152 @@
+//! Who may do what, asked by every face: the rules are those of `core/yarn`, the applications and queues those of the adapter.
+
+use godel_core_yarn::{
+    AppAccess, AskedApp, QueueAccess, QueueMappings, YarnAcls, YarnUser, adapter::AppSubmission,
+    ids::YarnApplicationId,
+};
+
+use crate::{
+    answers::ManagerRefusal,
+    queues::{godel_path, yarn_name},
+    reports::{AppReport, QueueReport},
+    shown::YarnShown,
+    state::LeaderState,
+};
+
+/// Rules of one adapter: what YARN's own configuration says of who may do what, and which queues users go to.
+#[derive(Debug, Default)]
+pub struct AdapterRules {
+    /// Who may do what.
+    pub acls: YarnAcls,
+    /// Which queues users go to.
+    pub mappings: QueueMappings,
+}
+
+impl AdapterRules {
+    /// Whether any of them asks for the groups of users.
+    pub fn asks_groups(&self) -> bool {
+        self.acls.asks_groups() || self.mappings.asks_groups()
+    }
+}
+
+impl LeaderState {
+    /// Finds the queue of godel that a client means.
+    pub(crate) fn queue(&self, name: &str) -> Result<String, ManagerRefusal> {
+        let path = godel_path(&self.picture.queues, &self.config.root_queue, name);
+        path.ok_or_else(|| ManagerRefusal::NoQueue(name.to_owned()))
+    }
+
+    /// The queue of godel that a submission goes to: the one that a rule names for its user, or the one asked for.
+    ///
+    /// # Errors
+    /// There is no such queue, or the user may not submit to it.
+    pub(crate) fn admit(
+        &self,
+        id: YarnApplicationId,
+        submission: &AppSubmission,
+        groups: &[String],
+    ) -> Result<String, ManagerRefusal> {
+        let root = &self.config.root_queue;
+        let user = YarnUser { name: &submission.user, groups };
+        let exists = |name: &str| godel_path(&self.picture.queues, root, name).is_some();
+        let placed = self.rules.mappings.place(user, &submission.queue, exists);
+        let path = self.queue(placed.as_deref().unwrap_or(&submission.queue))?;
+        if !self.rules.acls.may_submit(user, &yarn_name(root, &path)) {
+            let queue = yarn_name(root, &path);
+            let said = format!("User {} does not have permission to submit {id} to queue {queue}", user.name);
+            return Err(ManagerRefusal::NotAllowed(said));
+        }
+        Ok(path)
+    }
+
+    /// Whether a user may do something with an application.
+    ///
+    /// # Errors
+    /// The user may not, or there is no such application.
+    pub(crate) fn allowed(
+        &self,
+        id: YarnApplicationId,
+        user: YarnUser<'_>,
+        access: AppAccess,
+    ) -> Result<(), ManagerRefusal> {
+        if !self.rules.acls.is_enabled() {
+            return Ok(());
+        }
+        let (application, entry) = self.application(id)?;
+        let submission = application.submission();
+        let queue = yarn_name(&self.config.root_queue, &submission.queue);
+        let app = AskedApp { user: &submission.user, queue: &queue, acls: &entry.acls };
+        if self.rules.acls.may_with(user, app, access) {
+            return Ok(());
+        }
+        let said = format!("User {} cannot perform operation {} on {id}", user.name, access.name());
+        Err(ManagerRefusal::NotAllowed(said))
+    }
+
+    /// Whether a user may have an application of a queue moved to another one, which it must be able to submit to.
+    pub(crate) fn allowed_target(
+        &self,
+        id: YarnApplicationId,
+        user: YarnUser<'_>,
+        path: &str,
+    ) -> Result<(), ManagerRefusal> {
+        let queue = yarn_name(&self.config.root_queue, path);
+        if self.rules.acls.may_submit(user, &queue) {
+            return Ok(());
+        }
+        Err(ManagerRefusal::NotAllowed(format!(
+            "User {} cannot submit applications to target queue or the target queue doesn't exist: {queue} while moving {id}",
+            user.name
+        )))
+    }
+}
+
+/// Who may do what.
+impl YarnShown<'_> {
+    /// The rules that are asked.
+    pub fn rules(&self) -> &AdapterRules {
+        &self.state.rules
+    }
+
+    /// Whether YARN's access controls let a user do something with an application. Calls that change one ask this themselves.
+    ///
+    /// # Errors
+    /// They do not, or there is no such application.
+    pub fn allow(
+        &self,
+        id: YarnApplicationId,
+        user: YarnUser<'_>,
+        access: AppAccess,
+    ) -> Result<(), ManagerRefusal> {
+        self.state.application(id)?;
+        self.state.allowed(id, user, access)
+    }
+
+    /// Takes from reports what a user may not see. An application that is gone meanwhile shows nothing.
+    pub fn hide(&self, user: YarnUser<'_>, apps: &mut [AppReport]) {
+        let acls = &self.state.rules.acls;
+        if !acls.is_enabled() {
+            return;
+        }
+        for report in apps {
+            let sees = self.state.entries.get(&report.id).is_some_and(|entry| {
+                let app = AskedApp { user: &report.user, queue: &report.queue, acls: &entry.acls };
+                acls.may_with(user, app, AppAccess::View)
+            });
+            if !sees {
+                report.hide_details();
+            }
+        }
+    }
+
+    /// Whether a user may do something with a queue: by YARN's lists, and where godel's queue names its submitters by these, too.
+    pub fn may_use(&self, user: YarnUser<'_>, queue: &QueueReport, access: QueueAccess) -> bool {
+        self.rules().acls.may(user, &queue.path, access)
+            && (access == QueueAccess::Administer || queue.lets_submit(user.name))
+    }
+
+    /// Whether a user administers the cluster.
+    pub fn may_administer(&self, user: YarnUser<'_>) -> bool {
+        self.rules().acls.is_admin(user)
+    }
+}

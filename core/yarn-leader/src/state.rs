@@ -1,0 +1,370 @@
+//! What the leader knows: the adapter's applications with what is kept of them, the picture of the cluster, and what is to be written.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use godel_core_yarn::{
+    AppAcls,
+    adapter::{AdapterTime, AppRecord, MASTER, YarnAction, YarnAdapter, YarnApplication},
+    asks::AskGrowth,
+    ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
+};
+use godel_domain::yarn_keys::YarnKeys;
+
+use crate::{
+    access::AdapterRules,
+    answers::{ManagerRefusal, MasterLaunch},
+    config::YarnLeaderConfig,
+    keys::KnownKeys,
+    notes::{AppNotes, AttemptNotes},
+    outbox::YarnWrite,
+    picture::YarnPicture,
+    queues::yarn_name,
+    reports::YarnAmount,
+    show::used_seconds,
+};
+
+/// Bytes of records in one transaction, about; one that is larger goes alone.
+const BYTES_MAX: usize = 512 << 10;
+/// Bytes of a record beside its texts, about.
+const RECORD_BYTES: usize = 512;
+/// The same of an attempt, and of an allocation request.
+const ATTEMPT_BYTES: usize = 256;
+const REQUEST_BYTES: usize = 16;
+
+/// Whether this adapter leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LeaderRole {
+    /// It does not; `Some`: another one does, there.
+    Standby(Option<String>),
+    Leading,
+}
+
+/// Replicas that are being added to a task group, by what they are for.
+pub(crate) type Growing = Vec<(String, VecDeque<AskGrowth>)>;
+
+/// What the leader keeps of an application.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AppEntry {
+    pub(crate) notes: AppNotes,
+    /// What it allows others than its user.
+    pub(crate) acls: AppAcls,
+    /// Version of its newest record in the store.
+    pub(crate) saved: u64,
+    pub(crate) progress: f32,
+    /// What its master waits for, a sentence; empty: nothing in particular.
+    pub(crate) waits: String,
+    /// What it could get, as its master was told last.
+    pub(crate) headroom: Option<KnownHeadroom>,
+    /// What is done next about its unit.
+    todo: VecDeque<YarnAction>,
+    is_worked_on: bool,
+    pub(crate) growing: Growing,
+    /// The dispatcher has refused to add replicas: they are asked for again later.
+    pub(crate) is_growth_refused: bool,
+    /// Its record is about to be deleted.
+    pub(crate) is_going: bool,
+    /// Changes of nodes that its master has been told.
+    pub(crate) n_node_changes_told: Option<u64>,
+}
+
+impl AppEntry {
+    /// Of an application whose newest record has this version; 0: it has none.
+    pub(crate) fn new(notes: AppNotes, acls: AppAcls, saved: u64) -> Self {
+        Self { notes, acls, saved, ..Self::default() }
+    }
+
+    /// What is kept of an attempt.
+    pub(crate) fn attempt(&mut self, attempt: YarnAttemptId) -> Option<&mut AttemptNotes> {
+        self.notes.attempts.get_mut(usize::try_from(attempt.number.checked_sub(1)?).ok()?)
+    }
+}
+
+/// Room that a master was told of, which is the same until something changes.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownHeadroom {
+    /// The sums and the asks that it follows from.
+    pub(crate) versions: (u64, u64),
+    pub(crate) queue: String,
+    pub(crate) room: YarnAmount,
+}
+
+/// Records that are written together.
+#[derive(Debug, Default)]
+pub(crate) struct RecordBatch {
+    /// Applications with the version that is written.
+    pub(crate) written: Vec<(YarnApplicationId, u64)>,
+    pub(crate) deleted: Vec<YarnApplicationId>,
+    keys: Vec<YarnKeys>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LeaderState {
+    pub(crate) config: YarnLeaderConfig,
+    pub(crate) rules: AdapterRules,
+    pub(crate) role: LeaderRole,
+    pub(crate) adapter: YarnAdapter,
+    pub(crate) entries: BTreeMap<YarnApplicationId, AppEntry>,
+    pub(crate) picture: YarnPicture,
+    pub(crate) cluster_timestamp: i64,
+    pub(crate) next_number: u32,
+    pub(crate) started_ms: i64,
+    /// Applications whose record is to be written, and those whose record is to go.
+    to_write: BTreeSet<YarnApplicationId>,
+    to_delete: BTreeSet<YarnApplicationId>,
+    pub(crate) keys: KnownKeys,
+    keys_to_write: Vec<YarnKeys>,
+    /// Keys were handed to the store and not read back yet: no others are made meanwhile.
+    pub(crate) are_keys_written: bool,
+}
+
+impl LeaderState {
+    pub(crate) fn new(config: YarnLeaderConfig, rules: AdapterRules, started_ms: i64) -> Self {
+        Self {
+            role: LeaderRole::Standby(None),
+            adapter: YarnAdapter::new(config.terms),
+            entries: BTreeMap::new(),
+            picture: YarnPicture::new(&config.namespace, &config.rack_key).with_label_key(&config.label_key),
+            cluster_timestamp: started_ms,
+            next_number: 1,
+            started_ms,
+            to_write: BTreeSet::new(),
+            to_delete: BTreeSet::new(),
+            keys: KnownKeys::default(),
+            keys_to_write: Vec::new(),
+            are_keys_written: false,
+            config,
+            rules,
+        }
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.role == LeaderRole::Leading
+    }
+
+    /// Nothing of an earlier leadership is known any more.
+    pub(crate) fn forget_all(&mut self, role: LeaderRole) {
+        self.role = role;
+        self.adapter = YarnAdapter::new(self.config.terms);
+        self.entries.clear();
+        self.to_write.clear();
+        self.to_delete.clear();
+        self.keys_to_write.clear();
+        self.are_keys_written = false;
+    }
+
+    /// Goes on while it leads.
+    ///
+    /// # Errors
+    /// It stands by.
+    pub(crate) fn term(&self) -> Result<(), ManagerRefusal> {
+        match &self.role {
+            LeaderRole::Leading => Ok(()),
+            LeaderRole::Standby(leader) => Err(ManagerRefusal::Standby(leader.clone())),
+        }
+    }
+
+    /// An application with what is kept of it.
+    ///
+    /// # Errors
+    /// There is none, or this adapter stands by.
+    pub(crate) fn application(
+        &self,
+        id: YarnApplicationId,
+    ) -> Result<(&YarnApplication, &AppEntry), ManagerRefusal> {
+        self.term()?;
+        let known = self.adapter.get(id).zip(self.entries.get(&id));
+        known.ok_or(ManagerRefusal::NoApplication(id))
+    }
+
+    /// Takes what the adapter wants done. The applications about whose units somebody has to begin with that.
+    pub(crate) fn take(&mut self, actions: Vec<YarnAction>, at: AdapterTime) -> Vec<YarnApplicationId> {
+        let mut starts = Vec::new();
+        let mut concerned = BTreeSet::new();
+        for action in actions {
+            let id = application_of(&action);
+            concerned.insert(id);
+            if let YarnAction::PutRecord(..) = action {
+                self.to_write.insert(id);
+                continue;
+            }
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            match (entry.todo.back_mut(), action) {
+                (Some(YarnAction::Release(_, queued)), YarnAction::Release(_, more)) => queued.extend(more),
+                (_, action) => entry.todo.push_back(action),
+            }
+            if !std::mem::replace(&mut entry.is_worked_on, true) {
+                starts.push(id);
+            }
+        }
+        for id in concerned {
+            self.note_attempts(id, at);
+        }
+        starts
+    }
+
+    fn note_attempts(&mut self, id: YarnApplicationId, at: AdapterTime) {
+        let Some((application, entry)) = self.adapter.get(id).zip(self.entries.get_mut(&id)) else { return };
+        let noted = &mut entry.notes.attempts;
+        while noted.len() < application.attempts().len() {
+            noted.push(AttemptNotes { start_ms: at.wall_ms, ..AttemptNotes::default() });
+        }
+        for (attempt, notes) in application.attempts().iter().zip(noted) {
+            if attempt.state.is_over() && notes.finish_ms == 0 {
+                notes.finish_ms = at.wall_ms;
+            }
+        }
+    }
+
+    /// The next thing that is done about the unit of an application; without one nobody is at it any more.
+    pub(crate) fn next_action(&mut self, id: YarnApplicationId) -> Option<YarnAction> {
+        let entry = self.entries.get_mut(&id)?;
+        let action = entry.todo.pop_front();
+        entry.is_worked_on = action.is_some();
+        action
+    }
+
+    /// What a node is to be told of the master of an attempt; `None`: it is not on a node.
+    pub(crate) fn master_launch(&self, attempt: YarnAttemptId) -> Option<MasterLaunch> {
+        let (application, entry) = self.application(attempt.application).ok()?;
+        let row = self.picture.unit(attempt.application)?.row(MASTER);
+        if !row.phase.is_live() || row.incarnation.checked_add(1) != Some(attempt.number) {
+            return None;
+        }
+        let (node, unit) = self.picture.place(attempt.application, MASTER)?;
+        let submission = application.submission();
+        let capability = submission.master.as_ref().map(|master| &master.capability);
+        let wanted = u32::try_from(submission.max_attempts).unwrap_or(0);
+        let most = self.config.terms.max_attempts;
+        Some(MasterLaunch {
+            attempt,
+            container: YarnContainerId { attempt, epoch: 0, number: u64::from(MASTER) + 1 },
+            node,
+            unit,
+            amount: capability.map(YarnAmount::from_capability).unwrap_or_default(),
+            user: submission.user.clone(),
+            queue: yarn_name(&self.config.root_queue, &submission.queue),
+            launch: entry.notes.launch.clone(),
+            submit_ms: application.times_ms().0,
+            max_attempts: if (1..=most).contains(&wanted) { wanted } else { most },
+        })
+    }
+
+    /// Has keys written that are due, made from `secret`.
+    pub(crate) fn renew_keys(&mut self, at: AdapterTime, secret: &mut dyn FnMut() -> [u8; 32]) {
+        if self.keys_to_write.is_empty() && !self.are_keys_written {
+            self.keys_to_write = self.keys.due(at.wall_ms, self.config.key_period, secret);
+        }
+    }
+
+    /// Applications that have ended are shown up to a number; the oldest ends go.
+    pub(crate) fn forget_oldest(&mut self) {
+        let stays = |id: &YarnApplicationId| {
+            !self.to_write.contains(id) && self.entries.get(id).is_some_and(|entry| !entry.is_going)
+        };
+        let over =
+            self.adapter.iter().filter(|application| application.is_over() && stays(&application.id()));
+        let mut over: Vec<_> = over.map(|application| (application.times_ms().1, application.id())).collect();
+        let n_left = over.len().saturating_sub(self.config.completed_max);
+        over.sort_unstable();
+        for (_, id) in over.into_iter().take(n_left) {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                entry.is_going = true;
+            }
+            self.to_delete.insert(id);
+        }
+    }
+
+    /// Replicas that the dispatcher has refused are asked for again.
+    pub(crate) fn ask_again(&mut self, out: &mut Vec<YarnAction>) {
+        let refused: Vec<YarnApplicationId> = self
+            .entries
+            .iter_mut()
+            .filter_map(|(id, entry)| std::mem::take(&mut entry.is_growth_refused).then_some(*id))
+            .collect();
+        for id in refused {
+            // It has an entry.
+            let _ = self.adapter.with(id, |application, _| application.containers_mut().settle(out));
+        }
+    }
+
+    /// What is to be written now, as far as one transaction has room for it.
+    pub(crate) fn next_batch(&mut self, now_ms: i64) -> (Vec<YarnWrite>, RecordBatch) {
+        let keys = std::mem::take(&mut self.keys_to_write);
+        self.are_keys_written |= !keys.is_empty();
+        let mut writes: Vec<YarnWrite> = keys.iter().cloned().map(YarnWrite::Keys).collect();
+        let mut batch = RecordBatch { keys, ..RecordBatch::default() };
+        let mut n_bytes = 0;
+        while let Some(id) = self.to_write.pop_first() {
+            let Some((application, entry)) = self.adapter.get(id).zip(self.entries.get_mut(&id)) else {
+                continue;
+            };
+            let until = application.times_ms().1.unwrap_or(now_ms);
+            let used = used_seconds(&self.picture, application, &entry.notes.attempts, until);
+            if let Some(used) = used {
+                entry.notes.used_seconds = used;
+            }
+            let record = AppRecord::of(application);
+            let n_attempts = record.attempts.len();
+            let of_record = RECORD_BYTES
+                + entry.notes.launch.len()
+                + record.diagnostics.len()
+                + n_attempts * ATTEMPT_BYTES
+                + entry.notes.attempts.iter().map(|attempt| attempt.diagnostics.len()).sum::<usize>()
+                + record.request_ids.len() * REQUEST_BYTES;
+            if n_bytes > 0 && n_bytes + of_record > BYTES_MAX {
+                self.to_write.insert(id);
+                break;
+            }
+            n_bytes += of_record;
+            batch.written.push((id, record.version));
+            writes.push(YarnWrite::Application(Box::new(record), entry.notes.clone()));
+        }
+        while n_bytes < BYTES_MAX
+            && let Some(id) = self.to_delete.pop_first()
+        {
+            n_bytes += RECORD_BYTES;
+            writes.push(YarnWrite::ApplicationGone(id));
+            batch.deleted.push(id);
+        }
+        (writes, batch)
+    }
+
+    /// What was refused is written again with whatever else is to be written then.
+    pub(crate) fn write_again(&mut self, batch: RecordBatch) {
+        self.to_write.extend(batch.written.iter().map(|(id, _)| *id));
+        self.to_delete.extend(&batch.deleted);
+        if !batch.keys.is_empty() {
+            self.keys_to_write = batch.keys;
+            self.are_keys_written = false;
+        }
+    }
+
+    /// Records are written.
+    pub(crate) fn on_written(&mut self, batch: &RecordBatch, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        for (id, version) in &batch.written {
+            if let Some(entry) = self.entries.get_mut(id) {
+                entry.saved = entry.saved.max(*version);
+            }
+            // It is forgotten only after its record.
+            let _ = self.adapter.with(*id, |application, terms| application.saved(*version, terms, at, out));
+        }
+        for id in &batch.deleted {
+            self.adapter.forget(*id);
+            self.entries.remove(id);
+        }
+    }
+}
+
+fn application_of(action: &YarnAction) -> YarnApplicationId {
+    match action {
+        YarnAction::PutRecord(id, _)
+        | YarnAction::SubmitUnit(id)
+        | YarnAction::Grow(id, _)
+        | YarnAction::Release(id, _)
+        | YarnAction::NextMaster(id)
+        | YarnAction::MoveUnit(id, _)
+        | YarnAction::CancelUnit(id) => *id,
+        YarnAction::LaunchMaster(attempt, _) | YarnAction::StopMaster(attempt) => attempt.application,
+    }
+}
