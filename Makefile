@@ -47,8 +47,8 @@ test-yarn: setup ## test YARN's side with Hadoop's clients and Spark jobs (Java 
 	python3 integration-tests/yarn/clients.py prepare target/yarn-clients
 	$(if $(findstring flink,$(ARGS)),python3 integration-tests/yarn/flink.py prepare target/yarn-clients)
 	$(CARGO) build --locked -p godel
-	GODEL_YARN_CLIENTS=$(CURDIR)/target/yarn-clients $(CARGO) nextest run --locked -p godel-yarn --run-ignored only --no-capture \
-		-E 'test(hadoops_own_clients)'
+	GODEL_YARN_CLIENTS=$(CURDIR)/target/yarn-clients $(CARGO) nextest run --locked --workspace --run-ignored only --no-capture \
+		-E 'package(godel-yarn) and test(hadoops_own_clients)'
 	python3 integration-tests/yarn/jobs.py --godel $${CARGO_TARGET_DIR:-target}/debug/godel --clients target/yarn-clients $(ARGS)
 
 bench: build ## measure every performance target, with charts, in target/bench (20 minutes; ARGS=--only=P1,P2)

@@ -1,7 +1,7 @@
 //! Nodes and what is free on them, as deciders see them.
 
 use godel_base::{ids::NodeId, resources::Resources};
-use godel_domain::{allocation::ZoneSet, demand::Pool, host_port::HostPort};
+use godel_domain::{demand::Pool, host_port::HostPort};
 use smallvec::SmallVec;
 
 use super::{
@@ -15,7 +15,6 @@ use super::{
     room::Room,
     shapes::{COUNT, Shape, ShapeId},
     sub_clusters::{NodeBlocks, nodes_of},
-    topology::ZoneShares,
     unfit::Unfit,
 };
 
@@ -139,20 +138,14 @@ impl<'a> FreeView<'a> {
         }
     }
 
-    /// Returns the first port of a shape that is taken on the node at an index.
+    /// Returns the first port of a shape that is taken on the node at an index (hot path).
     #[inline]
-    fn taken_port(self, shape: ShapeId, idx: usize) -> Option<HostPort> {
+    pub fn taken_port(self, shape: ShapeId, idx: usize) -> Option<HostPort> {
         let shape = self.shape(shape);
         if shape.has_ports { self.free.ports.first_taken(idx, &shape.demand.host_ports) } else { None }
     }
 
-    /// Whether the ports that a shape listens on are free on the node at an index.
-    #[inline]
-    pub fn has_ports(self, shape: ShapeId, idx: usize) -> bool {
-        self.taken_port(shape, idx).is_none()
-    }
-
-    /// Like [`Self::has_ports`], with the first port that is taken.
+    /// Whether the ports that a shape listens on are free on a node.
     ///
     /// # Errors
     /// A port is taken.
@@ -169,13 +162,6 @@ impl<'a> FreeView<'a> {
     pub fn has_zones(self, shape: ShapeId, idx: usize) -> bool {
         let shape = self.shape(shape);
         !shape.is_placed || self.hardware(idx).pick(shape).is_some()
-    }
-
-    /// Returns the measured use of zones together, as shares of what they have, and the share that a replica of a shape asks for of each;
-    /// `None`: nothing is known of some.
-    #[inline]
-    pub fn zone_load(self, shape: &Shape, idx: usize, zones: ZoneSet) -> Option<ZoneShares> {
-        self.hardware(idx).topology.as_deref()?.loads_of(shape, zones)
     }
 
     /// Whether so many zones of the node at an index are used as little as a shape accepts that it could be given enough of them; true

@@ -1,13 +1,16 @@
 //! Devices and zones of a node, as they lie together. What goes together of them is chosen in `topology`.
 
-use godel_domain::{allocation::Allocation, node::NodeReport};
+use godel_domain::{
+    allocation::{Allocation, ZoneSet},
+    node::NodeReport,
+};
 
 use super::{
     charge::Charge,
     devices::NodeDevices,
     room::Asks,
     shapes::Shape,
-    topology::{NodeTopology, ZoneTake},
+    topology::{NodeTopology, ZoneShares, ZoneTake},
 };
 
 /// Devices of one node, and what lies where on it.
@@ -20,6 +23,13 @@ pub struct NodeHardware {
 }
 
 impl NodeHardware {
+    /// Returns the measured use of zones together, as shares of what they have, and the share that a replica of a shape asks for of each;
+    /// `None`: nothing is known of some.
+    #[inline]
+    pub fn zone_load(&self, shape: &Shape, zones: ZoneSet) -> Option<ZoneShares> {
+        self.topology.as_deref()?.loads_of(shape, zones)
+    }
+
     /// Replaces which zones the node has, and what lies near them.
     pub(crate) fn set_topology(&mut self, report: &NodeReport, capacities: Vec<Asks>) {
         let mut topology = self.topology.take().unwrap_or_default();

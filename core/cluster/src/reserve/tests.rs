@@ -80,7 +80,7 @@ fn shown(name: &str, cluster: &mut Cluster, demand: &Demand) -> String {
             format!("the next one is given {:?}", cluster.free().pick(next, ON).unwrap().zones)
         }
         "default-requests" => format!("{:?}", cluster.free().nominal(idx)),
-        "requested-ports" => cluster.free().has_ports(shape, idx).to_string(),
+        "requested-ports" => cluster.free().taken_port(shape, idx).is_none().to_string(),
         other => panic!("say here what {other} shows"),
     }
 }

@@ -33,7 +33,7 @@ impl Filter for HostPorts {
 
     #[inline]
     fn passes(shape: &ShapeId, cluster: &Cluster, idx: usize) -> bool {
-        cluster.free().has_ports(*shape, idx)
+        cluster.free().taken_port(*shape, idx).is_none()
     }
 
     #[inline]

@@ -97,7 +97,7 @@ impl LoadAware {
     fn of_zones(&self, place: &ScoreInput<'_>, shape: &Shape) -> Option<[i64; 2]> {
         shape.zones.filter(|request| request.policy != ZonePolicy::BestEffort)?;
         let ZoneShares { used, asked } =
-            place.cluster.free().zone_load(shape, place.idx, place.allocation.zones.zones)?;
+            place.cluster.free().hardware(place.idx).zone_load(shape, place.allocation.zones.zones)?;
         let LoadShares { cpu, memory, network: _ } = self.args.percentile.of(&used);
         Some([cpu + asked[0], memory + asked[1]].map(|share| share.min(SCORE_MAX)))
     }
