@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use godel_core_yarn::{
     AppAcls,
-    adapter::{AdapterTime, AppRecord, MASTER, YarnAction, YarnAdapter, YarnApplication},
+    adapter::{AdapterTime, AppRecord, AttemptRecord, MASTER, YarnAction, YarnAdapter, YarnApplication},
     asks::AskGrowth,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
@@ -25,11 +25,10 @@ use crate::{
 
 /// Bytes of records in one transaction, about; one that is larger goes alone.
 const BYTES_MAX: usize = 512 << 10;
-/// Bytes of a record beside its texts, about.
+/// Bytes of a record beside its texts and lists, at most; of an attempt; of an entry of a list.
 const RECORD_BYTES: usize = 512;
-/// The same of an attempt, and of an allocation request.
 const ATTEMPT_BYTES: usize = 256;
-const REQUEST_BYTES: usize = 16;
+const ENTRY_BYTES: usize = 32;
 
 /// Whether this adapter leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -305,13 +304,7 @@ impl LeaderState {
                 entry.notes.used_seconds = used;
             }
             let record = AppRecord::of(application);
-            let n_attempts = record.attempts.len();
-            let of_record = RECORD_BYTES
-                + entry.notes.launch.len()
-                + record.diagnostics.len()
-                + n_attempts * ATTEMPT_BYTES
-                + entry.notes.attempts.iter().map(|attempt| attempt.diagnostics.len()).sum::<usize>()
-                + record.request_ids.len() * REQUEST_BYTES;
+            let of_record = bytes_of(&record, &entry.notes);
             if n_bytes > 0 && n_bytes + of_record > BYTES_MAX {
                 self.to_write.insert(id);
                 break;
@@ -354,6 +347,30 @@ impl LeaderState {
             self.entries.remove(id);
         }
     }
+}
+
+/// Bytes of the record of an application, at most.
+fn bytes_of(record: &AppRecord, notes: &AppNotes) -> usize {
+    let of = &record.submission;
+    let texts = [&of.name, &of.user, &of.queue, &of.kind, &of.label, &record.diagnostics].map(String::len);
+    let master = of.master.iter().flat_map(|master| master.capability.keys().chain([&master.label]));
+    let of_registration = |attempt: &AttemptRecord| {
+        let said = attempt.registration.as_ref();
+        said.map_or(0, |said| said.host.len() + said.tracking_url.len())
+            + attempt.node.as_ref().map_or(0, String::len)
+    };
+    let entries = notes.tags.iter().chain(master).map(|text| ENTRY_BYTES + text.len()).sum::<usize>();
+    let attempts =
+        record.attempts.iter().map(|attempt| ATTEMPT_BYTES + of_registration(attempt)).sum::<usize>();
+    let said = notes.attempts.iter().map(|attempt| attempt.diagnostics.len()).sum::<usize>();
+    let n_entries = record.request_ids.len() + record.failed.len();
+    RECORD_BYTES
+        + notes.launch.len()
+        + texts.iter().sum::<usize>()
+        + entries
+        + attempts
+        + said
+        + n_entries * ENTRY_BYTES
 }
 
 fn application_of(action: &YarnAction) -> YarnApplicationId {

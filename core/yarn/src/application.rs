@@ -24,14 +24,42 @@ pub enum PublicAppState {
     Killed,
 }
 
-/// Where an application is once its last record is written.
+impl PublicAppState {
+    /// Every one, in YARN's order.
+    pub const ALL: [Self; 8] = [
+        Self::New,
+        Self::NewSaving,
+        Self::Submitted,
+        Self::Accepted,
+        Self::Running,
+        Self::Finished,
+        Self::Failed,
+        Self::Killed,
+    ];
+
+    /// As YARN writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::New => "NEW",
+            Self::NewSaving => "NEW_SAVING",
+            Self::Submitted => "SUBMITTED",
+            Self::Accepted => "ACCEPTED",
+            Self::Running => "RUNNING",
+            Self::Finished => "FINISHED",
+            Self::Failed => "FAILED",
+            Self::Killed => "KILLED",
+        }
+    }
+}
+
+/// Where an application or an attempt is once its last record is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AppTarget {
+pub enum EndTarget {
     /// Its master has said goodbye and still runs.
     Finishing,
-    /// Its master has ended.
+    /// Its master has said goodbye and ended.
     Finished,
-    /// Rejected, or no attempt is left.
+    /// Rejected, ended without a goodbye, or never begun; an application also has no attempt left.
     Failed,
     /// Somebody ended it.
     Killed,
@@ -53,7 +81,7 @@ pub enum AppState {
     /// Its last record is being written.
     FinalSaving {
         /// Where it is afterwards.
-        target: AppTarget,
+        target: EndTarget,
         /// What everybody sees until then.
         shown: PublicAppState,
     },
@@ -80,7 +108,7 @@ pub enum RecoveredApp {
     /// It has attempts, of which the last one goes on or says how it ended.
     WithAttempts,
     /// It was over.
-    Over(AppTarget),
+    Over(EndTarget),
 }
 
 /// What happens to an application.
@@ -154,39 +182,39 @@ impl AppState {
             (Self::New, On::Recover(RecoveredApp::WithAttempts)) => {
                 (Self::Accepted, &[Do::RecoverAttempts][..])
             }
-            (Self::New, On::Recover(RecoveredApp::Over(target))) => target.over(),
+            (Self::New, On::Recover(RecoveredApp::Over(target))) => target.of_application(),
             (Self::New, On::Kill) => (Self::Killed, &[Do::End][..]),
-            (Self::New | Self::NewSaving | Self::Submitted, On::Rejected) => saving(AppTarget::Failed),
+            (Self::New | Self::NewSaving | Self::Submitted, On::Rejected) => saving(EndTarget::Failed),
             (Self::NewSaving, On::NewSaved) => (Self::Submitted, &[Do::AddToScheduler][..]),
-            (Self::NewSaving | Self::Submitted, On::Kill) => saving(AppTarget::Killed),
+            (Self::NewSaving | Self::Submitted, On::Kill) => saving(EndTarget::Killed),
             (Self::NewSaving | Self::Submitted | Self::Accepted | Self::Running, On::Move) => {
                 (self, &[Do::ChangeQueue][..])
             }
             (Self::Submitted, On::Accepted) => (Self::Accepted, &[Do::StartAttempt][..]),
             (Self::Accepted, On::AttemptRegistered) => (Self::Running, &[][..]),
-            (Self::Accepted, On::AttemptFinished) => saving(AppTarget::Finished),
-            (Self::Accepted, On::AttemptKilled) => saving(AppTarget::Killed),
+            (Self::Accepted, On::AttemptFinished) => saving(EndTarget::Finished),
+            (Self::Accepted, On::AttemptKilled) => saving(EndTarget::Killed),
             (Self::Accepted | Self::Running, On::AttemptFailed { may_retry: true }) => {
                 (Self::Accepted, &[Do::StartAttempt][..])
             }
             (Self::Accepted | Self::Running, On::AttemptFailed { may_retry: false }) => {
-                saving(AppTarget::Failed)
+                saving(EndTarget::Failed)
             }
             (Self::Accepted | Self::Running, On::Kill) => (Self::Killing { shown }, &[Do::KillAttempt][..]),
-            (Self::Running | Self::Killing { .. }, On::AttemptUnregistered) => saving(AppTarget::Finishing),
+            (Self::Running | Self::Killing { .. }, On::AttemptUnregistered) => saving(EndTarget::Finishing),
             // A master that nobody manages has no container that could end.
             (Self::Running | Self::Killing { .. } | Self::Finishing, On::AttemptFinished) => {
                 (Self::Finished, &[Do::End][..])
             }
-            (Self::FinalSaving { target, .. }, On::UpdateSaved) => target.over(),
-            (Self::FinalSaving { target: AppTarget::Finishing, shown }, On::AttemptFinished) => {
-                (Self::FinalSaving { target: AppTarget::Finished, shown }, &[][..])
+            (Self::FinalSaving { target, .. }, On::UpdateSaved) => target.of_application(),
+            (Self::FinalSaving { target: EndTarget::Finishing, shown }, On::AttemptFinished) => {
+                (Self::FinalSaving { target: EndTarget::Finished, shown }, &[][..])
             }
             (Self::FinalSaving { .. }, On::AttemptFinished | On::Kill | On::NewSaved | On::Move) => stays,
-            (Self::Killing { .. }, On::AttemptKilled) => saving(AppTarget::Killed),
+            (Self::Killing { .. }, On::AttemptKilled) => saving(EndTarget::Killed),
             // No other attempt follows; without one to follow it has failed before it was killed.
-            (Self::Killing { .. }, On::AttemptFailed { may_retry: true }) => saving(AppTarget::Killed),
-            (Self::Killing { .. }, On::AttemptFailed { may_retry: false }) => saving(AppTarget::Failed),
+            (Self::Killing { .. }, On::AttemptFailed { may_retry: true }) => saving(EndTarget::Killed),
+            (Self::Killing { .. }, On::AttemptFailed { may_retry: false }) => saving(EndTarget::Failed),
             (Self::Killing { .. }, On::AttemptRegistered | On::UpdateSaved | On::Kill | On::Move) => stays,
             (Self::Finishing | Self::Failed, On::Kill | On::Move) => stays,
             (Self::Finished, On::AttemptUnregistered | On::AttemptFinished | On::Kill | On::Move) => stays,
@@ -218,9 +246,9 @@ impl AppState {
     }
 }
 
-impl AppTarget {
-    /// There.
-    fn over(self) -> (AppState, &'static [AppEffect]) {
+impl EndTarget {
+    /// An application that is there.
+    fn of_application(self) -> (AppState, &'static [AppEffect]) {
         match self {
             Self::Finishing => (AppState::Finishing, &[][..]),
             Self::Finished => (AppState::Finished, &[AppEffect::End][..]),
@@ -264,10 +292,10 @@ mod tests {
         ("Submitted", AppState::Submitted),
         ("Accepted", AppState::Accepted),
         ("Running", AppState::Running),
-        ("Saving>Finishing", AppState::FinalSaving { target: AppTarget::Finishing, shown: SHOWN }),
-        ("Saving>Finished", AppState::FinalSaving { target: AppTarget::Finished, shown: SHOWN }),
-        ("Saving>Failed", AppState::FinalSaving { target: AppTarget::Failed, shown: SHOWN }),
-        ("Saving>Killed", AppState::FinalSaving { target: AppTarget::Killed, shown: SHOWN }),
+        ("Saving>Finishing", AppState::FinalSaving { target: EndTarget::Finishing, shown: SHOWN }),
+        ("Saving>Finished", AppState::FinalSaving { target: EndTarget::Finished, shown: SHOWN }),
+        ("Saving>Failed", AppState::FinalSaving { target: EndTarget::Failed, shown: SHOWN }),
+        ("Saving>Killed", AppState::FinalSaving { target: EndTarget::Killed, shown: SHOWN }),
         ("Finishing", AppState::Finishing),
         ("Finished", AppState::Finished),
         ("Failed", AppState::Failed),
@@ -279,7 +307,7 @@ mod tests {
         ("start", AppEvent::Start),
         ("recover", AppEvent::Recover(RecoveredApp::WithoutAttempt)),
         ("recover-attempts", AppEvent::Recover(RecoveredApp::WithAttempts)),
-        ("recover-killed", AppEvent::Recover(RecoveredApp::Over(AppTarget::Killed))),
+        ("recover-killed", AppEvent::Recover(RecoveredApp::Over(EndTarget::Killed))),
         ("saved", AppEvent::NewSaved),
         ("accepted", AppEvent::Accepted),
         ("rejected", AppEvent::Rejected),

@@ -2,20 +2,7 @@
 //!
 //! [`AttemptState::after`] is the whole table: a pair of state and event that it does not know is refused, and changes nothing.
 
-use crate::exit_status::YarnExitStatus;
-
-/// Where an attempt is once its last record is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AttemptTarget {
-    /// Its master has said goodbye and still runs.
-    Finishing,
-    /// Its master has said goodbye and ended.
-    Finished,
-    /// Its master ended without a goodbye, or never came.
-    Failed,
-    /// Somebody ended it.
-    Killed,
-}
+use crate::{application::EndTarget, exit_status::YarnExitStatus};
 
 /// Where an attempt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +26,7 @@ pub enum AttemptState {
     /// Its last record is being written.
     FinalSaving {
         /// Where it is afterwards.
-        target: AttemptTarget,
+        target: EndTarget,
     },
     /// Its master has said goodbye and still runs.
     Finishing,
@@ -91,7 +78,7 @@ pub enum AttemptEvent {
     /// Its last record is written.
     UpdateSaved,
     /// The adapter has started again; the record says how the attempt ended, if it did.
-    Recover(Option<AttemptTarget>),
+    Recover(Option<EndTarget>),
 }
 
 /// What an attempt has done when its state changes.
@@ -139,7 +126,7 @@ impl AttemptState {
         let next = match (self, event) {
             (Self::New, On::Start) => (Self::Submitted, &[Do::AddToScheduler][..]),
             (Self::New, On::Recover(None)) => (Self::Launched, &[][..]),
-            (Self::New, On::Recover(Some(target))) => target.over(),
+            (Self::New, On::Recover(Some(target))) => target.of_attempt(),
             (Self::Submitted, On::Added { is_unmanaged: false }) => {
                 (Self::Scheduled, &[Do::AskForMaster][..])
             }
@@ -156,10 +143,10 @@ impl AttemptState {
             (Self::Launched | Self::Running | Self::Finishing, On::ContainerEnded) => {
                 (self, &[Do::KeepEnded][..])
             }
-            (Self::FinalSaving { target }, On::UpdateSaved) => target.over(),
+            (Self::FinalSaving { target }, On::UpdateSaved) => target.of_attempt(),
             // It is over as soon as that is recorded.
-            (Self::FinalSaving { target: AttemptTarget::Finishing }, On::MasterEnded | On::Expire) => {
-                (Self::FinalSaving { target: AttemptTarget::Finished }, &[][..])
+            (Self::FinalSaving { target: EndTarget::Finishing }, On::MasterEnded | On::Expire) => {
+                (Self::FinalSaving { target: EndTarget::Finished }, &[][..])
             }
             (Self::Finishing, On::MasterEnded | On::Expire) => (Self::Finished, &[Do::TellFinished][..]),
             (over, late) if over.ignores(late) => (self, &[][..]),
@@ -176,19 +163,17 @@ impl AttemptState {
         use AttemptEffect as Do;
         use AttemptEvent as On;
         let target = match (self, event) {
-            (_, On::Kill) => AttemptTarget::Killed,
-            (_, On::Fail) => AttemptTarget::Failed,
+            (_, On::Kill) => EndTarget::Killed,
+            (_, On::Fail) => EndTarget::Failed,
             // Nobody has started it.
             (Self::New | Self::Submitted | Self::LaunchedUnmanagedSaving, On::Registered) => {
-                AttemptTarget::Failed
+                EndTarget::Failed
             }
-            (Self::Scheduled | Self::AllocatedSaving | Self::Allocated, On::MasterEnded) => {
-                AttemptTarget::Failed
-            }
-            (Self::Allocated, On::LaunchFailed) => AttemptTarget::Failed,
-            (Self::Launched | Self::Running, On::MasterEnded | On::Expire) => AttemptTarget::Failed,
-            (Self::Running, On::Unregistered { is_unmanaged: false }) => AttemptTarget::Finishing,
-            (Self::Running, On::Unregistered { is_unmanaged: true }) => AttemptTarget::Finished,
+            (Self::Scheduled | Self::AllocatedSaving | Self::Allocated, On::MasterEnded) => EndTarget::Failed,
+            (Self::Allocated, On::LaunchFailed) => EndTarget::Failed,
+            (Self::Launched | Self::Running, On::MasterEnded | On::Expire) => EndTarget::Failed,
+            (Self::Running, On::Unregistered { is_unmanaged: false }) => EndTarget::Finishing,
+            (Self::Running, On::Unregistered { is_unmanaged: true }) => EndTarget::Finished,
             _ => return None,
         };
         let effects = match (self, event) {
@@ -257,9 +242,9 @@ impl AttemptState {
     }
 }
 
-impl AttemptTarget {
-    /// There, with its application told; a goodbye was told when it came.
-    fn over(self) -> (AttemptState, &'static [AttemptEffect]) {
+impl EndTarget {
+    /// An attempt that is there, with its application told; a goodbye was told when it came.
+    fn of_attempt(self) -> (AttemptState, &'static [AttemptEffect]) {
         match self {
             Self::Finishing => (AttemptState::Finishing, &[][..]),
             Self::Finished => (AttemptState::Finished, &[AttemptEffect::TellFinished][..]),

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use godel_core_yarn::{
     adapter::{AppRecord, AppSubmission, AttemptRecord, OPPORTUNISTIC, Registration},
-    application::{AppTarget, FinalStatus},
+    application::{EndTarget, FinalStatus},
     asks::{AskGroup, ExecutionType},
-    attempt::{AttemptTarget, FailedAttempt, UnstartedFate},
+    attempt::{FailedAttempt, UnstartedFate},
     exit_status::YarnExitStatus,
     ids::YarnApplicationId,
 };
@@ -95,14 +95,7 @@ fn write(record: AppRecord, notes: &AppNotes) -> v1::YarnApplication {
             .into_iter()
             .map(|FailedAttempt { ended_ms, exit }| v1::YarnFailedAttempt { ended_ms, exit_status: exit.0 })
             .collect(),
-        end: match target {
-            None => v1::YarnEnd::Unspecified,
-            Some(AppTarget::Finishing) => v1::YarnEnd::Finishing,
-            Some(AppTarget::Finished) => v1::YarnEnd::Finished,
-            Some(AppTarget::Failed) => v1::YarnEnd::Failed,
-            Some(AppTarget::Killed) => v1::YarnEnd::Killed,
-        }
-        .into(),
+        end: end_of(target).into(),
         next_ordinal,
         start_ms,
         finish_ms: finish_ms.map(|finish_ms| if finish_ms == 0 { 0 } else { finish_ms.max(start_ms) }),
@@ -195,20 +188,13 @@ fn write_attempt(attempt: AttemptRecord, notes: &AttemptNotes) -> v1::YarnAttemp
         FinalStatus::Failed => v1::YarnFinalStatus::Failed,
         FinalStatus::Killed => v1::YarnFinalStatus::Killed,
     });
-    let end = match target {
-        None => v1::YarnEnd::Unspecified,
-        Some(AttemptTarget::Finishing) => v1::YarnEnd::Finishing,
-        Some(AttemptTarget::Finished) => v1::YarnEnd::Finished,
-        Some(AttemptTarget::Failed) => v1::YarnEnd::Failed,
-        Some(AttemptTarget::Killed) => v1::YarnEnd::Killed,
-    };
     v1::YarnAttemptRecord {
         first_ordinal,
         node: node.unwrap_or_default(),
         registration,
         said: said.map(Into::into),
         exit_status: exit.0,
-        end: end.into(),
+        end: end_of(target).into(),
         start_ms: *start_ms,
         launch_ms: later(*launch_ms),
         finish_ms: later(*finish_ms),
@@ -230,13 +216,7 @@ fn write_attempt(attempt: AttemptRecord, notes: &AttemptNotes) -> v1::YarnAttemp
 pub(crate) fn read(pb: v1::YarnApplication) -> Result<(AppRecord, AppNotes), BadRecord> {
     let id: YarnApplicationId =
         pb.application.parse().map_err(|_| bad("application", format!("`{}` is no id", pb.application)))?;
-    let target = match end(pb.end)? {
-        v1::YarnEnd::Unspecified => None,
-        v1::YarnEnd::Finishing => Some(AppTarget::Finishing),
-        v1::YarnEnd::Finished => Some(AppTarget::Finished),
-        v1::YarnEnd::Failed => Some(AppTarget::Failed),
-        v1::YarnEnd::Killed => Some(AppTarget::Killed),
-    };
+    let target = target_of(pb.end)?;
     let master = pb.master.map(|group| AskGroup {
         priority: group.priority,
         execution: if group.is_opportunistic {
@@ -293,13 +273,7 @@ pub(crate) fn read(pb: v1::YarnApplication) -> Result<(AppRecord, AppNotes), Bad
 }
 
 fn read_attempt(pb: v1::YarnAttemptRecord) -> Result<(AttemptRecord, AttemptNotes), BadRecord> {
-    let target = match end(pb.end)? {
-        v1::YarnEnd::Unspecified => None,
-        v1::YarnEnd::Finishing => Some(AttemptTarget::Finishing),
-        v1::YarnEnd::Finished => Some(AttemptTarget::Finished),
-        v1::YarnEnd::Failed => Some(AttemptTarget::Failed),
-        v1::YarnEnd::Killed => Some(AttemptTarget::Killed),
-    };
+    let target = target_of(pb.end)?;
     let said = pb.said.map(|said| {
         v1::YarnFinalStatus::try_from(said).map_err(|_| bad("attempts.said", format!("{said} is not known")))
     });
@@ -337,8 +311,25 @@ fn read_attempt(pb: v1::YarnAttemptRecord) -> Result<(AttemptRecord, AttemptNote
     Ok((record, notes))
 }
 
-fn end(number: i32) -> Result<v1::YarnEnd, BadRecord> {
-    v1::YarnEnd::try_from(number).map_err(|_| bad("end", format!("{number} is not known")))
+fn end_of(target: Option<EndTarget>) -> v1::YarnEnd {
+    match target {
+        None => v1::YarnEnd::Unspecified,
+        Some(EndTarget::Finishing) => v1::YarnEnd::Finishing,
+        Some(EndTarget::Finished) => v1::YarnEnd::Finished,
+        Some(EndTarget::Failed) => v1::YarnEnd::Failed,
+        Some(EndTarget::Killed) => v1::YarnEnd::Killed,
+    }
+}
+
+fn target_of(end: i32) -> Result<Option<EndTarget>, BadRecord> {
+    let end = v1::YarnEnd::try_from(end).map_err(|_| bad("end", format!("{end} is not known")))?;
+    Ok(match end {
+        v1::YarnEnd::Unspecified => None,
+        v1::YarnEnd::Finishing => Some(EndTarget::Finishing),
+        v1::YarnEnd::Finished => Some(EndTarget::Finished),
+        v1::YarnEnd::Failed => Some(EndTarget::Failed),
+        v1::YarnEnd::Killed => Some(EndTarget::Killed),
+    })
 }
 
 #[cfg(test)]
@@ -368,7 +359,7 @@ mod tests {
         };
         let registration =
             Registration { host: "n1".to_owned(), rpc_port: -1, tracking_url: "http://n1:4040".to_owned() };
-        let ends = [Some(AttemptTarget::Failed), None].map(|target| AttemptRecord {
+        let ends = [Some(EndTarget::Failed), None].map(|target| AttemptRecord {
             first_ordinal: 1,
             first_opportunistic: OPPORTUNISTIC | 3,
             node: Some("n1:8041".to_owned()),
@@ -383,7 +374,7 @@ mod tests {
             submission,
             attempts: ends.to_vec(),
             failed: vec![FailedAttempt { ended_ms: 5, exit: YarnExitStatus(1) }],
-            target: Some(AppTarget::Finishing),
+            target: Some(EndTarget::Finishing),
             next_ordinal: 9,
             next_opportunistic: OPPORTUNISTIC | 5,
             request_ids: [(2, 7), (3, 7), (4, -5), (OPPORTUNISTIC | 5, -5), (OPPORTUNISTIC | 6, 0)].into(),

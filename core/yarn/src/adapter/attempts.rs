@@ -6,7 +6,8 @@ use godel_membership::node_failures::TriedNodes;
 
 use super::{AdapterTime, LaunchFailure, LaunchFailureScope, MASTER, YarnAttempt};
 use crate::{
-    attempt::{AttemptState, AttemptTarget, FailedAttempt, UnstartedFate},
+    application::EndTarget,
+    attempt::{AttemptState, FailedAttempt, UnstartedFate},
     exit_status::YarnExitStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
@@ -52,8 +53,7 @@ impl YarnAttempts {
     pub fn failed_nodes(&self) -> BTreeSet<&str> {
         let is_bad = |exit: YarnExitStatus| exit.counts_as_failure() || exit == YarnExitStatus::DISKS_FAILED;
         let has_failed = |state: AttemptState| {
-            state == AttemptState::Failed
-                || state == AttemptState::FinalSaving { target: AttemptTarget::Failed }
+            state == AttemptState::Failed || state == AttemptState::FinalSaving { target: EndTarget::Failed }
         };
         let failed = self.iter().filter(|attempt| has_failed(attempt.state) && is_bad(attempt.exit));
         failed.filter_map(|attempt| attempt.node.as_deref()).collect()

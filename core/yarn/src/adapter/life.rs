@@ -7,10 +7,10 @@ use super::{
     MasterRefusal, RequestIds, YarnAction, YarnApplication, YarnAttempt, YarnAttempts,
 };
 use crate::{
-    application::{AppEffect, AppEvent, AppState, FinalStatus, PublicAppState, RecoveredApp, final_status},
-    attempt::{
-        AttemptEffect, AttemptEvent, AttemptState, AttemptTarget, AttemptTerms, FailedAttempt, UnstartedFate,
+    application::{
+        AppEffect, AppEvent, AppState, EndTarget, FinalStatus, PublicAppState, RecoveredApp, final_status,
     },
+    attempt::{AttemptEffect, AttemptEvent, AttemptState, AttemptTerms, FailedAttempt, UnstartedFate},
     exit_status::YarnExitStatus,
     ids::{YarnApplicationId, YarnAttemptId},
 };
@@ -47,8 +47,7 @@ impl YarnApplication {
             heard: at.now,
             last: AllocateAnswer::default(),
         };
-        let targets: Vec<Option<AttemptTarget>> =
-            record.attempts.iter().map(|attempt| attempt.target).collect();
+        let targets: Vec<Option<EndTarget>> = record.attempts.iter().map(|attempt| attempt.target).collect();
         application.attempts.all = (1..).zip(record.attempts).map(attempt).collect();
         for (attempt, target) in application.attempts.all.iter_mut().zip(targets) {
             let is_without_place = target.is_none() && attempt.node.is_none();

@@ -8,9 +8,9 @@ use super::{
     Registration, YarnAction, YarnApplication,
 };
 use crate::{
-    application::{AppState, FinalStatus},
+    application::{AppState, EndTarget, FinalStatus},
     asks::{AllocateTurn, AskRow, BlacklistChange, next_response, turn},
-    attempt::{AttemptEvent, AttemptState, AttemptTarget},
+    attempt::{AttemptEvent, AttemptState},
     ids::{YarnAttemptId, YarnContainerId},
 };
 
@@ -56,7 +56,7 @@ impl YarnApplication {
                 | AttemptState::Allocated
                 | AttemptState::LaunchedUnmanagedSaving => current.id == attempt,
                 // The next one follows once that is recorded.
-                AttemptState::FinalSaving { target: AttemptTarget::Failed } => {
+                AttemptState::FinalSaving { target: EndTarget::Failed } => {
                     self.submission.master.is_some()
                         && current.id.number.checked_add(1) == Some(attempt.number)
                 }

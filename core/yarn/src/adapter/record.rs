@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{AppSubmission, Registration, YarnApplication, YarnAttempt};
 use crate::{
-    application::{AppState, AppTarget, FinalStatus},
-    attempt::{AttemptState, AttemptTarget, FailedAttempt, UnstartedFate},
+    application::{AppState, EndTarget, FinalStatus},
+    attempt::{AttemptState, FailedAttempt, UnstartedFate},
     exit_status::YarnExitStatus,
     ids::YarnApplicationId,
 };
@@ -26,7 +26,7 @@ pub struct AttemptRecord {
     /// How its master ended.
     pub exit: YarnExitStatus,
     /// How it ended; `None`: it goes on.
-    pub target: Option<AttemptTarget>,
+    pub target: Option<EndTarget>,
     /// What follows, if no node has started its master.
     pub unstarted: Option<UnstartedFate>,
 }
@@ -43,7 +43,7 @@ pub struct AppRecord {
     /// Those that failed.
     pub failed: Vec<FailedAttempt>,
     /// How it ended; `None`: it goes on.
-    pub target: Option<AppTarget>,
+    pub target: Option<EndTarget>,
     /// The first ordinal that nobody has asked for.
     pub next_ordinal: u32,
     /// The same of opportunistic containers.
@@ -73,10 +73,10 @@ impl AppRecord {
             unstarted: attempt.unstarted,
             target: match attempt.state {
                 AttemptState::FinalSaving { target } => Some(target),
-                AttemptState::Finishing => Some(AttemptTarget::Finishing),
-                AttemptState::Finished => Some(AttemptTarget::Finished),
-                AttemptState::Failed => Some(AttemptTarget::Failed),
-                AttemptState::Killed => Some(AttemptTarget::Killed),
+                AttemptState::Finishing => Some(EndTarget::Finishing),
+                AttemptState::Finished => Some(EndTarget::Finished),
+                AttemptState::Failed => Some(EndTarget::Failed),
+                AttemptState::Killed => Some(EndTarget::Killed),
                 _ => None,
             },
         };
@@ -87,10 +87,10 @@ impl AppRecord {
             failed: application.attempts.failed.clone(),
             target: match application.state {
                 AppState::FinalSaving { target, .. } => Some(target),
-                AppState::Finishing => Some(AppTarget::Finishing),
-                AppState::Finished => Some(AppTarget::Finished),
-                AppState::Failed => Some(AppTarget::Failed),
-                AppState::Killed => Some(AppTarget::Killed),
+                AppState::Finishing => Some(EndTarget::Finishing),
+                AppState::Finished => Some(EndTarget::Finished),
+                AppState::Failed => Some(EndTarget::Failed),
+                AppState::Killed => Some(EndTarget::Killed),
                 _ => None,
             },
             next_ordinal: application.containers.next_ordinal,

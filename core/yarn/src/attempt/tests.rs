@@ -11,10 +11,10 @@ const STATES: [(&str, AttemptState); 16] = [
     ("UnmanagedSaving", AttemptState::LaunchedUnmanagedSaving),
     ("Launched", AttemptState::Launched),
     ("Running", AttemptState::Running),
-    ("Saving>Finishing", AttemptState::FinalSaving { target: AttemptTarget::Finishing }),
-    ("Saving>Finished", AttemptState::FinalSaving { target: AttemptTarget::Finished }),
-    ("Saving>Failed", AttemptState::FinalSaving { target: AttemptTarget::Failed }),
-    ("Saving>Killed", AttemptState::FinalSaving { target: AttemptTarget::Killed }),
+    ("Saving>Finishing", AttemptState::FinalSaving { target: EndTarget::Finishing }),
+    ("Saving>Finished", AttemptState::FinalSaving { target: EndTarget::Finished }),
+    ("Saving>Failed", AttemptState::FinalSaving { target: EndTarget::Failed }),
+    ("Saving>Killed", AttemptState::FinalSaving { target: EndTarget::Killed }),
     ("Finishing", AttemptState::Finishing),
     ("Finished", AttemptState::Finished),
     ("Failed", AttemptState::Failed),
@@ -39,8 +39,8 @@ const EVENTS: [(&str, AttemptEvent); 20] = [
     ("fail", AttemptEvent::Fail),
     ("updated", AttemptEvent::UpdateSaved),
     ("recover", AttemptEvent::Recover(None)),
-    ("recover-finished", AttemptEvent::Recover(Some(AttemptTarget::Finished))),
-    ("recover-failed", AttemptEvent::Recover(Some(AttemptTarget::Failed))),
+    ("recover-finished", AttemptEvent::Recover(Some(EndTarget::Finished))),
+    ("recover-failed", AttemptEvent::Recover(Some(EndTarget::Failed))),
 ];
 
 /// Every pair that is allowed, as YARN's ResourceManager has them; `=` stays.

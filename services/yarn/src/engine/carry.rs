@@ -36,9 +36,6 @@ const LAUNCH_LIMIT: Duration = Duration::from_secs(15);
 /// One answer of the dispatcher about what a unit waits for.
 const PLACE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Answers of a node.
-type Launched = Result<(), LaunchRefusal>;
-
 impl Shared {
     /// Carries out what the leader wants done. What needs to lead ends with the term.
     pub(super) fn carry(self: &Arc<Self>, orders: Orders, term: Option<&Term>) {
@@ -182,7 +179,7 @@ impl Shared {
         let launcher = &self.context.launcher;
         let answer =
             async { if is_stop { launcher.stop(launch).await } else { launcher.launch(launch).await } };
-        let answer: Launched = timeout(LAUNCH_LIMIT, answer)
+        let answer = timeout(LAUNCH_LIMIT, answer)
             .await
             .unwrap_or_else(|_| Err(LaunchRefusal::Unavailable(format!("node {node} did not answer"))));
         match &answer {

@@ -28,18 +28,6 @@ const TICK: Duration = Duration::from_secs(1);
 const PAGE_SIZE: u32 = 500;
 /// Pauses between lists that fail.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// States as metrics name them.
-const STATES: [(PublicAppState, &str); 8] = [
-    (PublicAppState::New, "NEW"),
-    (PublicAppState::NewSaving, "NEW_SAVING"),
-    (PublicAppState::Submitted, "SUBMITTED"),
-    (PublicAppState::Accepted, "ACCEPTED"),
-    (PublicAppState::Running, "RUNNING"),
-    (PublicAppState::Finished, "FINISHED"),
-    (PublicAppState::Failed, "FAILED"),
-    (PublicAppState::Killed, "KILLED"),
-];
-
 /// See the module.
 pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
@@ -202,9 +190,9 @@ impl Engine {
         });
         let Some(((states, n_containers), read)) = shown else { return };
         let metrics = &self.shared.context.metrics;
-        for (state, name) in STATES {
+        for state in PublicAppState::ALL {
             let n = states.get(&state).map_or(0, |n| i64::try_from(*n).unwrap_or(i64::MAX));
-            metrics.applications.get_or_create(&StateLabel { state: name }).set(n);
+            metrics.applications.get_or_create(&StateLabel { state: state.name() }).set(n);
         }
         metrics.containers.set(i64::try_from(n_containers).unwrap_or(i64::MAX));
         metrics.revision.set(read.map_or(0, |read| i64::try_from(read.0).unwrap_or(i64::MAX)));

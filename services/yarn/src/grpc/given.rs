@@ -244,17 +244,7 @@ pub(super) fn filter(given: &mut Given, request: v1::ListApplicationsRequest) ->
 }
 
 fn app_state(state: v1::YarnAppState) -> Option<PublicAppState> {
-    Some(match state {
-        v1::YarnAppState::Unspecified => return None,
-        v1::YarnAppState::New => PublicAppState::New,
-        v1::YarnAppState::NewSaving => PublicAppState::NewSaving,
-        v1::YarnAppState::Submitted => PublicAppState::Submitted,
-        v1::YarnAppState::Accepted => PublicAppState::Accepted,
-        v1::YarnAppState::Running => PublicAppState::Running,
-        v1::YarnAppState::Finished => PublicAppState::Finished,
-        v1::YarnAppState::Failed => PublicAppState::Failed,
-        v1::YarnAppState::Killed => PublicAppState::Killed,
-    })
+    PublicAppState::ALL.into_iter().find(|known| super::shown::app_state(*known) == state)
 }
 
 /// A master that registers.

@@ -2,8 +2,8 @@
 
 use godel_core_yarn::{
     adapter::{AllocatedContainer, CompletedContainer, Registration},
-    application::{FinalStatus, PublicAppState},
-    attempt::{AttemptState, AttemptTarget},
+    application::{EndTarget, FinalStatus, PublicAppState},
+    attempt::AttemptState,
     container::PublicContainerState,
 };
 use godel_core_yarn_leader::{
@@ -50,14 +50,14 @@ fn attempt_state(state: AttemptState) -> v1::YarnAttemptState {
         AttemptState::Launched => v1::YarnAttemptState::Launched,
         AttemptState::Running => v1::YarnAttemptState::Running,
         AttemptState::Finishing
-        | AttemptState::FinalSaving { target: AttemptTarget::Finishing | AttemptTarget::Finished } => {
+        | AttemptState::FinalSaving { target: EndTarget::Finishing | EndTarget::Finished } => {
             v1::YarnAttemptState::Finishing
         }
         AttemptState::Finished => v1::YarnAttemptState::Finished,
-        AttemptState::Failed | AttemptState::FinalSaving { target: AttemptTarget::Failed } => {
+        AttemptState::Failed | AttemptState::FinalSaving { target: EndTarget::Failed } => {
             v1::YarnAttemptState::Failed
         }
-        AttemptState::Killed | AttemptState::FinalSaving { target: AttemptTarget::Killed } => {
+        AttemptState::Killed | AttemptState::FinalSaving { target: EndTarget::Killed } => {
             v1::YarnAttemptState::Killed
         }
     }

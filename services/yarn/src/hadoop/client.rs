@@ -348,7 +348,7 @@ impl ClientFace {
         caller: &Caller,
         request: GetApplicationsRequestProto,
     ) -> Result<GetApplicationsResponseProto, Exception> {
-        let states = request.application_states().map(reports::state_of).collect();
+        let states = request.application_states().filter_map(reports::state_of).collect();
         let scope = request.scope();
         let between = |begin: Option<i64>, end: Option<i64>| {
             (begin.is_some() || end.is_some()).then(|| (begin.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX)))

@@ -51,17 +51,8 @@ pub(super) fn state_pb(state: PublicAppState) -> YarnApplicationStateProto {
     }
 }
 
-pub(super) fn state_of(pb: YarnApplicationStateProto) -> PublicAppState {
-    match pb {
-        YarnApplicationStateProto::New => PublicAppState::New,
-        YarnApplicationStateProto::NewSaving => PublicAppState::NewSaving,
-        YarnApplicationStateProto::Submitted => PublicAppState::Submitted,
-        YarnApplicationStateProto::Accepted => PublicAppState::Accepted,
-        YarnApplicationStateProto::Running => PublicAppState::Running,
-        YarnApplicationStateProto::Finished => PublicAppState::Finished,
-        YarnApplicationStateProto::Failed => PublicAppState::Failed,
-        YarnApplicationStateProto::Killed => PublicAppState::Killed,
-    }
+pub(super) fn state_of(pb: YarnApplicationStateProto) -> Option<PublicAppState> {
+    PublicAppState::ALL.into_iter().find(|state| state_pb(*state) == pb)
 }
 
 fn final_status_pb(status: FinalStatus) -> FinalApplicationStatusProto {

@@ -15,8 +15,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Call, Reply,
     json::{
-        APP_STATES, app_state, as_texts, attempt_state, container_state, final_status, float, list, old_list,
-        per_cent, resource,
+        as_texts, attempt_state, container_state, final_status, float, list, old_list, per_cent, resource,
     },
     problem::Problem,
     query::{deselected, filter, is_named, states},
@@ -68,7 +67,7 @@ impl Call {
         }
         Ok(match part {
             AppPart::Whole => json!({ "app": self.around()?.app(&app) }),
-            AppPart::State => json!({ "state": app_state(app.state) }),
+            AppPart::State => json!({ "state": app.state.name() }),
             AppPart::Queue => json!({ "queue": app.queue }),
             AppPart::Priority => json!({ "priority": app.priority }),
             AppPart::Timeouts => {
@@ -106,7 +105,7 @@ impl Call {
     pub(super) fn statistics(&self) -> Result<Value, Problem> {
         let mut wanted = states(&self.query, &["states"])?;
         if wanted.is_empty() {
-            wanted = APP_STATES.to_vec();
+            wanted = PublicAppState::ALL.to_vec();
         }
         let kinds: Vec<&str> = self.query.words("applicationTypes").collect();
         let kind = match kinds.as_slice() {
@@ -125,7 +124,7 @@ impl Call {
                 *at == state && kind.as_ref().is_none_or(|kind| of.to_lowercase() == *kind)
             });
             let count: u64 = counted.map(|(_, n)| n).sum();
-            json!({ "state": app_state(state), "type": kind.as_deref().unwrap_or("*"), "count": count })
+            json!({ "state": state.name(), "type": kind.as_deref().unwrap_or("*"), "count": count })
         });
         Ok(json!({ "appStatInfo": { "statItem": items.collect::<Vec<_>>() } }))
     }
@@ -311,7 +310,7 @@ impl Around {
         put("user", json!(app.user));
         put("name", json!(app.name));
         put("queue", json!(app.queue));
-        put("state", json!(app_state(app.state)));
+        put("state", json!(app.state.name()));
         put("finalStatus", json!(final_status(app.final_status)));
         put("progress", float(app.progress * 100.0));
         put("trackingUI", json!(tracking_ui));

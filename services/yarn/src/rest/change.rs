@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Call, Reply, apps,
-    json::{app_state, resource},
+    json::resource,
     problem::Problem,
     route::{CLUSTER, Change},
     submit, time,
@@ -70,7 +70,7 @@ impl Call {
     async fn kill(&self, id: YarnApplicationId, body: &Value) -> Result<Reply, Problem> {
         let wanted = text(body, "state")?;
         let app = self.face.manager.application(id)?;
-        if app_state(app.state) == wanted {
+        if app.state.name() == wanted {
             return Ok(Reply::Json(json!({ "state": wanted })));
         }
         if wanted != "KILLED" {
@@ -78,7 +78,7 @@ impl Call {
         }
         let why = body.get("diagnostics").and_then(Value::as_str).unwrap_or_default();
         let is_over = self.face.manager.kill(id, &self.user, why).await?;
-        let state = json!({ "state": app_state(self.face.manager.application(id)?.state) });
+        let state = json!({ "state": self.face.manager.application(id)?.state.name() });
         if is_over {
             return Ok(Reply::Json(state));
         }

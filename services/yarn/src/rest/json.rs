@@ -1,43 +1,19 @@
 //! Pieces of JSON that many answers have.
 
 use godel_core_yarn::{
-    application::{FinalStatus, PublicAppState},
-    attempt::{AttemptState, AttemptTarget},
+    application::{EndTarget, FinalStatus},
+    attempt::AttemptState,
     container::PublicContainerState,
 };
 use godel_core_yarn_leader::{YarnAmount, YarnNodeState};
 use serde_json::{Map, Value, json};
 
-/// Every public state, in YARN's order.
-pub(super) const APP_STATES: [PublicAppState; 8] = [
-    PublicAppState::New,
-    PublicAppState::NewSaving,
-    PublicAppState::Submitted,
-    PublicAppState::Accepted,
-    PublicAppState::Running,
-    PublicAppState::Finished,
-    PublicAppState::Failed,
-    PublicAppState::Killed,
-];
 /// Parts of an application that callers may leave out.
 pub(super) const DESELECTS: [&str; 5] =
     ["resourceRequests", "timeouts", "appNodeLabelExpression", "amNodeLabelExpression", "resourceInfo"];
 /// States of nodes that may be asked for.
 pub(super) const NODE_STATES: [&str; 8] =
     ["NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONED", "LOST", "REBOOTED", "DECOMMISSIONING", "SHUTDOWN"];
-
-pub(super) fn app_state(state: PublicAppState) -> &'static str {
-    match state {
-        PublicAppState::New => "NEW",
-        PublicAppState::NewSaving => "NEW_SAVING",
-        PublicAppState::Submitted => "SUBMITTED",
-        PublicAppState::Accepted => "ACCEPTED",
-        PublicAppState::Running => "RUNNING",
-        PublicAppState::Finished => "FINISHED",
-        PublicAppState::Failed => "FAILED",
-        PublicAppState::Killed => "KILLED",
-    }
-}
 
 pub(super) fn final_status(status: FinalStatus) -> &'static str {
     match status {
@@ -58,12 +34,10 @@ pub(super) fn attempt_state(state: AttemptState) -> &'static str {
         AttemptState::Launched => "LAUNCHED",
         AttemptState::Running => "RUNNING",
         AttemptState::Finishing
-        | AttemptState::FinalSaving { target: AttemptTarget::Finishing | AttemptTarget::Finished } => {
-            "FINISHING"
-        }
+        | AttemptState::FinalSaving { target: EndTarget::Finishing | EndTarget::Finished } => "FINISHING",
         AttemptState::Finished => "FINISHED",
-        AttemptState::Failed | AttemptState::FinalSaving { target: AttemptTarget::Failed } => "FAILED",
-        AttemptState::Killed | AttemptState::FinalSaving { target: AttemptTarget::Killed } => "KILLED",
+        AttemptState::Failed | AttemptState::FinalSaving { target: EndTarget::Failed } => "FAILED",
+        AttemptState::Killed | AttemptState::FinalSaving { target: EndTarget::Killed } => "KILLED",
     }
 }
 

@@ -4,7 +4,7 @@ use godel_core_yarn::application::{FinalStatus, PublicAppState};
 use godel_core_yarn_leader::{AppFilter, QueueReport};
 
 use super::{
-    json::{APP_STATES, DESELECTS, app_state},
+    json::DESELECTS,
     problem::{Problem, number},
 };
 
@@ -71,10 +71,10 @@ pub(super) fn decoded(text: &str, is_query: bool) -> Option<String> {
 
 fn state(word: &str) -> Result<PublicAppState, Problem> {
     let upper = word.to_ascii_uppercase();
-    let known = APP_STATES.into_iter().find(|state| app_state(*state) == upper);
+    let known = PublicAppState::ALL.into_iter().find(|state| state.name() == upper);
     known.ok_or_else(|| {
         let shown: String = word.chars().take(100).collect();
-        let all = APP_STATES.map(app_state).join(", ");
+        let all = PublicAppState::ALL.map(PublicAppState::name).join(", ");
         Problem::bad_request(format!(
             "Invalid application-state {shown} specified. It should be one of [{all}]"
         ))
