@@ -1,8 +1,8 @@
 //! The whole control plane in one thread, against the invariants.
 //!
 //! The deciders are the real ones: a dispatcher, one to four schedulers, the binder, and in some cases the rescheduler, each with a
-//! picture of its own. What their services do around them is played plainly: a store with revisions, conditions and fences, a
-//! watch, streams, leases, agents. A case is drawn from a seed: a small cluster, a few queues and units that meet there, and steps that
+//! picture of its own, and the agent of each node. What their services do around them is played plainly: a store with revisions, conditions and
+//! fences, a watch, streams, leases, sessions, and machines that run what agents start. A case is drawn from a seed: a small cluster, a few queues and units that meet there, and steps that
 //! submit, cancel, scale, suspend, move, cordon, drain and shrink, and faults: messages are late or lost with their connection,
 //! parts die and come back knowing nothing, lose their leases, or list everything anew; nodes are lost and return.
 //!
@@ -26,6 +26,7 @@ mod numbers;
 mod reach;
 mod rescheduler;
 mod scheduler;
+mod sessions;
 mod steps;
 mod store;
 mod units;

@@ -13,7 +13,7 @@ pub struct ModelChange {
 /// cases do not contain one of them.
 pub const CHANGES: &[ModelChange] = &[
     // Agents that run what is assigned speak of it once it runs; these say as well that they have it.
-    ModelChange { change: "bound-starting", by: "Event::Agent" },
+    ModelChange { change: "bound-starting", by: "StepKind::CutAgent" },
     ModelChange { change: "starting-succeeded", by: "StepKind::Succeed" },
     ModelChange { change: "starting-failed", by: "StepKind::Fail" },
     ModelChange { change: "starting-running-again", by: "StepKind::Fail" },

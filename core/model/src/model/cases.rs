@@ -36,7 +36,7 @@ const ONE_GATHERS: u64 = 4;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
-const REACHED: [(Mark, u64); 13] = [
+const REACHED: [(Mark, u64); 16] = [
     (Mark::Rejection, 30),
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
@@ -50,6 +50,9 @@ const REACHED: [(Mark, u64); 13] = [
     (Mark::MoveKept, 1),
     (Mark::Surge, 1),
     (Mark::Replaced, 1),
+    (Mark::LateStatus, 2),
+    (Mark::KilledWithRuns, 5),
+    (Mark::TakenOverRuns, 5),
 ];
 /// Some case of each test contains each of these.
 const MET: [Mark; 13] = [

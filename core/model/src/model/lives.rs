@@ -13,6 +13,7 @@ use godel_domain::{
 };
 
 use super::{
+    agents::Agents,
     binder, dispatcher, movements, naive,
     net::{Event, Part},
     numbers::Numbers,
@@ -180,7 +181,7 @@ impl Model {
             mark(change, &self.store, &mut self.net.reach);
         }
         for node in self.store.touched_nodes(commit) {
-            self.agents.call(node, &mut self.net);
+            self.agents.call(node, 0, &mut self.net);
         }
         let mut wrong = self.naive.after(&self.store).err();
         let mut targets = Vec::new();
@@ -208,7 +209,7 @@ impl Model {
 
     /// A node loses contact, and comes back or not.
     pub(super) fn lose(&mut self, node: NodeId, numbers: &mut Numbers) {
-        self.agents.set_contact(node, false);
+        self.agents.lose_contact(node);
         self.net.after(10 + numbers.below(100), Event::Judge(node));
         if numbers.chance(75) {
             self.net.after(30 + numbers.below(2_000), Event::Back(node));
@@ -219,9 +220,6 @@ impl Model {
         if self.agents.is_in_contact(node) {
             return;
         }
-        if self.net.numbers.chance(50) {
-            self.agents.stop_alone(node, &self.store);
-        }
         if movements::moving(&self.store).contains(&node) {
             self.net.reach.mark(Mark::LostInMove);
         }
@@ -229,13 +227,47 @@ impl Model {
     }
 
     pub(super) fn back(&mut self, node: NodeId) {
-        if self.agents.is_in_contact(node) || !self.agents.nodes().contains(&node) {
-            return;
+        if !self.agents.is_in_contact(node) {
+            self.agents.open(node, &mut self.net);
+            self.set_ready(node, true);
         }
-        self.agents.set_contact(node, true);
-        self.set_ready(node, true);
-        let said = self.agents.report_runs(node, &self.store, &mut self.net);
-        self.write(said);
+    }
+
+    /// The agent of a node dies, and what runs there with it, or not. The next one comes soon.
+    pub(super) fn kill_agent(&mut self, node: NodeId, dies_all: bool, numbers: &mut Numbers) {
+        self.agents.kill(node, dies_all, &mut self.net);
+        self.net.after(60 + numbers.below(100), Event::Judge(node));
+        self.net.after(1 + numbers.below(120), Event::Back(node));
+    }
+
+    /// The session of a node breaks.
+    pub(super) fn cut_agent(&mut self, node: NodeId, numbers: &mut Numbers) {
+        if self.agents.is_in_contact(node) {
+            self.agents.cut(node);
+            self.net.after(1 + numbers.below(200), Event::Reopen(node));
+        }
+    }
+
+    pub(super) fn on_agent_event(&mut self, event: Event) {
+        match event {
+            Event::Tell(node, session) => self.agents.tell(node, session, &self.store, &mut self.net),
+            Event::Down(node, session, said) => self.agents.hear(node, session, *said, &mut self.net),
+            Event::Up(node, session, said) => {
+                self.agents.hear_agent(node, session, *said, &self.store, &mut self.net);
+            }
+            Event::Durable(node, session, sequence, statuses) => {
+                let changes = Agents::durable(node, statuses, &self.store, &mut self.net);
+                self.write(changes);
+                self.agents.acknowledge(node, session, sequence, &mut self.net);
+            }
+            Event::InAgent(node, life, what) => self.agents.on_agent(node, life, what, &mut self.net),
+            Event::OnMachine(node, key, incarnation, number, what) => {
+                self.agents.on_machine(node, key, incarnation, number, what, &mut self.net);
+            }
+            Event::Reopen(node) if self.agents.is_in_contact(node) => self.agents.open(node, &mut self.net),
+            _ => {}
+        }
+        self.wrong = self.wrong.take().or(self.agents.wrong.take());
     }
 
     fn set_ready(&mut self, node: NodeId, ready: bool) {

@@ -328,7 +328,7 @@ fn plan(model: &mut Model, mut work: PlanWork) -> PlanDone {
 
 /// Some running units are to go to nodes of the cluster, whether they fit there or not.
 fn scatter(model: &mut Model) -> OrderedPlan {
-    let nodes = model.agents.nodes();
+    let nodes = model.agents.ids();
     let store = &model.store;
     let live: Vec<(RunningUnitId, NodeId)> = store
         .rows

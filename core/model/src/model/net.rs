@@ -6,6 +6,7 @@ use godel_base::{
     ids::{Epoch, NodeId, Revision, UnitId},
     time::Millis,
 };
+use godel_core_agent::{RunKey, RunStatus};
 use godel_core_dispatcher::EvictRequest;
 use godel_core_rescheduler_leader::{MovesAnswered, PlanWork, RescheduleWrite, WriteFailure, WriteTicket};
 use godel_domain::{
@@ -17,8 +18,10 @@ use godel_domain::{
 };
 
 use super::{
+    agents::{InAgent, OnMachine},
     numbers::Numbers,
     reach::MarkCounts,
+    sessions::{FromAgent, FromState},
     store::{Answer, EPOCH_MS, Txn},
 };
 
@@ -132,8 +135,20 @@ pub(super) enum Event {
     Plan(u64, Box<PlanWork>),
     /// The dispatcher says what keeps a gang out.
     Refusals(u64, UnitId),
-    /// An agent looks at what is bound to its node.
-    Agent(NodeId),
+    /// State tells an agent what is new; of which session.
+    Tell(NodeId, u64),
+    /// What state says arrives at an agent; of which session.
+    Down(NodeId, u64, Box<FromState>),
+    /// What an agent says arrives at state; of which session.
+    Up(NodeId, u64, Box<FromAgent>),
+    /// What an agent said arrives at the store; of which session, and its number there.
+    Durable(NodeId, u64, u64, Vec<RunStatus>),
+    /// Something happens in the process of an agent; of which one.
+    InAgent(NodeId, u64, InAgent),
+    /// Something happens to a start of an incarnation on its machine; of which start.
+    OnMachine(NodeId, RunKey, u32, u64, OnMachine),
+    /// The session of a node broke, and its agent opens the next one.
+    Reopen(NodeId),
     /// A node loses contact.
     Lose(NodeId),
     /// State judges a node's lease.
@@ -216,7 +231,13 @@ impl Net {
 
     /// The same, after all that was sent this way before.
     pub(super) fn send(&mut self, way: (u8, usize), event: Event) {
-        let at = self.now + self.delay();
+        let delay_ms = self.delay();
+        self.send_after(delay_ms, way, event);
+    }
+
+    /// After some time, and after all that was sent this way before.
+    pub(super) fn send_after(&mut self, delay_ms: u64, way: (u8, usize), event: Event) {
+        let at = self.now + delay_ms;
         let last = self.ways.entry(way).or_default();
         *last = at.max(*last);
         let at = *last;
@@ -258,6 +279,20 @@ impl Net {
     ) {
         let way = 2 * (2 * u8::from(is_down) + u8::from(line == Line::Decide));
         self.send((way, scheduler), Event::Message(scheduler, line, is_down, session, Box::new(what)));
+    }
+
+    /// State says something to the agent of a node.
+    pub(super) fn down(&mut self, node: NodeId, session: u64, what: FromState) {
+        let delay_ms = self.delay() / 3;
+        self.send_after(delay_ms, (9, node.0 as usize), Event::Down(node, session, Box::new(what)));
+    }
+
+    /// The agent of a node says something to state, if it has a session.
+    pub(super) fn up(&mut self, node: NodeId, session: u64, what: FromAgent) {
+        if session > 0 {
+            let delay_ms = self.delay() / 3;
+            self.send_after(delay_ms, (8, node.0 as usize), Event::Up(node, session, Box::new(what)));
+        }
     }
 
     /// A stream ends: what is on its way is lost, and both ends hear of it.

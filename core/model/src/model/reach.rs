@@ -67,6 +67,12 @@ pub(super) enum Mark {
     KilledBeforeHold,
     /// A node was lost that running units were moving from or to.
     LostInMove,
+    /// What an agent said of an incarnation came to state when the next one was bound.
+    LateStatus,
+    /// An agent died with what ran on its node.
+    KilledWithRuns,
+    /// An agent took over what the one before it had left running.
+    TakenOverRuns,
     /// A move was refused.
     MoveRefused,
     /// A disruption budget kept a running unit from moving.
@@ -124,7 +130,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 56] = [
+    pub(super) const ALL: [Self; 59] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -154,6 +160,9 @@ impl Mark {
         Self::Planned,
         Self::KilledBeforeHold,
         Self::LostInMove,
+        Self::LateStatus,
+        Self::KilledWithRuns,
+        Self::TakenOverRuns,
         Self::MoveRefused,
         Self::MoveKept,
         Self::Surge,

@@ -71,6 +71,12 @@ pub(super) enum StepKind {
     KillMover,
     /// A node is lost amid a move.
     LoseMoving,
+    /// The process of an agent dies; what it runs goes on.
+    KillAgent,
+    /// It dies with all that it runs.
+    KillNode,
+    /// The session of an agent breaks.
+    CutAgent,
 }
 
 /// What may happen by itself, by weight.
@@ -165,6 +171,23 @@ pub(super) fn draw(
     steps
 }
 
+/// Faults of agents, by weight.
+const AGENT_FAULTS: &[(u64, StepKind)] =
+    &[(3, StepKind::KillAgent), (3, StepKind::KillNode), (4, StepKind::CutAgent)];
+/// At most so many of them in a case.
+const N_AGENT_FAULTS_MAX: u64 = 2;
+
+/// Adds faults of agents to the steps of a case, which stay as they are.
+pub(super) fn add_agent_faults(steps: &mut Vec<ModelStep>, numbers: &mut Numbers) {
+    for _ in 0..numbers.below(N_AGENT_FAULTS_MAX + 1) {
+        let kind = numbers.draw(AGENT_FAULTS);
+        let step = ModelStep { after_ms: 0, kind, to: numbers.next(), how: numbers.next() };
+        // Something has to be there first.
+        let at = steps.len().min(4);
+        steps.insert(at + idx(numbers.next(), steps.len() - at + 1), step);
+    }
+}
+
 /// The steps of a case of which the nodes are full all the time: what is submitted is far more than they take.
 pub(super) fn draw_full(gap_ms: u64, numbers: &mut Numbers) -> Vec<ModelStep> {
     let kind = |at: u64, numbers: &mut Numbers| match at {
@@ -220,8 +243,7 @@ impl Model {
                 self.wish(step.to, wish);
             }
             StepKind::Succeed | StepKind::Fail => {
-                let ended = self.agents.end(step.to, step.kind == StepKind::Succeed, &self.store);
-                self.write(ended.into_iter().collect());
+                self.agents.end_one(step.to, step.kind == StepKind::Succeed, &mut self.net);
             }
             StepKind::Queue => {
                 let path = numbers.pick(&units::QUEUES);
@@ -274,7 +296,10 @@ impl Model {
             | StepKind::Usage
             | StepKind::Join
             | StepKind::Leave
-            | StepKind::Lose => self.step_node(step, &mut numbers),
+            | StepKind::Lose
+            | StepKind::KillAgent
+            | StepKind::KillNode
+            | StepKind::CutAgent => self.step_node(step, &mut numbers),
             StepKind::Kill | StepKind::LoseLease | StepKind::Cut | StepKind::Relist => {
                 self.fault(step, &mut numbers)
             }
@@ -332,7 +357,7 @@ impl Model {
     }
 
     fn step_node(&mut self, step: ModelStep, numbers: &mut Numbers) {
-        let nodes = self.agents.nodes();
+        let nodes = self.agents.ids();
         if step.kind == StepKind::Join {
             if nodes.len() < 6 {
                 self.join(numbers);
@@ -381,6 +406,9 @@ impl Model {
                 }
             }
             StepKind::Lose => self.lose(node, numbers),
+            StepKind::KillAgent => self.kill_agent(node, false, numbers),
+            StepKind::KillNode => self.kill_agent(node, true, numbers),
+            StepKind::CutAgent => self.cut_agent(node, numbers),
             other => unreachable!("not of a node: {other:?}"),
         }
     }
@@ -392,7 +420,7 @@ impl Model {
         let report = units::report(id, numbers);
         let spec = units::node(id);
         self.write(vec![Change::Put(Record::NodeSpec(spec)), Change::Put(Record::NodeReport(report))]);
-        self.agents.join(NodeId(id));
+        self.agents.join(NodeId(id), &mut self.net);
     }
 
     /// A node has less, or more, than before.

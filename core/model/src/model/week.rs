@@ -105,7 +105,7 @@ impl Week {
         model.rescheduler = is_rescheduled.then(|| ReschedulerPart::new(settings(seed)));
         model.begin_all();
         model.write((1..=N_NODES).flat_map(work::node).collect());
-        (1..=N_NODES).for_each(|id| model.agents.join(NodeId(id)));
+        (1..=N_NODES).for_each(|id| model.agents.join(NodeId(id), &mut model.net));
         let end_ms = model.net.now + FILL_MS + length_ms;
         let work = WeekWork::of(seed, model.net.now, end_ms);
         let agenda = Agenda::of(seed, model.net.now, end_ms, &work);
@@ -212,7 +212,7 @@ impl Week {
     fn lose(&mut self, node: NodeId) {
         if self.model.agents.is_in_contact(node) {
             self.n_lost_nodes += 1;
-            self.model.agents.set_contact(node, false);
+            self.model.agents.lose_contact(node);
             self.model.net.after(20 * SECOND_MS, Event::Judge(node));
             self.model.net.after(DOWN_MS, Event::Back(node));
         }

@@ -18,7 +18,7 @@ use super::{
     reach::{Mark, MarkCounts},
     rescheduler::ReschedulerPart,
     scheduler::SchedulerPart,
-    steps::{ModelStep, draw, draw_full},
+    steps::{ModelStep, add_agent_faults, draw, draw_full},
     store::{Answer, Store},
     units,
 };
@@ -41,6 +41,10 @@ pub(super) const MEETS: u64 = 1 << 52;
 pub(super) const TIGHT: u64 = 1 << 53;
 /// Bit of a seed in whose case some units need most of a node, and room is gathered for them soon.
 pub(super) const LARGE: u64 = 1 << 54;
+/// What must not run twice ends after so long without contact, milliseconds: before its node may count as lost.
+const STOP_AFTER_MS: u32 = 300;
+/// In one of so many of the cases where running units move some of these are slow to start, and some reports wait: little moves then.
+const ONE_IS_ODD: u64 = 4;
 /// Events of one case at most.
 const N_EVENTS_MAX: usize = 60_000;
 
@@ -86,7 +90,7 @@ impl Case {
         let gap_ms = if is_large { 300 } else { gap_ms };
         let n_steps = 15 + numbers.below(25);
         let n_schedulers = numbers.draw(&[(2, 1), (4, 2), (3, 3), (1, 4)]);
-        Self {
+        let mut case = Self {
             seed,
             n_schedulers: if meets || is_tight { n_schedulers.max(2) } else { n_schedulers },
             n_nodes: 2 + numbers.below(2),
@@ -108,7 +112,11 @@ impl Case {
                 true => draw_full(gap_ms, &mut numbers),
                 false => draw(n_steps, (if has_faults { 15 } else { 0 }, moves), gap_ms, &mut numbers),
             },
+        };
+        if case.has_faults {
+            add_agent_faults(&mut case.steps, &mut Numbers::new(seed ^ 0xa6e7));
         }
+        case
     }
 
     /// Runs it, or says what was wrong.
@@ -223,7 +231,7 @@ impl Model {
             binder: BinderPart::new(batch_max, (3_000, 100), case.sub_cluster_key),
             schedulers,
             rescheduler,
-            agents: Agents::default(),
+            agents: Agents::new(STOP_AFTER_MS, !case.moves || (case.seed >> 3).is_multiple_of(ONE_IS_ODD)),
             store: Store::default(),
             naive: Naive::default(),
             n_submitted: 0,
@@ -250,6 +258,7 @@ impl Model {
             binder: BinderPart::new(100, (60_000, 60_000), sub_cluster::KEY),
             schedulers: schedulers.map(|(idx, config)| SchedulerPart::new(idx, config, 64)).collect(),
             preempts: false,
+            agents: Agents::new(20_000, false),
             net,
             ..Self::new(&Case::of(0), false)
         }
@@ -328,7 +337,7 @@ impl Model {
     fn calm(&mut self, numbers: &mut Numbers) {
         self.net.trace(|| "CALM".to_owned());
         self.is_calm = true;
-        for node in self.agents.nodes() {
+        for node in self.agents.ids() {
             if !self.agents.is_in_contact(node) && numbers.chance(50) {
                 self.back(node);
             }
@@ -452,10 +461,13 @@ impl Model {
             | Event::Movements(_)
             | Event::Plan(..)
             | Event::Refusals(..)) => movements::on_event(self, event),
-            Event::Agent(node) => {
-                let said = self.agents.report_runs(node, &self.store, &mut self.net);
-                self.write(said);
-            }
+            event @ (Event::Tell(..)
+            | Event::Down(..)
+            | Event::Up(..)
+            | Event::Durable(..)
+            | Event::InAgent(..)
+            | Event::OnMachine(..)
+            | Event::Reopen(_)) => self.on_agent_event(event),
             Event::Lose(node) => {
                 let mut numbers = Numbers::new(self.net.numbers.next());
                 self.lose(node, &mut numbers);

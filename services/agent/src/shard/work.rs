@@ -61,23 +61,25 @@ impl Shard {
     }
 
     fn do_action(&mut self, node: usize, action: AgentAction) {
-        let now = self.clock.now();
         match action {
             AgentAction::Start(key, incarnation) => self.start(HostedRun { node, key, incarnation }),
             AgentAction::Wait { key, incarnation, restarts, after_ms } => {
-                self.timers.set(now.plus(after_ms), Timer::Restart { node, key, incarnation, restarts });
+                let at = self.clock.now().plus(after_ms);
+                self.timers.set(at, Timer::Restart { node, key, incarnation, restarts });
             }
             AgentAction::Stop { key, incarnation, grace_ms, reason } => {
                 let (run, grace) =
                     (HostedRun { node, key, incarnation }, Duration::from_millis(grace_ms.into()));
                 if !self.runtimes.iter_mut().any(|runtime| runtime.stop(run, grace, reason)) {
                     let ended = HowEnded { exit_code: STOPPED, ..HowEnded::default() };
+                    let now = self.clock.now();
                     let life = self.nodes[node].agent.life_mut();
                     life.ended(key, incarnation, ended, None, now, &mut self.out);
                 }
             }
             AgentAction::StopLater(stop) => {
-                self.timers.set(now.plus(u64::from(stop.notice_ms)), Timer::Stop(node, stop));
+                let at = self.clock.now().plus(u64::from(stop.notice_ms));
+                self.timers.set(at, Timer::Stop(node, stop));
             }
             AgentAction::Keep(status) => {
                 self.containers.iter_mut().for_each(|desk| desk.on_end(&status));
