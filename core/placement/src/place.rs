@@ -32,10 +32,10 @@ use crate::{
 };
 
 mod candidates;
-#[cfg(test)]
-mod properties;
 mod rater;
 pub mod templates;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use rater::Rater;

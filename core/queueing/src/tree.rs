@@ -342,6 +342,4 @@ pub(super) fn shift(sums: &mut NamedAmounts, amounts: &NamedAmounts, sign: i64) 
 }
 
 #[cfg(test)]
-mod frozen_tests;
-#[cfg(test)]
 mod tests;

@@ -2,6 +2,8 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 
+mod frozen;
+
 fn spec(path: &str, min: &[(&str, i64)]) -> Arc<QueueSpec> {
     let min = min.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
     Arc::new(QueueSpec { min, ..QueueSpec::new(path) })
