@@ -216,7 +216,7 @@ impl GroupRecord {
 pub fn reopen(record: &GroupRecord) -> Box<dyn Cgroup> {
     match &record.dirs[..] {
         [(controller, dir)] if controller.is_empty() => Box::new(v2::Group::reopen(dir)),
-        dirs => Box::new(v1::Group::reopen(dirs)),
+        dirs => Box::new(v1::GroupV1::reopen(dirs)),
     }
 }
 

@@ -54,7 +54,7 @@ use rustix::{
 #[cfg(test)]
 pub(crate) use contact::contact_age_ms;
 pub(crate) use contact::renew;
-pub(crate) use ending::{Found, end_for_keeper, end_left_over, signal_for_keeper};
+pub(crate) use ending::{FoundRun, end_for_keeper, end_left_over, signal_for_keeper};
 use files::{CONTROL, END, Ended, KEEPER, Keeper, LOCK, RUN, Run, Started};
 
 use godel_membership::agent_admission::AssignmentRefusal;
@@ -127,7 +127,7 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
         files::reserve(dir, name).map_err(failed("there is no room for its end"))?;
     }
     let control = control(dir).map_err(failed("its control pipe cannot be made"))?;
-    let mut log = logs::Writer::open(&run.log_dir, run.log_max_bytes, run.log_files)
+    let mut log = logs::LogWriter::open(&run.log_dir, run.log_max_bytes, run.log_files)
         .map_err(failed("its log cannot be opened"))?;
     if let Some(container) = &run.container {
         // Its image may be fetched first, which takes its time: that it runs is seen in its file.
@@ -201,7 +201,7 @@ fn why(told: Option<RunEndReason>, out_of_memory: bool, is_signalled: bool) -> R
 }
 
 /// Says in the log why nothing was started, and what that is for an end.
-fn not_started(cannot: command::CannotStart, log: &mut logs::Writer, ended_ms: i64) -> Ended {
+fn not_started(cannot: command::CannotStart, log: &mut logs::LogWriter, ended_ms: i64) -> Ended {
     let command::CannotStart { reason, exit_code, mut why, refused } = cannot;
     log.write(format!("[godel: {why}]\n").as_bytes());
     log.sync();

@@ -26,7 +26,7 @@ use std::{
 pub use read::{Part, last_lines, read};
 pub(crate) use send::{LogAsked, LogSenders};
 pub(crate) use sweep::{LogLimits, sweep};
-pub(crate) use write::Writer;
+pub(crate) use write::LogWriter;
 
 use godel_core_agent::RunKey;
 

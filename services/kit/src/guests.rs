@@ -22,17 +22,17 @@ use crate::{
 #[derive(Debug)]
 pub struct Guests {
     n_max: usize,
-    known: Mutex<Known>,
+    known: Mutex<KnownGuest>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownGuest {
     next: u64,
-    by_id: BTreeMap<u64, Arc<Connection>>,
+    by_id: BTreeMap<u64, Arc<GuestConnection>>,
 }
 
 #[derive(Debug, Default)]
-struct Connection {
+struct GuestConnection {
     activity: Activity,
     leave: CancellationToken,
 }
@@ -42,12 +42,12 @@ struct Connection {
 pub struct Guest {
     guests: Arc<Guests>,
     id: u64,
-    connection: Arc<Connection>,
+    connection: Arc<GuestConnection>,
 }
 
 /// A call in hand: its connection is not idle until this is dropped.
 #[derive(Debug)]
-pub struct GuestCall(Arc<Connection>);
+pub struct GuestCall(Arc<GuestConnection>);
 
 impl Guests {
     /// At most so many connections.
@@ -70,7 +70,7 @@ impl Guests {
         }
         let id = known.next;
         known.next += 1;
-        let connection = Arc::new(Connection::default());
+        let connection = Arc::new(GuestConnection::default());
         known.by_id.insert(id, Arc::clone(&connection));
         drop(known);
         Some(Guest { guests: Arc::clone(self), id, connection })
@@ -92,7 +92,7 @@ impl Guests {
     }
 }
 
-impl Known {
+impl KnownGuest {
     /// Asks the one that goes first to leave; whether there is one.
     fn evict(&self) -> bool {
         let first = first_to_go(idle_ones(self.by_id.values()), 1);
@@ -101,14 +101,14 @@ impl Known {
     }
 }
 
-impl Connection {
+impl GuestConnection {
     fn ask_to_leave(&self) {
         self.activity.set_leaving(true);
         self.leave.cancel();
     }
 }
 
-impl Evictable for Connection {
+impl Evictable for GuestConnection {
     fn activity(&self) -> &Activity {
         &self.activity
     }

@@ -107,11 +107,11 @@ struct TxnSubmission {
     ops: Vec<Bytes>,
     conditions: Conditions,
     reply: oneshot::Sender<Result<Receipt, TxnError>>,
-    room: Room,
+    room: TxnRoom,
 }
 
-/// Room in the pipeline, given back when the answer is there.
-struct Room {
+/// TxnRoom in the pipeline, given back when the answer is there.
+struct TxnRoom {
     _place: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
 }
@@ -146,7 +146,7 @@ impl TxnPipeline {
         let room = async {
             let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| TxnError::Closed)?;
             let bytes = Arc::clone(&self.bytes).acquire_many_owned(self.permits(size)).await;
-            Ok(Room { _place: place, _bytes: bytes.map_err(|_| TxnError::Closed)? })
+            Ok(TxnRoom { _place: place, _bytes: bytes.map_err(|_| TxnError::Closed)? })
         };
         let room = tokio::select! {
             biased;
@@ -168,7 +168,7 @@ impl TxnPipeline {
         let Ok(bytes) = Arc::clone(&self.bytes).try_acquire_many_owned(self.permits(size)) else {
             return Ok(None);
         };
-        self.send(ops, conditions, Room { _place: place, _bytes: bytes }).map(Some)
+        self.send(ops, conditions, TxnRoom { _place: place, _bytes: bytes }).map(Some)
     }
 
     /// The grant it writes under.
@@ -180,7 +180,7 @@ impl TxnPipeline {
         u32::try_from(size.min(self.bytes_max)).unwrap_or(u32::MAX)
     }
 
-    fn send(&self, ops: Vec<Bytes>, conditions: Conditions, room: Room) -> Result<Pending, TxnError> {
+    fn send(&self, ops: Vec<Bytes>, conditions: Conditions, room: TxnRoom) -> Result<Pending, TxnError> {
         if !self.fence.is_valid() {
             return Err(TxnError::LeaseLost);
         }

@@ -134,12 +134,12 @@ struct WaitingReader {
 
 /// A reader's place among those that wait, which it leaves with its call.
 #[derive(Debug)]
-struct Place {
+struct LogPlace {
     id: u64,
     waiting: Arc<WaitingReaders>,
 }
 
-impl Drop for Place {
+impl Drop for LogPlace {
     fn drop(&mut self) {
         self.waiting.0.lock().remove(&self.id);
     }
@@ -307,7 +307,7 @@ impl v1::log_service_server::LogService for Logs {
         let has_lost = Arc::new(AtomicBool::new(false));
         let reader = WaitingReader { incarnation, node, parts, has_lost: Arc::clone(&has_lost) };
         self.waiting.0.lock().insert(id, reader);
-        let waiting = Place { id, waiting: Arc::clone(&self.waiting) };
+        let waiting = LogPlace { id, waiting: Arc::clone(&self.waiting) };
         let request = v1::LogRequest {
             request_id: id,
             unit_id: asked.unit_id,
@@ -444,7 +444,7 @@ pub(crate) struct LogStream {
     first: Option<v1::ReadLogResponse>,
     said: mpsc::Receiver<LogAnswer>,
     has_lost: Arc<AtomicBool>,
-    _waiting: Place,
+    _waiting: LogPlace,
     /// Over all nodes, and of its node.
     _places: (Taken, Option<Taken>),
 }

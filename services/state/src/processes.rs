@@ -26,7 +26,7 @@ use crate::sessions::{NodeSessions, wake};
 const N_READERS_MAX: usize = 8;
 /// A reader that comes when there are as many is told to come back.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Messages that wait for a reader.
+/// ProcessMessages that wait for a reader.
 const N_WAITING_MAX: usize = 16;
 /// All agents answer in this time, or did not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ const N_BYTES_MAX: usize = 1_024;
 
 /// What a reader gets.
 pub(crate) type ProcessesStream = ReceiverStream<Result<v1::ListRunProcessesResponse, Status>>;
-type Messages = mpsc::Sender<Result<v1::ListRunProcessesResponse, Status>>;
+type ProcessMessages = mpsc::Sender<Result<v1::ListRunProcessesResponse, Status>>;
 type ProcessesAnswer = (NodeId, v1::ProcessesReport);
 
 /// Questions that are being answered, by request id.
@@ -104,7 +104,7 @@ pub(crate) fn ask_all(hub: Arc<NodeSessions>, stop: CancellationToken) -> Result
     Ok(ReceiverStream::new(receiver))
 }
 
-async fn run(question: &ProcessesQuestion, messages: &Messages) -> Result<(), Status> {
+async fn run(question: &ProcessesQuestion, messages: &ProcessMessages) -> Result<(), Status> {
     let ProcessesQuestion { hub, id, .. } = question;
     let mut nodes = Vec::new();
     hub.for_each_slot(|slot| nodes.extend(slot.cell.lock().runs_processes.then_some(slot.node)));
@@ -137,7 +137,7 @@ async fn run(question: &ProcessesQuestion, messages: &Messages) -> Result<(), St
 
 async fn send(
     hub: &NodeSessions,
-    messages: &Messages,
+    messages: &ProcessMessages,
     node: NodeId,
     report: v1::ProcessesReport,
 ) -> Result<(), Status> {

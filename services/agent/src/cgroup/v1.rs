@@ -36,7 +36,7 @@ pub(super) struct Hierarchies {
 
 /// One group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct GroupV1 {
     dirs: Vec<(&'static str, PathBuf)>,
 }
 
@@ -94,7 +94,7 @@ impl Hierarchies {
         dir_of(&self.dirs, controller).is_some()
     }
 
-    pub(super) fn make(&self, name: &str) -> Result<Group, Error> {
+    pub(super) fn make(&self, name: &str) -> Result<GroupV1, Error> {
         let group = self.known(name);
         let made = distinct(&group.dirs).into_iter().try_for_each(|dir| make_dir(dir));
         let cpuset = dir_of(&group.dirs, "cpuset");
@@ -106,8 +106,8 @@ impl Hierarchies {
     }
 
     /// A group that was made before.
-    pub(super) fn known(&self, name: &str) -> Group {
-        Group { dirs: self.dirs.iter().map(|(controller, dir)| (*controller, dir.join(name))).collect() }
+    pub(super) fn known(&self, name: &str) -> GroupV1 {
+        GroupV1 { dirs: self.dirs.iter().map(|(controller, dir)| (*controller, dir.join(name))).collect() }
     }
 
     pub(super) fn dirs(&self) -> Vec<&Path> {
@@ -148,7 +148,7 @@ fn inherit(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-impl Group {
+impl GroupV1 {
     pub(super) fn reopen(dirs: &[(String, PathBuf)]) -> Self {
         let known = |(name, dir): &(String, PathBuf)| {
             let controller = CONTROLLERS.iter().find(|(controller, _)| controller == name);
@@ -171,7 +171,7 @@ impl Group {
     }
 }
 
-impl Cgroup for Group {
+impl Cgroup for GroupV1 {
     fn set_cpu_limit(&self, milli: Option<i64>) -> Result<(), Error> {
         let what = "its CPU limit cannot be set";
         self.set("cpu", "cpu.cfs_period_us", &PERIOD_US.to_string(), what)?;

@@ -52,7 +52,7 @@ type Handle = *mut c_void;
 /// `nvmlMemory_t`.
 #[repr(C)]
 #[derive(Default)]
-struct Memory {
+struct GpuMemory {
     total: u64,
     free: u64,
     used: u64,
@@ -74,7 +74,7 @@ struct PciInfo {
 /// `nvmlUtilization_t`.
 #[repr(C)]
 #[derive(Default)]
-struct Rates {
+struct GpuRates {
     gpu: c_uint,
     memory: c_uint,
 }
@@ -83,8 +83,8 @@ type NoArguments = unsafe extern "C" fn() -> c_int;
 type OfCount = unsafe extern "C" fn(*mut c_uint) -> c_int;
 type OfHandle = unsafe extern "C" fn(c_uint, *mut Handle) -> c_int;
 type OfName = unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> c_int;
-type OfMemory = unsafe extern "C" fn(Handle, *mut Memory) -> c_int;
-type OfRates = unsafe extern "C" fn(Handle, *mut Rates) -> c_int;
+type OfMemory = unsafe extern "C" fn(Handle, *mut GpuMemory) -> c_int;
+type OfRates = unsafe extern "C" fn(Handle, *mut GpuRates) -> c_int;
 type OfPci = unsafe extern "C" fn(Handle, *mut PciInfo) -> c_int;
 type OfLinkState = unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> c_int;
 type OfLinkPci = unsafe extern "C" fn(Handle, c_uint, *mut PciInfo) -> c_int;
@@ -158,7 +158,7 @@ impl Nvml {
     fn use_of(&self, idx: c_uint) -> Result<(String, GpuUse), Failed> {
         let (handle, bus) = located(&self.library, idx)?;
         let rates_of: Symbol<'_, OfRates> = function(&self.library, "nvmlDeviceGetUtilizationRates")?;
-        let mut rates = Rates::default();
+        let mut rates = GpuRates::default();
         // SAFETY: declared as in `nvml.h`; the handle is valid until the shutdown, and it writes one `nvmlUtilization_t`, to a
         // local one. What fails has written nothing.
         let _stays_zero = unsafe { rates_of(handle, &raw mut rates) };
@@ -207,9 +207,9 @@ fn located(library: &Library, idx: c_uint) -> Result<(Handle, String), Failed> {
     Ok((handle, text(&pci.bus_id)))
 }
 
-fn memory_of(library: &Library, handle: Handle) -> Result<Memory, Failed> {
+fn memory_of(library: &Library, handle: Handle) -> Result<GpuMemory, Failed> {
     let memory_of: Symbol<'_, OfMemory> = function(library, "nvmlDeviceGetMemoryInfo")?;
-    let mut memory = Memory::default();
+    let mut memory = GpuMemory::default();
     // SAFETY: declared as in `nvml.h`; the handle is valid until the shutdown, and it writes one `nvmlMemory_t`, to a local one.
     succeeded("nvmlDeviceGetMemoryInfo", unsafe { memory_of(handle, &raw mut memory) })?;
     Ok(memory)

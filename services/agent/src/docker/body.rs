@@ -46,7 +46,7 @@ pub(crate) struct Container {
     pub(crate) image: String,
     /// Its registry has so long to deliver the image.
     pub(crate) pull_timeout_ms: u64,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ContainerLimits,
     /// NVIDIA's GPUs that it is given, by number.
     pub(crate) gpus: Vec<u32>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Container {
 /// What a container may use, as the engine takes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Limits {
+pub(crate) struct ContainerLimits {
     pub(crate) nano_cpus: Option<i64>,
     pub(crate) cpu_shares: i64,
     pub(crate) memory: Option<i64>,
@@ -64,7 +64,7 @@ pub(crate) struct Limits {
     pub(crate) memory_nodes: String,
 }
 
-impl Limits {
+impl ContainerLimits {
     /// The limits that a control group of a process would have. The engine refuses more CPUs than it sees, which is no limit
     /// anyway: `n_cpus` of them.
     pub(crate) fn of(limits: &GroupLimits, n_cpus: usize) -> Self {
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn limits_are_those_of_control_groups() {
-        let none = Limits::of(&GroupLimits::default(), 2);
-        assert_eq!(none, Limits { cpu_shares: 2, ..Limits::default() });
+        let none = ContainerLimits::of(&GroupLimits::default(), 2);
+        assert_eq!(none, ContainerLimits { cpu_shares: 2, ..ContainerLimits::default() });
         let guaranteed = GroupLimits {
             cpu_milli: Some(1_500),
             cpu_weight_milli: 1_500,
@@ -249,17 +249,17 @@ mod tests {
             cpus: vec![1, 0],
             ..GroupLimits::default()
         };
-        let expected = Limits {
+        let expected = ContainerLimits {
             nano_cpus: Some(1_500_000_000),
             cpu_shares: 1_536,
             memory: Some(1 << 30),
             cpus: "0-1".to_owned(),
-            ..Limits::default()
+            ..ContainerLimits::default()
         };
-        assert_eq!(Limits::of(&guaranteed, 2), expected);
-        assert_eq!(Limits::of(&guaranteed, 1).nano_cpus, None, "more than there is is no limit");
+        assert_eq!(ContainerLimits::of(&guaranteed, 2), expected);
+        assert_eq!(ContainerLimits::of(&guaranteed, 1).nano_cpus, None, "more than there is is no limit");
         let tiny = GroupLimits { cpu_milli: Some(1), memory_soft: Some(1), ..GroupLimits::default() };
-        let limits = Limits::of(&tiny, 2);
+        let limits = ContainerLimits::of(&tiny, 2);
         assert_eq!((limits.nano_cpus, limits.memory_reservation), (Some(100_000_000), Some(16 << 20)));
     }
 

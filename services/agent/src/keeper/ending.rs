@@ -114,7 +114,7 @@ pub(crate) fn end_for_keeper(keeper: Process, group: Option<&GroupRecord>) {
 }
 
 /// What an agent finds of a run whose keeper does not live.
-pub(crate) enum Found {
+pub(crate) enum FoundRun {
     /// The keeper lives after all.
     Kept,
     /// It had ended, or has now been ended; this is how.
@@ -128,15 +128,15 @@ pub(crate) enum Found {
 ///
 /// # Errors
 /// The directory cannot be read or written, or processes or the container of the run cannot be ended.
-pub(crate) fn end_left_over(dir: &Path) -> std::io::Result<Found> {
-    let Some(_lock): Option<File> = lock(&dir.join(LOCK))? else { return Ok(Found::Kept) };
-    let Ok(run) = files::read::<Run>(&dir.join(RUN)) else { return Ok(Found::Nothing) };
+pub(crate) fn end_left_over(dir: &Path) -> std::io::Result<FoundRun> {
+    let Some(_lock): Option<File> = lock(&dir.join(LOCK))? else { return Ok(FoundRun::Kept) };
+    let Ok(run) = files::read::<Run>(&dir.join(RUN)) else { return Ok(FoundRun::Nothing) };
     let group = run.group.as_ref().map(cgroup::reopen);
     let Ok(keeper) = files::read::<Keeper>(&dir.join(KEEPER)) else {
         // Its keeper is yet to begin, or never will: it finds nothing to run.
         std::fs::remove_file(dir.join(RUN))?;
         group.iter().for_each(|group| drop(group.remove()));
-        return Ok(Found::Nothing);
+        return Ok(FoundRun::Nothing);
     };
     let is_of_now = keeper.boot_id == procfs::boot_id();
     let mark = format!("GODEL_RUN={}", run.mark);
@@ -148,12 +148,12 @@ pub(crate) fn end_left_over(dir: &Path) -> std::io::Result<Found> {
     }
     removed?;
     if let Ok(ended) = files::read::<Ended>(&dir.join(END)) {
-        return Ok(Found::Over(ended));
+        return Ok(FoundRun::Over(ended));
     }
     let started_ms = keeper.started.map_or(0, |started| started.at_ms);
     let reason = if is_of_now { RunEndReason::Lost } else { RunEndReason::Rebooted };
     let reason = reason.name().to_owned();
     let ended = Ended { exit_code: KILLED, reason, started_ms, ended_ms: wall_ms(), ..Ended::default() };
     files::write(dir, END, &ended)?;
-    Ok(Found::Over(ended))
+    Ok(FoundRun::Over(ended))
 }

@@ -26,11 +26,11 @@ pub(super) struct Stopping<'a> {
     /// Ends with the agent.
     agent: Option<Receiver>,
     begun: Instant,
-    stop: Option<Stop>,
+    stop: Option<KeeperStop>,
 }
 
 /// It is to stop.
-struct Stop {
+struct KeeperStop {
     reason: RunEndReason,
     kill_at: Instant,
     /// The polite signal was delivered.
@@ -86,7 +86,7 @@ impl<'a> Stopping<'a> {
         let kill_at = now.checked_add(Duration::from_millis(grace_ms)).unwrap_or(now);
         match &mut self.stop {
             Some(stop) => stop.kill_at = stop.kill_at.min(kill_at),
-            None => self.stop = Some(Stop { reason, kill_at, is_asked: false, send_at: now }),
+            None => self.stop = Some(KeeperStop { reason, kill_at, is_asked: false, send_at: now }),
         }
     }
 

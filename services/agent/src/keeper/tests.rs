@@ -68,8 +68,8 @@ fn a_run_that_never_began_is_never_begun() {
     let dir = tempfile::tempdir().unwrap();
     files::write(dir.path(), RUN, &Run { command: vec!["true".to_owned()], ..Run::default() }).unwrap();
     // Its agent was killed before it started the keeper, or while the keeper was starting.
-    assert!(matches!(end_left_over(dir.path()).unwrap(), Found::Nothing));
-    assert!(matches!(end_left_over(dir.path()).unwrap(), Found::Nothing), "nor is it found again");
+    assert!(matches!(end_left_over(dir.path()).unwrap(), FoundRun::Nothing));
+    assert!(matches!(end_left_over(dir.path()).unwrap(), FoundRun::Nothing), "nor is it found again");
     assert!(!dir.path().join(RUN).exists(), "its keeper, however late, has nothing to run");
 }
 
@@ -87,10 +87,10 @@ fn what_ran_before_a_reboot_is_over() {
         started: Some(started),
     };
     files::write(dir.path(), KEEPER, &keeper).unwrap();
-    let Found::Over(ended) = end_left_over(dir.path()).unwrap() else { panic!("it is over") };
+    let FoundRun::Over(ended) = end_left_over(dir.path()).unwrap() else { panic!("it is over") };
     assert_eq!((ended.exit_code, ended.reason.as_str(), ended.started_ms), (137, "rebooted", 77));
     assert!(
-        matches!(end_left_over(dir.path()).unwrap(), Found::Over(again) if again == ended),
+        matches!(end_left_over(dir.path()).unwrap(), FoundRun::Over(again) if again == ended),
         "written once"
     );
 }

@@ -216,7 +216,7 @@ async fn in_background<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::Writer;
+    use crate::logs::LogWriter;
 
     fn asked(dir: Option<PathBuf>, request: v1::LogRequest, is_live: bool) -> LogAsked {
         LogAsked { node: "n".to_owned(), dir, request, is_live }
@@ -252,7 +252,7 @@ mod tests {
     async fn a_log_is_sent_from_where_it_is_asked_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        Writer::open(&path, 1 << 20, 2).unwrap().write(b"one\ntwo\nthree\n");
+        LogWriter::open(&path, 1 << 20, 2).unwrap().write(b"one\ntwo\nthree\n");
         let request = v1::LogRequest::default();
         for (tail_lines, from_offset, expected) in [
             (None, None, "one\ntwo\nthree\n"),
@@ -271,7 +271,7 @@ mod tests {
     async fn who_does_not_follow_gets_what_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let mut log = Writer::open(&path, 1 << 30, 2).unwrap();
+        let mut log = LogWriter::open(&path, 1 << 30, 2).unwrap();
         let line = vec![b'x'; PART_BYTES];
         let n_parts = 4;
         (0..n_parts).for_each(|_| log.write(&line));
@@ -297,7 +297,7 @@ mod tests {
         let request = v1::LogRequest { follow: true, ..v1::LogRequest::default() };
         let over = CancellationToken::new();
         let write = async {
-            let mut log = Writer::open(&path, 1 << 20, 2).unwrap();
+            let mut log = LogWriter::open(&path, 1 << 20, 2).unwrap();
             for text in ["a\n", "b\n", "c\n"] {
                 log.write(text.as_bytes());
                 tokio::time::sleep(PAUSE).await;

@@ -5,7 +5,7 @@ fn log(writes: &[&str]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for text in writes {
         // A keeper for each: the log goes on behind what is there.
-        Writer::open(dir.path(), 10, 3).unwrap().write(text.as_bytes());
+        LogWriter::open(dir.path(), 10, 3).unwrap().write(text.as_bytes());
     }
     dir
 }
@@ -38,7 +38,7 @@ fn what_is_written_is_read_in_order_from_any_offset() {
 fn the_oldest_files_are_removed_and_nothing_else_is_lost() {
     let all: String = (0..40).map(|n| format!("line {n}\n")).collect();
     let dir = log(&[]);
-    let mut writer = Writer::open(dir.path(), 10, 3).unwrap();
+    let mut writer = LogWriter::open(dir.path(), 10, 3).unwrap();
     for (n, piece) in all.as_bytes().chunks(7).enumerate() {
         writer.write(piece);
         let part = read(dir.path(), 0, usize::MAX).unwrap();
@@ -82,11 +82,11 @@ fn a_follower_reads_on_from_where_it_was() {
     let dir = log(&["a\n"]);
     let first = read(dir.path(), 0, 100).unwrap();
     assert_eq!(read(dir.path(), first.next, 100).unwrap().bytes, b"");
-    Writer::open(dir.path(), 10, 3).unwrap().write(b"b\n");
+    LogWriter::open(dir.path(), 10, 3).unwrap().write(b"b\n");
     let second = read(dir.path(), first.next, 100).unwrap();
     assert_eq!((text(&second), second.start), ("b\n", 2));
     // One that is too slow is told where what is left begins.
-    Writer::open(dir.path(), 10, 3).unwrap().write(&[b'x'; 50]);
+    LogWriter::open(dir.path(), 10, 3).unwrap().write(&[b'x'; 50]);
     let third = read(dir.path(), second.next, 100).unwrap();
     assert_eq!((third.start, third.next), (30, 54));
 }
@@ -96,7 +96,7 @@ fn what_units_write_is_private_and_links_are_not_followed() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let (logs, victim) = (dir.path().join("logs"), dir.path().join("victim"));
-    let mut writer = Writer::open(&logs, 4, 100).unwrap();
+    let mut writer = LogWriter::open(&logs, 4, 100).unwrap();
     writer.write(b"1234");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&logs), mode(&segment_path(&logs, 0))), (0o700, 0o600));

@@ -13,7 +13,7 @@ use super::{Segment, segment_path, segments};
 
 /// Appends to a log and removes its oldest files.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct LogWriter {
     dir: PathBuf,
     max_bytes: u64,
     n_files: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Writer {
     lost: Option<(u64, io::Error)>,
 }
 
-impl Writer {
+impl LogWriter {
     /// Opens the log in `dir`, behind what is there.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub(crate) struct Scope {
 
 /// What sets the agent apart from the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Container {
+struct ContainerScope {
     /// It has a namespace of control groups of its own, of which the outermost group is the container.
     has_own_groups: bool,
     /// It has a namespace of processes of its own.
@@ -66,7 +66,7 @@ impl Scope {
 /// Finds out whose use counts.
 pub(crate) fn find(tree: &Tree) -> Scope {
     let is_other = |link: &str, first: &str| tree.link_name(link).is_some_and(|name| name != first);
-    let container = Container {
+    let container = ContainerScope {
         has_own_groups: is_other("/proc/self/ns/cgroup", FIRST_NAMESPACE),
         has_own_processes: is_other("/proc/self/ns/pid", FIRST_PROCESSES),
     };
@@ -110,11 +110,11 @@ pub(crate) fn find(tree: &Tree) -> Scope {
 
 /// Which of the groups around the agent, from the inside, bounds it: the one with the lowest limit, or the container if that is
 /// further inside. `None`: the node is the machine.
-fn bound(levels: &[Level], container: Container) -> Option<usize> {
+fn bound(levels: &[Level], container: ContainerScope) -> Option<usize> {
     let contained = match container {
-        Container { has_own_groups: true, .. } => levels.len().checked_sub(1),
-        Container { has_own_processes: true, .. } => Some(0),
-        Container { has_own_groups: false, has_own_processes: false } => None,
+        ContainerScope { has_own_groups: true, .. } => levels.len().checked_sub(1),
+        ContainerScope { has_own_processes: true, .. } => Some(0),
+        ContainerScope { has_own_groups: false, has_own_processes: false } => None,
     };
     let limited = lowest(levels).map(|(_, at)| at);
     let bound = contained.into_iter().chain(limited).min()?;
@@ -144,7 +144,7 @@ fn dir_of(hierarchy: &Hierarchy, group: &str) -> String {
     format!("{}{group}", hierarchy.mount)
 }
 
-fn is_machine(hierarchy: &Hierarchy, group: &str, container: Container) -> bool {
+fn is_machine(hierarchy: &Hierarchy, group: &str, container: ContainerScope) -> bool {
     group.is_empty() && hierarchy.mounted.as_deref() == Some("/") && !container.has_own_groups
 }
 

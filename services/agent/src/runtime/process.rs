@@ -105,11 +105,11 @@ impl Processes {
         let events = self.events.clone();
         godel_kit::task::spawn("agent.run", async move {
             let ended = match state {
-                left::State::Kept(keeper) => {
+                left::LeftRunState::Kept(keeper) => {
                     let said = waiting::Said { run, events: &events, is_started: started_ms > 0 };
                     waiting::attend(&dir, None, keeper, told, said).await
                 }
-                left::State::Over(ended) => Some(waiting::of_file(&ended)),
+                left::LeftRunState::Over(ended) => Some(waiting::of_file(&ended)),
             };
             if let Some(ended) = ended {
                 // Nobody listens any more when the agent stops.

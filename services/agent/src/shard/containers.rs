@@ -12,7 +12,7 @@ use crate::{
     runtime::{Event, HostedRun, NOT_STARTED, process::Program},
     yarn::{
         ids::ContainerId,
-        server::{Ask, Start, Started},
+        server::{Ask, Start, StartAnswer},
         table::{Containers, Life},
     },
 };
@@ -128,11 +128,11 @@ impl Shard {
         true
     }
 
-    fn start_container(&mut self, start: Start) -> Started {
+    fn start_container(&mut self, start: Start) -> StartAnswer {
         let Start { key, incarnation, launch, user } = start;
         let id = launch.container;
-        let refused = |message| Started::Refused(Exception::new(exception::YARN, message));
-        let Some(desk) = &mut self.containers else { return Started::NotHere };
+        let refused = |message| StartAnswer::Refused(Exception::new(exception::YARN, message));
+        let Some(desk) = &mut self.containers else { return StartAnswer::NotHere };
         if desk.containers.knows(id) {
             return refused(format!("Attempt to relaunch the same container with id {id}"));
         }
@@ -148,9 +148,9 @@ impl Shard {
                 tracing::info!(unit_id = key.unit, ordinal = key.ordinal, container = %id, "a container is started");
                 self.act(NODE);
                 self.note(NODE);
-                Started::Yes
+                StartAnswer::Yes
             }
-            Err(NotAwaiting::NotHere) => Started::NotHere,
+            Err(NotAwaiting::NotHere) => StartAnswer::NotHere,
             Err(NotAwaiting::NoMore) => refused(format!(
                 "the running unit of {id} does not wait for a command: it has one, is leaving, or is over"
             )),

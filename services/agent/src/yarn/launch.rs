@@ -83,7 +83,7 @@ impl fmt::Debug for Launch {
 
 /// What the node adds to every launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct LaunchFacts {
     /// Where masters reach this node.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -109,7 +109,7 @@ impl Launch {
         container: ContainerId,
         submitter: &str,
         context: &ContainerLaunchContextProto,
-        facts: &Facts,
+        facts: &LaunchFacts,
     ) -> Result<Self, Exception> {
         if let Some(service) = context.service_data.first() {
             let message = format!(
@@ -339,9 +339,15 @@ mod tests {
         }
     }
 
-    fn facts() -> Facts {
+    fn facts() -> LaunchFacts {
         let java_home = Some("/jdk".to_owned());
-        Facts { host: "n1".to_owned(), port: 8041, java_home, ca_file: "/ca.pem".into(), ..Facts::default() }
+        LaunchFacts {
+            host: "n1".to_owned(),
+            port: 8041,
+            java_home,
+            ca_file: "/ca.pem".into(),
+            ..LaunchFacts::default()
+        }
     }
 
     #[test]

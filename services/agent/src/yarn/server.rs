@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{
     ids::{AttemptId, ContainerId},
-    launch::{Facts, Launch},
+    launch::{Launch, LaunchFacts},
     table::Life,
 };
 use crate::{NodeDef, YarnConfig, shard::containers::ContainerDesk};
@@ -52,7 +52,7 @@ const SIGNAL_GRACE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// The command of an awaited running unit.
-    Start(Box<Start>, oneshot::Sender<Started>),
+    Start(Box<Start>, oneshot::Sender<StartAnswer>),
     /// The end of a container.
     Stop {
         id: ContainerId,
@@ -77,7 +77,7 @@ pub(crate) struct Start {
 
 /// What came of it.
 #[derive(Debug)]
-pub(crate) enum Started {
+pub(crate) enum StartAnswer {
     Yes,
     /// The running unit is not assigned to this node, or not yet.
     NotHere,
@@ -88,7 +88,7 @@ pub(crate) enum Started {
 struct Desk {
     asks: mpsc::Sender<Ask>,
     container_keys: watch::Receiver<YarnKeys>,
-    facts: Facts,
+    facts: LaunchFacts,
     clock: SharedClock,
     /// The agent may run commands as other users.
     is_root: bool,
@@ -156,7 +156,7 @@ impl Desk {
     fn attempt_of(&self, caller: &Caller) -> Result<AttemptId, Exception> {
         let token: NmTokenIdentifierProto = caller.identity.token()?;
         let node = token.node_id.as_ref();
-        let Facts { host, port, .. } = &self.facts;
+        let LaunchFacts { host, port, .. } = &self.facts;
         let is_this_node = node.is_some_and(|node| node.host() == host && node.port() == i32::from(*port));
         let attempt = token.app_attempt_id.as_ref().and_then(AttemptId::of);
         attempt.filter(|_| is_this_node).ok_or_else(|| {
@@ -203,9 +203,9 @@ impl Desk {
         for _ in 0..N_LOOKS {
             let start = Box::new(start.clone());
             match self.ask(|answer| Ask::Start(start, answer)).await.map_err(failed)? {
-                Started::Yes => return Ok(id),
-                Started::NotHere => tokio::time::sleep(PAUSE).await,
-                Started::Refused(exception) => return Err(failed(exception)),
+                StartAnswer::Yes => return Ok(id),
+                StartAnswer::NotHere => tokio::time::sleep(PAUSE).await,
+                StartAnswer::Refused(exception) => return Err(failed(exception)),
             }
         }
         Err(failed(refused(format!(
@@ -221,7 +221,7 @@ impl Desk {
         request: &StartContainerRequestProto,
     ) -> Result<(ContainerId, Start), Exception> {
         let id = id_of(&said.container_id.unwrap_or_default())?;
-        let Facts { host, port, local_user, .. } = &self.facts;
+        let LaunchFacts { host, port, local_user, .. } = &self.facts;
         if !id.attempt.is_same_application(attempt) {
             let of = id.attempt;
             return Err(refused(format!(
@@ -389,7 +389,7 @@ pub(crate) async fn open(
     node.attributes.insert(PORT_ATTRIBUTE.to_owned(), port.to_string());
     let host = if node.address.is_empty() { node.name.clone() } else { node.address.clone() };
     node.attributes.insert(HOST_ATTRIBUTE.to_owned(), host.clone());
-    let facts = Facts {
+    let facts = LaunchFacts {
         host,
         port,
         java_home: config.java_home.clone(),

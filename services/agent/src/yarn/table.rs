@@ -28,20 +28,20 @@ pub(crate) type Life = (RunKey, u32);
 /// Containers that were started here.
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
-    known: BTreeMap<ContainerId, Known>,
+    known: BTreeMap<ContainerId, KnownContainer>,
     ids: FxHashMap<Life, ContainerId>,
     /// In the order of their ends.
     ended: VecDeque<ContainerId>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownContainer {
     life: Life,
-    state: State,
+    state: ContainerState,
 }
 
 #[derive(Debug)]
-enum State {
+enum ContainerState {
     Live { stopped_by_master: bool },
     Ended { exit_status: i32, diagnostics: String },
 }
@@ -53,7 +53,8 @@ impl Containers {
 
     /// A container was started, now or by an earlier agent.
     pub(crate) fn add(&mut self, id: ContainerId, life: Life) {
-        self.known.insert(id, Known { life, state: State::Live { stopped_by_master: false } });
+        self.known
+            .insert(id, KnownContainer { life, state: ContainerState::Live { stopped_by_master: false } });
         self.ids.insert(life, id);
     }
 
@@ -64,11 +65,11 @@ impl Containers {
     pub(crate) fn stop(&mut self, id: ContainerId) -> Result<Option<Life>, Exception> {
         let known = self.known.get_mut(&id).ok_or_else(|| unknown(id))?;
         Ok(match &mut known.state {
-            State::Live { stopped_by_master } => {
+            ContainerState::Live { stopped_by_master } => {
                 *stopped_by_master = true;
                 Some(known.life)
             }
-            State::Ended { .. } => None,
+            ContainerState::Ended { .. } => None,
         })
     }
 
@@ -76,9 +77,9 @@ impl Containers {
     pub(crate) fn on_end(&mut self, status: &RunStatus) {
         let Some(id) = self.ids.remove(&(status.key, status.incarnation)) else { return };
         let Some(known) = self.known.get_mut(&id) else { return };
-        let stopped_by_master = matches!(known.state, State::Live { stopped_by_master: true });
+        let stopped_by_master = matches!(known.state, ContainerState::Live { stopped_by_master: true });
         let exit_status = exit_status(status, stopped_by_master);
-        known.state = State::Ended { exit_status, diagnostics: diagnostics(status, exit_status) };
+        known.state = ContainerState::Ended { exit_status, diagnostics: diagnostics(status, exit_status) };
         self.ended.push_back(id);
         if self.ended.len() > N_ENDED_MAX {
             self.ended.pop_front().map(|oldest| self.known.remove(&oldest));
@@ -92,10 +93,10 @@ impl Containers {
     pub(crate) fn status(&self, id: ContainerId) -> Result<ContainerStatusProto, Exception> {
         let known = self.known.get(&id).ok_or_else(|| unknown(id))?;
         let (state, sub_state, exit_status, diagnostics) = match &known.state {
-            State::Live { .. } => {
+            ContainerState::Live { .. } => {
                 (ContainerStateProto::CRunning, ContainerSubStateProto::CssRunning, INVALID, String::new())
             }
-            State::Ended { exit_status, diagnostics } => (
+            ContainerState::Ended { exit_status, diagnostics } => (
                 ContainerStateProto::CComplete,
                 ContainerSubStateProto::CssDone,
                 *exit_status,

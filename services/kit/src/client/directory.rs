@@ -32,10 +32,10 @@ pub struct FailedCall {
 /// Finds leaders by their lease names, or leaves that to state ([`Directory::through_state`]). Cheap to clone.
 #[derive(Clone)]
 pub struct Directory {
-    inner: Arc<Inner>,
+    inner: Arc<DirectoryInner>,
 }
 
-struct Inner {
+struct DirectoryInner {
     config: ClientConfig,
     state: tonic::transport::Channel,
     /// Every call goes to state, which forwards it.
@@ -68,7 +68,7 @@ impl Directory {
 
     fn with(config: &ClientConfig, is_through_state: bool) -> Result<Self, BadAddress> {
         let state = connection(&config.state, config)?;
-        let inner = Inner {
+        let inner = DirectoryInner {
             config: config.clone(),
             state,
             is_through_state,

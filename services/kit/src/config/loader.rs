@@ -147,7 +147,7 @@ impl Loader {
     /// # Errors
     /// A file is unreadable, a key is unknown, or a value is wrong.
     pub fn load<T: Section>(&self) -> Result<T, ConfigError> {
-        let known = Known::of::<T>();
+        let known = KnownKeys::of::<T>();
         let defaults = config::Config::try_from(&T::default());
         let defaults = defaults.map_err(value_error(&|_| "the defaults".to_owned()))?;
         let mut merged = config::Config::builder().add_source(defaults.clone());
@@ -255,12 +255,12 @@ pub fn effective<T: Section>(config: &T) -> Vec<(String, String)> {
 }
 
 /// The keys that there are.
-struct Known {
+struct KnownKeys {
     leaves: Vec<String>,
     defaults: Value,
 }
 
-impl Known {
+impl KnownKeys {
     fn of<T: Section>() -> Self {
         let mut docs = Vec::new();
         T::docs("", &mut docs);

@@ -8,7 +8,7 @@ use super::Section;
 
 /// One key of the configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct ReferenceEntry {
     /// Dotted path, as `server.listen`.
     pub key: String,
     /// As it stands in a file (JSON syntax; strings in quotes).
@@ -17,7 +17,7 @@ pub struct Entry {
     pub doc: String,
 }
 
-impl Entry {
+impl ReferenceEntry {
     /// The environment variable that sets it.
     pub fn env(&self) -> String {
         env_name(&self.key)
@@ -30,7 +30,7 @@ pub(super) fn env_name(key: &str) -> String {
 }
 
 /// Every key of `T` with its default and meaning, in the order of its declaration.
-pub fn reference<T: Section>() -> Vec<Entry> {
+pub fn reference<T: Section>() -> Vec<ReferenceEntry> {
     let defaults = serde_json::to_value(T::default()).unwrap_or(Value::Null);
     let mut docs = Vec::new();
     T::docs("", &mut docs);
@@ -39,7 +39,7 @@ pub fn reference<T: Section>() -> Vec<Entry> {
             let default = key.split('.').try_fold(&defaults, |value, part| value.get(part));
             let default = default.cloned().unwrap_or(Value::Null);
             let doc = doc.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim().to_owned();
-            Entry { key, default, doc }
+            ReferenceEntry { key, default, doc }
         })
         .collect()
 }

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::{Conditions, Receipt, Room, TxnError, TxnSubmission};
+use super::{Conditions, Receipt, TxnError, TxnRoom, TxnSubmission};
 use crate::{
     client::{Backoff, Channel},
     lease::Fence,
@@ -26,18 +26,18 @@ use crate::{
 /// First pause before the stream is opened again.
 const RECONNECT_BASE: Duration = Duration::from_millis(20);
 
-struct Entry {
+struct TxnEntry {
     request: raw::TxnRequest,
     sequence: u64,
     reply: oneshot::Sender<Result<Receipt, TxnError>>,
-    _room: Room,
+    _room: TxnRoom,
 }
 
 struct Task {
     fence: Fence,
     submissions: mpsc::UnboundedReceiver<TxnSubmission>,
     /// Without an answer, in order.
-    pending: VecDeque<Entry>,
+    pending: VecDeque<TxnEntry>,
     next_sequence: u64,
     /// No handle is left: ends when everything is answered.
     closing: bool,
@@ -121,7 +121,7 @@ impl Task {
         }
     }
 
-    fn queue(&mut self, submission: TxnSubmission) -> &Entry {
+    fn queue(&mut self, submission: TxnSubmission) -> &TxnEntry {
         let TxnSubmission { ops, conditions, reply, room } = submission;
         let Conditions { preconditions, nodes_as_of } = conditions;
         let sequence = self.next_sequence;
@@ -135,7 +135,7 @@ impl Task {
             nodes_as_of: nodes_as_of.0,
             store_id: self.fence.store().0,
         };
-        self.pending.push_back(Entry { request, sequence, reply, _room: room });
+        self.pending.push_back(TxnEntry { request, sequence, reply, _room: room });
         self.pending.back().expect("just pushed")
     }
 

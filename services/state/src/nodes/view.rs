@@ -23,7 +23,7 @@ use crate::{feed::live_on, sessions::NodeSessions};
 
 /// What running units take on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct RoomTaken {
     amounts: Resources,
     best_effort: Resources,
     /// What guaranteed ones keep from best-effort ones beside what is reserved for their use.
@@ -39,10 +39,10 @@ struct Found {
     report: Option<Bytes>,
     grant: Option<Bytes>,
     usage: Option<v1::NodeUsage>,
-    taken: Taken,
+    taken: RoomTaken,
 }
 
-impl Taken {
+impl RoomTaken {
     /// Adds one running unit; `is_covered` says whether its use is known and reserved. `kind` is that of a device of the node.
     pub(crate) fn add<'a>(
         &mut self,
@@ -287,7 +287,7 @@ fn shown_spec(record: &Record) -> v1::NodeSpec {
 fn find(state: &State, node: NodeId, keys: &[RunningUnitId]) -> Option<Found> {
     let key = RecordKey::Id(u64::from(node.0));
     let value = |kind| state.record(kind, &key).map(|record| record.value.clone());
-    let mut taken = Taken::default();
+    let mut taken = RoomTaken::default();
     let report = value(v1::Kind::NodeReport);
     let devices =
         report.clone().and_then(|value| v1::NodeReport::decode(value).ok()).unwrap_or_default().devices;
@@ -333,7 +333,7 @@ mod tests {
             host_ports: Vec::new(),
             zones: None,
         };
-        let mut taken = Taken::default();
+        let mut taken = RoomTaken::default();
         let kind = |_: usize| Some("gpu");
         taken.add(&gpus(2, 1000), Pool::Guaranteed, DeviceSet(0b110), kind, false);
         taken.add(&gpus(1, 300), Pool::Guaranteed, DeviceSet(0b1), kind, true);

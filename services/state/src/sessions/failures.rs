@@ -100,7 +100,7 @@ pub(crate) enum NodeMeasure {
 }
 
 /// A node as far as it decides about replicas.
-type Known = (NodeSpec, NodeReport);
+type JudgedNode = (NodeSpec, NodeReport);
 
 impl NodeSessions {
     /// A replica has ended on a node. Returns its end as it is to be recorded: one that is the node's fault is none, and it is tried
@@ -414,8 +414,9 @@ impl NodeSessions {
             let of = unit.spec.task_groups.into_iter().map(|group| group.template);
             templates.extend(of.map(|template| (needs(&template), template)));
         }
-        let nodes: Vec<Known> = nodes.into_iter().filter_map(|(spec, report)| known(spec, report)).collect();
-        let (own, others): (Vec<Known>, Vec<Known>) =
+        let nodes: Vec<JudgedNode> =
+            nodes.into_iter().filter_map(|(spec, report)| known(spec, report)).collect();
+        let (own, others): (Vec<JudgedNode>, Vec<JudgedNode>) =
             nodes.into_iter().partition(|(spec, _)| spec.id == node);
         let Some((mut spec, report)) = own.into_iter().next() else { return false };
         // As it would be without what is done to it here.
@@ -540,7 +541,7 @@ fn raw_node(state: &State, node: NodeId) -> Option<(bytes::Bytes, bytes::Bytes)>
     Some((spec, state.record(v1::Kind::NodeReport, &key)?.value.clone()))
 }
 
-fn known(spec: bytes::Bytes, report: bytes::Bytes) -> Option<Known> {
+fn known(spec: bytes::Bytes, report: bytes::Bytes) -> Option<JudgedNode> {
     let spec = from_proto::node_spec(v1::NodeSpec::decode(spec).ok()?).ok()?;
     Some((spec, from_proto::node_report(v1::NodeReport::decode(report).ok()?).ok()?))
 }

@@ -99,9 +99,9 @@ const NO_LIMIT_V1: &str = "9223372036854771712\n";
 
 #[test]
 fn the_innermost_of_container_and_lowest_limit_bounds_the_node() {
-    let none = Container { has_own_groups: false, has_own_processes: false };
-    let processes = Container { has_own_processes: true, ..none };
-    let own_groups = Container { has_own_groups: true, ..processes };
+    let none = ContainerScope { has_own_groups: false, has_own_processes: false };
+    let processes = ContainerScope { has_own_processes: true, ..none };
+    let own_groups = ContainerScope { has_own_groups: true, ..processes };
     // From the inside; the last group is that of the machine where that can be seen.
     for (limits, sees_machine, container, expected) in [
         (&[None, None][..], true, none, None),

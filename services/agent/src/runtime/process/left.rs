@@ -20,7 +20,7 @@ use super::{
 use crate::{
     docker::{self, Labelled},
     keeper::{
-        self, Found,
+        self, FoundRun,
         files::{self, END, KEEPER, RUN},
     },
 };
@@ -37,12 +37,12 @@ pub(crate) struct Left {
     pub(crate) run: files::Run,
     /// When its command was started, Unix milliseconds; 0: it was not.
     pub(crate) started_ms: i64,
-    pub(super) state: State,
+    pub(super) state: LeftRunState,
 }
 
 /// What is of it.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum LeftRunState {
     /// It goes on, and this is its keeper.
     Kept(LiveKeeper),
     /// It has ended since.
@@ -55,7 +55,7 @@ impl Left {
     }
 
     pub(crate) fn goes_on(&self) -> bool {
-        matches!(self.state, State::Kept(_))
+        matches!(self.state, LeftRunState::Kept(_))
     }
 }
 
@@ -156,17 +156,17 @@ fn look(dir: &Path) -> Option<Left> {
         let started_ms =
             keeper.as_ref().and_then(|keeper| keeper.started.as_ref()).map_or(0, |started| started.at_ms);
         let state = match keeper::end_left_over(dir) {
-            Ok(Found::Nothing) => {
+            Ok(FoundRun::Nothing) => {
                 remove(dir);
                 return None;
             }
-            Ok(Found::Over(ended)) => Some(State::Over(ended)),
+            Ok(FoundRun::Over(ended)) => Some(LeftRunState::Over(ended)),
             // One that has written down the end is about to end itself.
-            Ok(Found::Kept) if dir.join(END).exists() => None,
-            Ok(Found::Kept) => keeper.and_then(|keeper| {
+            Ok(FoundRun::Kept) if dir.join(END).exists() => None,
+            Ok(FoundRun::Kept) => keeper.and_then(|keeper| {
                 let process = keeper.process();
                 let group = run.as_ref().and_then(|run| run.group.clone());
-                Some(State::Kept(LiveKeeper { opened: process.open()?, process, group }))
+                Some(LeftRunState::Kept(LiveKeeper { opened: process.open()?, process, group }))
             }),
             Err(error) => {
                 tracing::error!(%error, dir = %dir.display(), "what an earlier agent has left cannot be ended");
@@ -205,7 +205,7 @@ pub(crate) async fn end(left: Vec<Left>) {
 
 async fn end_one(left: Left) {
     let Left { dir, run, state, .. } = left;
-    if let State::Kept(keeper) = state {
+    if let LeftRunState::Kept(keeper) = state {
         let (unit, ordinal) = (run.unit, run.ordinal);
         tracing::info!(unit_id = unit, ordinal, "a run of an earlier agent is over and is ended");
         let grace = Duration::from_millis(run.grace_ms.into());
@@ -245,7 +245,7 @@ mod tests {
                 ..files::Run::default()
             },
             started_ms: 0,
-            state: State::Over(files::Ended::default()),
+            state: LeftRunState::Over(files::Ended::default()),
         };
         let all = vec![
             left("n", 0, 1, 0),

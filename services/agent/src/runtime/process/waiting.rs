@@ -25,7 +25,7 @@ use super::{
     home::LiveKeeper,
 };
 use crate::keeper::{
-    self, Found,
+    self, FoundRun,
     files::{self, CONTROL, END, KEEPER},
 };
 
@@ -219,13 +219,13 @@ async fn end_of(dir: &Path) -> HowEnded {
         let of_blocking = dir.to_owned();
         let found = tokio::task::spawn_blocking(move || keeper::end_left_over(&of_blocking)).await;
         match found.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(Found::Over(ended)) => {
+            Ok(FoundRun::Over(ended)) => {
                 tracing::warn!(dir = %dir.display(), "the keeper of a running unit was killed: what was left of it is ended");
                 return of_file(&ended);
             }
-            Ok(Found::Nothing) => break,
+            Ok(FoundRun::Nothing) => break,
             // A process that the keeper was just starting has its lock for a moment longer.
-            Ok(Found::Kept) => tokio::time::sleep(PAUSE).await,
+            Ok(FoundRun::Kept) => tokio::time::sleep(PAUSE).await,
             Err(error) => {
                 tracing::error!(%error, dir = %dir.display(), "what a killed keeper has left cannot be ended");
                 break;

@@ -55,18 +55,18 @@ impl Drop for CountedCall {
 }
 
 /// A body whose trailers are read on the way.
-pub(super) struct Counted {
+pub(super) struct CountedBody {
     inner: Body,
     open: CountedCall,
 }
 
-impl Counted {
+impl CountedBody {
     pub(super) fn new(inner: Body, open: CountedCall) -> Self {
         Self { inner, open }
     }
 }
 
-impl HttpBody for Counted {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = Status;
 
