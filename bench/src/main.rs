@@ -1,5 +1,8 @@
 //! `godel-bench`, which `godel bench` runs.
 
+// What a benchmark awaits lies in what awaits it, from its load to the stream of one call: deeper than the compiler looks by default.
+#![recursion_limit = "256"]
+
 use std::process::ExitCode;
 
 use clap::Parser as _;

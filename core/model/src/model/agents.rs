@@ -325,7 +325,7 @@ impl Agents {
                     agent.life_mut().started(key, incarnation, run.left.started_ms, now);
                 }
                 if run.is_short {
-                    let exit_code = i32::from(net.numbers.chance(40));
+                    let exit_code = i32::from(net.numbers.chance(60));
                     net.after(0, Event::OnMachine(id, key, incarnation, number, OnMachine::Ended(exit_code)));
                 }
             }
@@ -367,7 +367,7 @@ impl Agents {
         node.out.clear();
         if node.agent.as_mut().is_some_and(NodeAgent::note) {
             // Now and then the stream is full.
-            let longest_ms = if self.is_odd && net.numbers.chance(10) { 40 } else { 2 };
+            let longest_ms = if self.is_odd && net.numbers.chance(15) { 40 } else { 2 };
             let after_ms = net.numbers.below(longest_ms);
             net.after(after_ms, Event::InAgent(id, node.life, InAgent::Report));
         }
@@ -443,9 +443,9 @@ impl Agents {
         }
         self.n_starts += 1;
         let number = self.n_starts;
-        let is_slow = self.is_odd && net.numbers.chance(6);
+        let is_slow = self.is_odd && net.numbers.chance(8);
         // What has failed once often fails again.
-        let is_short = self.is_odd && net.numbers.chance(if is_slow || left.restarts > 0 { 40 } else { 1 });
+        let is_short = self.is_odd && net.numbers.chance(if is_slow || left.restarts > 0 { 50 } else { 1 });
         let kept = KeptRun { number, orders, left, is_stopping: false, is_short, ended: None };
         node.runs.insert((key, incarnation), kept);
         let longest_ms = if is_slow { 200 } else { 2 };

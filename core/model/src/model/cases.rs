@@ -26,7 +26,7 @@ const ONE_IS_FULL: u64 = 6;
 /// In one of so many of these some units need most of a node.
 const ONE_IS_LARGE: u64 = 2;
 /// In one of so many cases running units move, unless its nodes are full all the time.
-const ONE_MOVES: u64 = 4;
+const ONE_MOVES: u64 = 3;
 /// In one of so many of these nearly all units meet by terms about running units, and there are several schedulers.
 const ONE_MEETS: u64 = 2;
 /// In one of so many of the others queues are at their maximum when running units move.

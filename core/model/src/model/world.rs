@@ -43,7 +43,7 @@ pub(super) const TIGHT: u64 = 1 << 53;
 pub(super) const LARGE: u64 = 1 << 54;
 /// What must not run twice ends after so long without contact, milliseconds: before its node may count as lost.
 const STOP_AFTER_MS: u32 = 300;
-/// In one of so many of the cases where running units move some of these are slow to start, and some reports wait: little moves then.
+/// In one of so many of the cases where running units move agents are odd as well, and die: little moves then.
 const ONE_IS_ODD: u64 = 4;
 /// Events of one case at most.
 const N_EVENTS_MAX: usize = 60_000;
@@ -113,10 +113,15 @@ impl Case {
                 false => draw(n_steps, (if has_faults { 15 } else { 0 }, moves), gap_ms, &mut numbers),
             },
         };
-        if case.has_faults {
+        if case.has_faults && case.is_odd() {
             add_agent_faults(&mut case.steps, &mut Numbers::new(seed ^ 0xa6e7));
         }
         case
+    }
+
+    /// Agents die, some runs are slow to start or end at once, and some reports wait.
+    fn is_odd(&self) -> bool {
+        !self.moves || (self.seed >> 3).is_multiple_of(ONE_IS_ODD)
     }
 
     /// Runs it, or says what was wrong.
@@ -231,7 +236,7 @@ impl Model {
             binder: BinderPart::new(batch_max, (3_000, 100), case.sub_cluster_key),
             schedulers,
             rescheduler,
-            agents: Agents::new(STOP_AFTER_MS, !case.moves || (case.seed >> 3).is_multiple_of(ONE_IS_ODD)),
+            agents: Agents::new(STOP_AFTER_MS, case.is_odd()),
             store: Store::default(),
             naive: Naive::default(),
             n_submitted: 0,

@@ -151,7 +151,7 @@ impl Picture {
         let mut trial = self.cluster.trial();
         trial.lift_gathered(&borrower, None);
         let mark = trial.pause();
-        *tried = self.place(assigned, quota);
+        *tried = Try { mark, ..self.place(assigned, quota) };
         self.cluster.resume(mark).join();
     }
 
@@ -197,7 +197,7 @@ impl GatherSearch<'_> {
         let n_domains: usize = pieces.iter().map(|piece| self.choices(picture, *piece).len()).sum();
         self.left = 4 * n_domains + N_TRIES_MORE;
         let is_found = self.branch(picture, &pieces);
-        let mut tried = Try { claim: Claim::Gathering, ..Try::begin(&picture.cluster) };
+        let mut tried = Try { mark, claim: Claim::Gathering, ..Try::default() };
         let mut wait_ms = 0;
         for GatherStep { wait_ms: more_ms, placement } in self.steps {
             wait_ms = wait_ms.max(more_ms);

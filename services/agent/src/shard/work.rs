@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use godel_base::time::Millis;
 use godel_core_agent::{AgentAction, AssignedRun, HowEnded, JournalEntry, RunKey, StopOrder};
 use godel_proto::v1;
 
@@ -108,20 +109,21 @@ impl Shard {
         if let Some(event) =
             runtime.start(run, &local.orders().work, local.restarts(), local.restarts_in_row(), now)
         {
-            self.hear(event);
+            // At the moment at which the runtime knows it to have begun: its end is told apart by that.
+            self.hear(event, now);
         }
     }
 
     pub(super) fn on_event(&mut self, event: Event) {
         let Some(node) = event.node() else { return self.squeeze() };
-        self.hear(event);
+        let now = self.clock.now();
+        self.hear(event, now);
         self.act(node);
         self.note(node);
     }
 
     /// Tells the agent of a node what became of a run.
-    fn hear(&mut self, event: Event) {
-        let now = self.clock.now();
+    fn hear(&mut self, event: Event, now: Millis) {
         match event {
             Event::Started(HostedRun { node, key, incarnation }, at_ms) => {
                 self.nodes[node].agent.life_mut().started(key, incarnation, at_ms, now);

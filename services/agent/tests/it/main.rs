@@ -5,12 +5,24 @@
 mod containers;
 mod fake;
 
-use std::{collections::BTreeSet, ffi::OsString, time::Duration};
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use fake::{Fake, assign, assignment, simulated, stop_request};
 use godel_agent::{Config, Deps, Mode, NodeDef, Stats, inventory};
-use godel_base::resources::Resources;
-use godel_kit::{CancellationToken, clock::SystemClock, config::HumanDuration};
+use godel_base::{resources::Resources, time::Millis};
+use godel_kit::{
+    CancellationToken,
+    clock::{Clock, SharedClock, SystemClock},
+    config::HumanDuration,
+};
 use godel_proto::v1::{self, RunPhase};
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -39,6 +51,16 @@ struct Agents {
 
 impl Agents {
     fn start(fake: &Fake, nodes: Vec<NodeDef>, mode: Mode, change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_by(SystemClock::shared(), fake, nodes, mode, change)
+    }
+
+    fn start_by(
+        clock: SharedClock,
+        fake: &Fake,
+        nodes: Vec<NodeDef>,
+        mode: Mode,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config {
             connections: 2,
             reconnect_spread: HumanDuration::from_millis(20),
@@ -48,7 +70,6 @@ impl Agents {
         config.client.state = fake.address();
         change(&mut config);
         let (stats_tx, stats) = watch::channel(Stats::default());
-        let clock = SystemClock::shared();
         let deps = Deps { nodes, mode, clock, stats: stats_tx, says_goodbye: true, keeper: keeper() };
         let stop = CancellationToken::new();
         let task = godel_kit::task::spawn("agents", godel_agent::serve(config, deps, stop.clone()));
@@ -101,6 +122,37 @@ async fn nodes_register_heartbeat_and_run_their_running_units() {
     fake.send(4, stop_request(10));
     let report = fake.report_of(4).await;
     assert_eq!((phases(&report), report.sequence), (vec![(10, RunPhase::Stopped, 143)], 2));
+    agents.end().await;
+}
+
+/// A clock that goes on at each reading, as if whoever reads it were stopped for a moment between any two.
+struct RestlessClock {
+    clock: SystemClock,
+    n_readings: AtomicU64,
+}
+
+impl Clock for RestlessClock {
+    fn now(&self) -> Millis {
+        self.clock.now().plus(self.n_readings.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn wall_ms(&self) -> i64 {
+        self.clock.wall_ms()
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_is_told_however_the_clock_goes_on_while_it_starts() {
+    let mut fake = Fake::start(10_000).await;
+    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
+    let clock = Arc::new(RestlessClock { clock: SystemClock::new(), n_readings: AtomicU64::new(0) });
+    let mut agents = Agents::start_by(clock, &fake, vec![node], Mode::Simulated, |_| {});
+    agents.connected(1).await;
+    fake.send(1, assignment(1, 20, 0));
+    let mut said = Vec::new();
+    while !said.contains(&(1, RunPhase::Succeeded, 0)) {
+        said.extend(phases(&fake.report_of(1).await));
+    }
     agents.end().await;
 }
 
