@@ -5,10 +5,13 @@ use prost::Message as _;
 use tonic::Code;
 
 use super::*;
-use crate::tests::canned::{CannedManager, app_id, attempt_id};
+use crate::tests::{
+    fake::FakeManager,
+    samples::{app_id, attempt_id},
+};
 
-fn face() -> (YarnFace, Arc<CannedManager>) {
-    let manager = Arc::new(CannedManager::with_apps());
+fn face() -> (YarnFace, Arc<FakeManager>) {
+    let manager = Arc::new(FakeManager::with_canned_applications());
     (YarnFace { manager: manager.clone() }, manager)
 }
 
@@ -143,9 +146,11 @@ async fn masters_register_ask_and_leave() {
         execution: v1::YarnExecutionType::Opportunistic.into(),
         ..v1::YarnAsk::default()
     };
+    // A strict ask is for the nodes that it names.
+    let on_node = v1::YarnAsk { name: "n1".to_owned(), ..ask.clone() };
     let request = v1::AllocateRequest {
         attempt_id: attempt.clone(),
-        asks: vec![ask],
+        asks: vec![ask, on_node],
         progress: Some(f32::NAN),
         blacklist_add: vec!["n2".to_owned()],
         ..v1::AllocateRequest::default()

@@ -51,7 +51,7 @@ pub(super) fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::fake::node;
+    use crate::tests::samples::node;
 
     #[test]
     fn hosts_stand_between_comments() {

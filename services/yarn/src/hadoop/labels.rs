@@ -137,7 +137,7 @@ pub(super) fn nodes_to_attributes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::fake::node;
+    use crate::tests::samples::node;
 
     #[test]
     fn nodes_are_found_by_label_and_attribute() {

@@ -170,7 +170,7 @@ pub(super) fn resource_types(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::fake::queue;
+    use crate::tests::samples::queue;
 
     fn amount(memory_mb: i64, vcores: i64) -> YarnAmount {
         YarnAmount { memory_mb, vcores, ..YarnAmount::default() }

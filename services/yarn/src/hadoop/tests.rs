@@ -10,7 +10,7 @@ mod real;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use godel_core_yarn::ids::YarnAttemptId;
-use godel_core_yarn_leader::YarnNodeReport;
+use godel_core_yarn_leader::{ManagerRefusal, YarnNodeReport};
 use godel_domain::yarn_keys::{YARN_SECRET_LEN, YarnKey, YarnKeys};
 use godel_hadoop::{
     Exception, Server,
@@ -27,7 +27,7 @@ use godel_kit::{CancellationToken, clock::SystemClock};
 use tokio::{net::TcpListener, sync::watch};
 
 use super::{FaceSettings, HadoopAddresses, HadoopFaces, NodeCalls, TokenKeys, Tokens};
-use crate::tests::fake::{FakeManager, node};
+use crate::tests::{fake::FakeManager, samples::node};
 
 const WITHIN: Duration = Duration::from_secs(30);
 const CLIENT: &str = super::client::PROTOCOL;

@@ -172,7 +172,7 @@ pub(super) fn deselected(query: &Query) -> Result<Vec<&'static str>, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::canned::queue;
+    use crate::tests::samples::queue;
 
     fn filtered(text: &str) -> Result<Option<AppFilter>, Problem> {
         filter(&Query::parse(text).unwrap(), &[queue("root", 100.0), queue("root.prod.a", 100.0)])

@@ -178,7 +178,7 @@ fn acls(queue: &QueueReport) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::canned::queue;
+    use crate::tests::samples::queue;
 
     #[test]
     fn queues_stand_below_each_other() {

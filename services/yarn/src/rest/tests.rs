@@ -1,6 +1,7 @@
 //! Calls as clients make them, through the router.
 
 use axum::http::Method;
+use godel_core_yarn::adapter::AllocateCall;
 use godel_core_yarn_leader::ManagerRefusal;
 use godel_kit::clock::ManualClock;
 use proptest::prelude::*;
@@ -8,7 +9,10 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::tests::canned::{CLUSTER, CannedManager, START, app_id};
+use crate::tests::{
+    fake::FakeManager,
+    samples::{CLUSTER, START, app_id, attempt_id},
+};
 
 struct Answered {
     status: u16,
@@ -28,12 +32,12 @@ impl Answered {
 
 struct Client {
     router: Router,
-    manager: Arc<CannedManager>,
+    manager: Arc<FakeManager>,
 }
 
 impl Client {
     fn new() -> Self {
-        let manager = Arc::new(CannedManager::with_apps());
+        let manager = Arc::new(FakeManager::with_canned_applications());
         let clock = ManualClock::new(u64::try_from(START + 60_000).unwrap());
         Self { router: router(manager.clone(), Arc::new(clock)), manager }
     }
@@ -478,10 +482,11 @@ async fn pages_of_masters_are_found() {
     assert_eq!(at(format!("/proxy/{}/", app_id(3))).await.0, 404);
     let own = format!("http://rm:8088/ws/v1/cluster/apps/{}", app_id(1));
     assert_eq!(at(format!("/cluster/app/{}", app_id(1))).await, (302, own));
-    for (url, status) in [("javascript:x", 302), ("ftp://n1/", 404), ("n1:4040", 302), ("//n1", 404)] {
-        if let Some(app) = client.manager.apps.lock().get_mut(&app_id(1)) {
-            app.registration.as_mut().unwrap().tracking_url = url.to_owned();
-        }
+    let urls = [("javascript:x", 302), ("ftp://n1/", 404), ("n1:4040", 302), ("//n1", 404)];
+    for (seen, (url, status)) in (1..).zip(urls) {
+        let tracking_url = Some(url.to_owned());
+        let call = AllocateCall { seen, tracking_url, ..AllocateCall::default() };
+        client.manager.allocate(attempt_id(1), &call, 0.5).await.unwrap();
         let (found, location) = at(format!("/proxy/{}/", app_id(1))).await;
         assert_eq!(found, status, "{url}");
         assert!(status == 404 || location.starts_with("http://"), "{location}");
@@ -526,14 +531,14 @@ proptest! {
     }
 }
 
-/// Serves the canned manager to `integration-tests/yarn/rest.py`, which plays every call of the Python package `yarn-api-client` against it.
+/// Serves the canned applications to `integration-tests/yarn/rest.py`, which plays every call of the Python package `yarn-api-client` against it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "installs a Python package from its registry"]
 async fn yarn_api_client_passes_its_calls() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let manager: Arc<dyn ResourceManager> = Arc::new(CannedManager::with_apps());
+    let manager: Arc<dyn ResourceManager> = Arc::new(FakeManager::with_canned_applications());
     let clock = godel_kit::clock::SystemClock::shared();
     let served = tokio::spawn(serve(listener, manager, clock, stop.clone()));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integration-tests/yarn/rest.py");

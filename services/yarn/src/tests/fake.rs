@@ -1,19 +1,15 @@
-//! A manager for tests of the faces: the real [`YarnAdapter`] over a cluster of two nodes with room for everything.
+//! A manager for tests of the faces: the real [`YarnAdapter`] over a cluster with room for everything.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
 
 use godel_base::{ids::ReplicaId, time::Millis};
 use godel_core_yarn::{
     adapter::{
-        AdapterTerms, AdapterTime, AllocateCall, AppRecord, Registration, YarnAction, YarnAdapter,
-        YarnApplication,
+        AdapterTerms, AdapterTime, AllocateAnswer, AllocateCall, AllocatedContainer, AppRecord, MASTER,
+        Registration, YarnAction, YarnAdapter, YarnApplication,
     },
-    application::{EndTarget, FinalStatus, PublicAppState},
-    asks::AskKey,
-    attempt::AttemptState,
+    application::{FinalStatus, PublicAppState},
+    asks::ExecutionType,
     container::PublicContainerState,
     exit_status::YarnExitStatus,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
@@ -23,76 +19,20 @@ use godel_core_yarn_leader::{
     LaunchUnit, ManagerRefusal, MasterAnswer, QueueReport, RegisterAnswer, SubmittedApp, YarnAmount,
     YarnNodeReport, YarnNodeState,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tonic::async_trait;
 
+use super::samples::{self, CLUSTER, RACK, START, amount, app_id, attempt_id, queue};
 use crate::ResourceManager;
 
-/// When it began: the first part of ids.
-pub(crate) const BEGAN_MS: i64 = 1_700_000_000_000;
-const RACK: &str = "/default-rack";
-
-pub(crate) fn amount(memory_mb: i64, vcores: i64) -> YarnAmount {
-    YarnAmount { memory_mb, vcores, others: BTreeMap::new() }
-}
-
-/// A node that runs nothing.
-pub(crate) fn node(host: &str) -> YarnNodeReport {
-    YarnNodeReport {
-        host: host.to_owned(),
-        port: 8_041,
-        rack: RACK.to_owned(),
-        state: YarnNodeState::Running,
-        total: amount(16_384, 16),
-        used: YarnAmount::default(),
-        n_containers: 0,
-        label: String::new(),
-        attributes: BTreeMap::new(),
-        heard_ms: BEGAN_MS,
-        health: String::new(),
-    }
-}
-
-/// A queue with a share of its parent, in which nothing runs.
-pub(crate) fn queue(path: &str, capacity: f32) -> QueueReport {
-    QueueReport {
-        path: path.to_owned(),
-        capacity,
-        maximum_capacity: 100.0,
-        absolute_capacity: capacity,
-        absolute_maximum_capacity: 100.0,
-        absolute_used_capacity: 0.0,
-        used_capacity: 0.0,
-        is_running: true,
-        used: YarnAmount::default(),
-        pending: YarnAmount::default(),
-        n_containers: 0,
-        n_pending_containers: 0,
-        n_active: 0,
-        n_pending: 0,
-        submit_owners: Vec::new(),
-        is_leaf: path != "root",
-    }
-}
-
-/// A container that has a place.
-#[derive(Clone, Debug)]
-struct Placed {
-    id: YarnContainerId,
-    key: Option<AskKey>,
-    node: String,
-    has_ended: bool,
-}
-
-/// What there is beside the adapter.
+/// What there is of an application beside the adapter.
 #[derive(Debug, Default)]
 struct App {
-    launch: Arc<[u8]>,
     tags: Vec<String>,
-    next_ordinal: u32,
-    placed: BTreeMap<u32, Placed>,
-    priority: Option<i32>,
-    timeout_at_ms: Option<i64>,
+    progress: f32,
+    /// Turns of the adapter that its master has not seen.
+    n_unseen: i32,
+    is_kill_asked: bool,
 }
 
 #[derive(Debug)]
@@ -100,293 +40,374 @@ struct State {
     adapter: YarnAdapter,
     apps: BTreeMap<YarnApplicationId, App>,
     nodes: Vec<YarnNodeReport>,
+    queues: Vec<QueueReport>,
+    wall_ms: i64,
     n_new: u32,
     n_placed: usize,
+    /// The first call that kills an application only asks for it, and the second one finds it done.
+    is_killed_late: bool,
 }
 
-/// The manager.
+/// The manager, and what was called.
 #[derive(Debug)]
 pub(crate) struct FakeManager {
     state: Mutex<State>,
-    /// It refuses everything.
-    pub(crate) stands_by: std::sync::atomic::AtomicBool,
+    pub(crate) submitted: Mutex<Vec<(YarnApplicationId, SubmittedApp)>>,
+    /// Calls that change something, beside submissions.
+    pub(crate) calls: Mutex<Vec<String>>,
+    /// Every call is refused so.
+    pub(crate) refusal: Mutex<Option<ManagerRefusal>>,
 }
 
 impl FakeManager {
+    /// Without applications.
     pub(crate) fn new(nodes: Vec<YarnNodeReport>) -> Self {
-        let adapter = YarnAdapter::new(AdapterTerms::default());
-        let state = State { adapter, apps: BTreeMap::new(), nodes, n_new: 0, n_placed: 0 };
-        Self { state: Mutex::new(state), stands_by: false.into() }
+        let state = State {
+            adapter: YarnAdapter::new(AdapterTerms::default()),
+            apps: BTreeMap::new(),
+            nodes,
+            queues: vec![queue("root", 100.0), queue("root.default", 60.0), queue("root.prod", 40.0)],
+            wall_ms: START,
+            n_new: 0,
+            n_placed: 0,
+            is_killed_late: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            submitted: Mutex::default(),
+            calls: Mutex::default(),
+            refusal: Mutex::default(),
+        }
     }
 
-    /// As long as it leads.
-    fn leads(&self) -> Result<(), ManagerRefusal> {
-        if self.stands_by.load(std::sync::atomic::Ordering::Relaxed) {
-            return Err(ManagerRefusal::Standby(None));
+    /// With a running application, one that has finished, and one that waits.
+    pub(crate) fn with_canned_applications() -> Self {
+        let manager = Self::new(samples::nodes());
+        manager.state.lock().fill().unwrap();
+        manager
+    }
+
+    fn read(&self) -> Result<MutexGuard<'_, State>, ManagerRefusal> {
+        self.refusal.lock().clone().map_or_else(|| Ok(self.state.lock()), Err)
+    }
+
+    /// What a call changes, as it is noted.
+    fn change(&self, said: String) -> Result<MutexGuard<'_, State>, ManagerRefusal> {
+        let state = self.read()?;
+        self.calls.lock().push(said);
+        Ok(state)
+    }
+}
+
+impl State {
+    fn fill(&mut self) -> Result<(), ManagerRefusal> {
+        self.queues = samples::queues();
+        self.is_killed_late = true;
+        for submitted in samples::submitted() {
+            let id = self.next_id();
+            self.submit(id, &submitted)?;
         }
+        for (number, progress) in [(1, 0.25), (2, 1.0)] {
+            self.register(attempt_id(number), samples::registration())?;
+            self.allocate(attempt_id(number), &samples::ask(), progress)?;
+        }
+        self.wall_ms = START + 304_578;
+        self.finish(attempt_id(2), FinalStatus::Succeeded, "")?;
         Ok(())
+    }
+
+    fn next_id(&mut self) -> YarnApplicationId {
+        self.n_new += 1;
+        app_id(self.n_new)
+    }
+
+    fn get(&self, id: YarnApplicationId) -> Result<&YarnApplication, ManagerRefusal> {
+        self.adapter.get(id).ok_or(ManagerRefusal::NoApplication(id))
+    }
+
+    fn at(&self) -> AdapterTime {
+        AdapterTime { now: Millis(0), wall_ms: self.wall_ms }
     }
 
     /// Something of an application happens, and all that follows from it.
     fn with<T>(
-        &self,
+        &mut self,
         id: YarnApplicationId,
         what: impl FnOnce(&mut YarnApplication, AdapterTerms, AdapterTime, &mut Vec<YarnAction>) -> T,
     ) -> Result<T, ManagerRefusal> {
-        self.leads()?;
-        let mut state = self.state.lock();
-        let mut out = Vec::new();
-        let done = state.adapter.with(id, |app, terms| what(app, terms, at(), &mut out));
-        let done = done.map_err(|_| ManagerRefusal::NoApplication(id))?;
-        state.act(out);
+        let (at, mut out) = (self.at(), Vec::new());
+        let done = self.adapter.with(id, |app, terms| what(app, terms, at, &mut out))?;
+        self.act(out)?;
         Ok(done)
     }
 
-    /// The launch context of an application, as it was submitted.
-    pub(crate) fn launch_of(&self, id: YarnApplicationId) -> Arc<[u8]> {
-        self.state.lock().apps.get(&id).map(|app| app.launch.clone()).unwrap_or_default()
-    }
-}
-
-fn at() -> AdapterTime {
-    AdapterTime { now: Millis(0), wall_ms: BEGAN_MS + 1 }
-}
-
-impl State {
     /// Does what the adapter wants done, in a cluster that answers at once.
-    fn act(&mut self, actions: Vec<YarnAction>) {
-        let mut todo: VecDeque<YarnAction> = actions.into();
-        while let Some(action) = todo.pop_front() {
-            let mut out = Vec::new();
+    fn act(&mut self, actions: Vec<YarnAction>) -> Result<(), ManagerRefusal> {
+        for action in actions {
             match action {
                 YarnAction::PutRecord(id, version) => {
-                    let _known =
-                        self.adapter.with(id, |app, terms| app.saved(version, terms, at(), &mut out));
+                    self.with(id, |app, terms, at, out| app.saved(version, terms, at, out))?;
                 }
                 YarnAction::SubmitUnit(id) => {
-                    let _known =
-                        self.adapter.with(id, |app, terms| app.unit_answered(Ok(()), terms, at(), &mut out));
-                    if self.adapter.get(id).is_some_and(|app| AppRecord::of(app).submission.master.is_some())
-                    {
-                        self.place(id, 0, 0, None, &mut out);
+                    self.with(id, |app, terms, at, out| app.unit_answered(Ok(()), terms, at, out))?;
+                    if self.get(id)?.submission().master.is_some() {
+                        self.place(id, MASTER)?;
                     }
                 }
-                YarnAction::NextMaster(id) => {
-                    let number = self.adapter.get(id).and_then(|app| app.attempts().current());
-                    self.place(id, 0, number.map_or(0, |attempt| attempt.number - 1), None, &mut out);
-                }
+                YarnAction::NextMaster(id) => self.place(id, MASTER)?,
                 YarnAction::Grow(id, added) => {
                     for growth in added {
-                        let key = AskKey { group: growth.group(), ..growth.key.clone() };
-                        let n = growth.n;
-                        let first = self.apps.get(&id).map_or(1, |app| app.next_ordinal);
-                        let ordinals = first..first + n;
-                        if let Some(app) = self.apps.get_mut(&id) {
-                            app.next_ordinal = ordinals.end;
-                        }
-                        let grown = ordinals.clone();
-                        let _known = self.adapter.with(id, |app, _| app.grown(&growth, grown, &mut out));
-                        for ordinal in ordinals {
-                            self.place(id, ordinal, 0, Some(&key), &mut out);
-                        }
+                        let first = AppRecord::of(self.get(id)?).next_ordinal;
+                        let ordinals = first..first + growth.n;
+                        self.with(id, |app, _, _, out| app.grown(&growth, ordinals.clone(), out))?;
+                        ordinals.into_iter().try_for_each(|ordinal| self.place(id, ordinal))?;
                     }
                 }
                 YarnAction::Release(id, ordinals) => {
                     for ordinal in ordinals {
-                        self.end(id, ordinal, 0, YarnExitStatus::KILLED_BY_APPMASTER, &mut out);
+                        self.end(id, ReplicaId::new(ordinal, 0), YarnExitStatus::KILLED_BY_APPMASTER)?;
                     }
                 }
                 YarnAction::LaunchMaster(attempt, _) => {
-                    let launched = |app: &mut YarnApplication, terms| {
-                        app.master_launched(attempt, Ok(()), terms, at(), &mut out);
-                    };
-                    let _known = self.adapter.with(attempt.application, launched);
+                    self.with(attempt.application, |app, terms, at, out| {
+                        app.master_launched(attempt, Ok(()), terms, at, out);
+                    })?;
                 }
                 YarnAction::StopMaster(attempt) => {
-                    let exit = YarnExitStatus::KILLED_BY_RESOURCEMANAGER;
-                    self.end(attempt.application, 0, attempt.number - 1, exit, &mut out);
+                    let master = ReplicaId::new(MASTER, attempt.number - 1);
+                    self.end(attempt.application, master, YarnExitStatus::KILLED_BY_RESOURCEMANAGER)?;
                 }
                 YarnAction::MoveUnit(..) | YarnAction::CancelUnit(_) => {}
             }
-            todo.extend(out);
         }
+        Ok(())
     }
 
-    fn place(
-        &mut self,
-        id: YarnApplicationId,
-        ordinal: u32,
-        incarnation: u32,
-        key: Option<&AskKey>,
-        out: &mut Vec<YarnAction>,
-    ) {
-        let node = &self.nodes[self.n_placed % self.nodes.len()];
-        self.n_placed += 1;
+    /// A running unit gets a place on one running node after the other.
+    fn place(&mut self, id: YarnApplicationId, ordinal: u32) -> Result<(), ManagerRefusal> {
+        let nodes: Vec<_> = self.nodes.iter().filter(|node| node.state == YarnNodeState::Running).collect();
+        let Some(node) = nodes.get(self.n_placed % nodes.len().max(1)) else { return Ok(()) };
         let node = format!("{}:{}", node.host, node.port);
-        let attempt = self.adapter.get(id).and_then(|app| app.attempts().current());
-        let attempt = attempt.unwrap_or(YarnAttemptId { application: id, number: 1 });
-        let container = YarnContainerId { attempt, epoch: 0, number: u64::from(ordinal) + 1 };
-        let placed = Placed { id: container, key: key.cloned(), node: node.clone(), has_ended: false };
-        self.apps.entry(id).or_default().placed.insert(ordinal, placed);
-        let _known = self.adapter.with(id, |app, terms| {
-            app.placed(ReplicaId::new(ordinal, incarnation), &node, RACK, terms, at(), out);
-        });
+        self.n_placed += 1;
+        let incarnation = if ordinal == MASTER { self.get(id)?.attempts().incarnation() } else { 0 };
+        let replica = ReplicaId::new(ordinal, incarnation);
+        self.with(id, |app, terms, at, out| app.placed(replica, &node, RACK, terms, at, out))
     }
 
     fn end(
         &mut self,
         id: YarnApplicationId,
-        ordinal: u32,
-        incarnation: u32,
+        replica: ReplicaId,
         exit: YarnExitStatus,
-        out: &mut Vec<YarnAction>,
-    ) {
-        if let Some(placed) = self.apps.get_mut(&id).and_then(|app| app.placed.get_mut(&ordinal)) {
-            placed.has_ended = true;
+    ) -> Result<(), ManagerRefusal> {
+        self.with(id, |app, terms, at, out| app.ended(replica, exit, terms, at, out))
+    }
+
+    fn submit(&mut self, id: YarnApplicationId, submitted: &SubmittedApp) -> Result<(), ManagerRefusal> {
+        self.apps.entry(id).or_insert(App { tags: submitted.tags.clone(), ..App::default() });
+        let (at, mut out) = (self.at(), Vec::new());
+        self.adapter.submit(id, submitted.submission.clone(), at, &mut out)?;
+        self.act(out)
+    }
+
+    fn register(
+        &mut self,
+        attempt: YarnAttemptId,
+        registration: Registration,
+    ) -> Result<Vec<AllocatedContainer>, ManagerRefusal> {
+        let id = attempt.application;
+        Ok(self.with(id, |app, terms, at, out| app.register(attempt, registration, terms, at, out))??)
+    }
+
+    fn allocate(
+        &mut self,
+        attempt: YarnAttemptId,
+        call: &AllocateCall,
+        progress: f32,
+    ) -> Result<AllocateAnswer, ManagerRefusal> {
+        let id = attempt.application;
+        let App { n_unseen, .. } = *self.apps.entry(id).or_default();
+        let call = AllocateCall { seen: call.seen.saturating_add(n_unseen), ..call.clone() };
+        let mut answer =
+            self.with(id, |app, terms, at, out| app.allocate(attempt, &call, terms, at, out))??;
+        answer.response_id -= n_unseen;
+        // Opportunistic containers are there at once: that takes a turn more.
+        if call.asks.iter().any(|row| row.key.group.execution == ExecutionType::Opportunistic) {
+            let seen = answer.response_id + n_unseen;
+            let next = AllocateCall { seen, ..AllocateCall::default() };
+            let more =
+                self.with(id, |app, terms, at, out| app.allocate(attempt, &next, terms, at, out))??;
+            answer.allocated.extend(more.allocated);
+            answer.completed.extend(more.completed);
+            self.apps.entry(id).or_default().n_unseen += 1;
         }
-        let _known = self
-            .adapter
-            .with(id, |app, terms| app.ended(ReplicaId::new(ordinal, incarnation), exit, terms, at(), out));
+        self.apps.entry(id).or_default().progress = progress;
+        Ok(answer)
+    }
+
+    fn finish(
+        &mut self,
+        attempt: YarnAttemptId,
+        said: FinalStatus,
+        tracking_url: &str,
+    ) -> Result<bool, ManagerRefusal> {
+        let finish =
+            |app: &mut YarnApplication, terms: AdapterTerms, at: AdapterTime, out: &mut Vec<YarnAction>| {
+                app.finish(attempt, said, tracking_url, terms, at, out)
+            };
+        self.with(attempt.application, finish)??;
+        // What follows from it has happened: the same call says so.
+        Ok(self.with(attempt.application, finish)??)
+    }
+
+    /// The whole path of a queue, by that or by its last name.
+    fn queue(&self, name: &str) -> Result<String, ManagerRefusal> {
+        let named = |known: &&QueueReport| known.path == name || known.path.rsplit('.').next() == Some(name);
+        let known = self.queues.iter().find(named).ok_or_else(|| ManagerRefusal::NoQueue(name.to_owned()))?;
+        Ok(known.path.clone())
     }
 
     fn report(&self, app: &YarnApplication) -> AppReport {
-        let AppRecord { id, submission, attempts, start_ms, finish_ms, .. } = AppRecord::of(app);
-        let known = self.apps.get(&id);
-        let placed = known.into_iter().flat_map(|known| known.placed.values());
-        let n_containers = placed.filter(|placed| !placed.has_ended).count();
-        let last = attempts.last();
+        let (start_ms, finish_ms) = app.times_ms();
+        let (id, submission, last) = (app.id(), app.submission().clone(), app.attempts().last());
         AppReport {
             id,
-            name: submission.name,
-            user: submission.user,
-            queue: submission.queue,
-            kind: submission.kind,
-            tags: known.map(|known| known.tags.clone()).unwrap_or_default(),
-            priority: known.and_then(|known| known.priority).unwrap_or(submission.priority),
+            tags: self.apps.get(&id).map(|known| known.tags.clone()).unwrap_or_default(),
             state: app.public_state(),
             final_status: app.final_status(),
             diagnostics: app.diagnostics().to_owned(),
             start_ms,
-            launch_ms: start_ms,
+            launch_ms: start_ms + 1_000,
             finish_ms: finish_ms.unwrap_or(0),
-            progress: 0.5,
+            progress: self.apps.get(&id).map_or(0.0, |known| known.progress),
             attempt: app.attempts().current(),
-            is_launched: app.attempts().last().is_some_and(|attempt| attempt.state.is_launched()),
+            is_launched: last.is_some_and(|attempt| attempt.state.is_launched()),
             registration: last.and_then(|attempt| attempt.registration.clone()),
             master_node: last.and_then(|attempt| attempt.node.clone()),
             is_unmanaged: submission.master.is_none(),
+            name: submission.name,
+            user: submission.user,
+            queue: submission.queue,
+            kind: submission.kind,
+            priority: submission.priority,
             label: submission.label,
             master_label: String::new(),
-            used: amount(i64::try_from(n_containers).unwrap_or(0) * 1_024, 1),
-            n_containers: u32::try_from(n_containers).unwrap_or(0),
-            pending: YarnAmount::default(),
-            n_pending: 0,
-            memory_seconds: 1_024,
-            vcore_seconds: 1,
-            timeout_at_ms: known.and_then(|known| known.timeout_at_ms),
+            used: amount(3_072, 3),
+            n_containers: 2,
+            pending: amount(1_024, 1),
+            n_pending: 1,
+            memory_seconds: 206_464,
+            vcore_seconds: 201,
+            timeout_at_ms: submission.lifetime_ms.map(|lifetime| start_ms + lifetime),
         }
     }
 }
 
-fn is_asked(filter: &AppFilter, report: &AppReport) -> bool {
-    let AppFilter { states, kinds, tags, users, queues, name, .. } = filter;
-    (states.is_empty() || states.contains(&report.state))
-        && (kinds.is_empty() || kinds.iter().any(|kind| kind.eq_ignore_ascii_case(&report.kind)))
-        && (tags.is_empty() || tags.iter().any(|tag| report.tags.contains(tag)))
-        && (users.is_empty() || users.contains(&report.user))
-        && (queues.is_empty() || queues.iter().any(|queue| queue.ends_with(&report.queue)))
-        && name.as_ref().is_none_or(|name| *name == report.name)
-}
-
-fn master_refused(refusal: godel_core_yarn::adapter::MasterRefusal) -> ManagerRefusal {
-    ManagerRefusal::Master(refusal)
+fn is_asked(filter: &AppFilter, app: &AppReport) -> bool {
+    let any = |wanted: &[String], is: &dyn Fn(&str) -> bool| {
+        wanted.is_empty() || wanted.iter().any(|wanted| is(wanted))
+    };
+    let is_within = |range: Option<(i64, i64)>, at_ms: i64| {
+        range.is_none_or(|(begin, end)| (begin..=end).contains(&at_ms))
+    };
+    (filter.states.is_empty() || filter.states.contains(&app.state))
+        && (filter.final_statuses.is_empty() || filter.final_statuses.contains(&app.final_status))
+        && any(&filter.kinds, &|kind| kind.eq_ignore_ascii_case(&app.kind))
+        && any(&filter.tags, &|tag| app.tags.iter().any(|known| known == tag))
+        && any(&filter.users, &|user| user == app.user)
+        && any(&filter.queues, &|queue| queue.rsplit('.').next() == app.queue.rsplit('.').next())
+        && is_within(filter.started_ms, app.start_ms)
+        && is_within(filter.finished_ms, app.finish_ms)
+        && filter.name.as_ref().is_none_or(|name| *name == app.name)
 }
 
 /// Where containers are.
-fn places<'a>(
-    id: YarnApplicationId,
-    containers: impl IntoIterator<Item = &'a godel_core_yarn::adapter::AllocatedContainer>,
-) -> Vec<ContainerPlace> {
-    let place = |container: &godel_core_yarn::adapter::AllocatedContainer| {
+fn places(id: YarnApplicationId, containers: &[AllocatedContainer]) -> Vec<ContainerPlace> {
+    let place = |container: &AllocatedContainer| {
         let (host, port) = container.node.rsplit_once(':').unwrap_or((&container.node, "0"));
         let port = port.parse().unwrap_or(0);
         let unit = LaunchUnit { unit_id: id.number.into(), ordinal: container.ordinal, incarnation: 0 };
         ContainerPlace { node: LaunchNode { name: host.to_owned(), host: host.to_owned(), port }, unit }
     };
-    containers.into_iter().map(place).collect()
+    containers.iter().map(place).collect()
 }
 
 #[async_trait]
 impl ResourceManager for FakeManager {
     async fn new_application(&self) -> Result<(YarnApplicationId, YarnAmount), ManagerRefusal> {
-        self.leads()?;
-        let mut state = self.state.lock();
-        state.n_new += 1;
-        Ok((YarnApplicationId { cluster_timestamp: BEGAN_MS, number: state.n_new }, amount(8_192, 4)))
+        Ok((self.read()?.next_id(), amount(8_192, 4)))
     }
 
     async fn submit(&self, id: YarnApplicationId, submitted: SubmittedApp) -> Result<(), ManagerRefusal> {
-        self.leads()?;
-        let SubmittedApp { submission, launch, tags } = submitted;
-        let mut state = self.state.lock();
-        let app = App { launch, tags, next_ordinal: 1, ..App::default() };
-        state.apps.entry(id).or_insert(app);
-        let mut out = Vec::new();
-        let submitted = state.adapter.submit(id, submission, at(), &mut out);
-        submitted?;
-        state.act(out);
+        let mut state = self.read()?;
+        if !submitted.submission.queue.is_empty() {
+            state.queue(&submitted.submission.queue)?;
+        }
+        state.submit(id, &submitted)?;
+        self.submitted.lock().push((id, submitted));
         Ok(())
     }
 
-    async fn kill(&self, id: YarnApplicationId, _: &str, why: &str) -> Result<bool, ManagerRefusal> {
-        self.with(id, |app, terms, at, out| app.kill(why, terms, at, out))?;
-        Ok(self.application(id)?.finish_ms > 0)
+    async fn kill(&self, id: YarnApplicationId, user: &str, why: &str) -> Result<bool, ManagerRefusal> {
+        let mut state = self.change(format!("kill {id} {user} {why}"))?;
+        let is_late = state.is_killed_late;
+        let is_known = std::mem::replace(&mut state.apps.entry(id).or_default().is_kill_asked, true);
+        if is_known || !is_late {
+            state.with(id, |app, terms, at, out| app.kill(why, terms, at, out))?;
+        }
+        Ok(state.get(id)?.times_ms().1.is_some())
     }
 
     async fn fail_attempt(&self, id: YarnAttemptId, user: &str) -> Result<(), ManagerRefusal> {
+        let mut state = self.change(format!("fail {id} {user}"))?;
         let why = format!("Attempt failed by user {user}");
-        self.with(id.application, |app, terms, at, out| app.fail_attempt(id, &why, terms, at, out))?
+        state
+            .with(id.application, |app, terms, at, out| app.fail_attempt(id, &why, terms, at, out))?
             .map_err(|_| ManagerRefusal::NoAttempt(id))
     }
 
-    async fn move_to(&self, id: YarnApplicationId, _: &str, queue: &str) -> Result<String, ManagerRefusal> {
-        if queue == "nope" {
-            return Err(ManagerRefusal::NoQueue(queue.to_owned()));
-        }
-        self.with(id, |app, terms, at, out| app.change_queue(queue.to_owned(), terms, at, out))?;
-        Ok(queue.to_owned())
+    async fn move_to(
+        &self,
+        id: YarnApplicationId,
+        user: &str,
+        queue: &str,
+    ) -> Result<String, ManagerRefusal> {
+        let path = self.read()?.queue(queue)?;
+        let mut state = self.change(format!("move {id} {user} {queue}"))?;
+        // The application has it by the name that its client gave it.
+        state.with(id, |app, terms, at, out| app.change_queue(queue.to_owned(), terms, at, out))?;
+        Ok(path)
     }
 
     async fn set_priority(
         &self,
         id: YarnApplicationId,
-        _: &str,
+        user: &str,
         priority: i32,
     ) -> Result<i32, ManagerRefusal> {
-        self.application(id)?;
+        let mut state = self.change(format!("priority {id} {user} {priority}"))?;
         let set = priority.min(10);
-        self.state.lock().apps.entry(id).or_default().priority = Some(set);
+        state.with(id, |app, _, _, out| app.change_priority(set, out))?;
         Ok(set)
     }
 
-    async fn set_timeout(&self, id: YarnApplicationId, _: &str, at_ms: i64) -> Result<(), ManagerRefusal> {
-        self.application(id)?;
-        self.state.lock().apps.entry(id).or_default().timeout_at_ms = Some(at_ms);
-        Ok(())
+    async fn set_timeout(&self, id: YarnApplicationId, user: &str, at_ms: i64) -> Result<(), ManagerRefusal> {
+        let mut state = self.change(format!("timeout {id} {user} {at_ms}"))?;
+        state.with(id, |app, _, _, out| app.change_lifetime(Some(at_ms - app.times_ms().0), out))
     }
 
     fn application(&self, id: YarnApplicationId) -> Result<AppReport, ManagerRefusal> {
-        self.leads()?;
-        let state = self.state.lock();
-        let found = state.adapter.get(id).ok_or(ManagerRefusal::NoApplication(id))?;
-        Ok(state.report(found))
+        let state = self.read()?;
+        Ok(state.report(state.get(id)?))
     }
 
     fn applications(&self, filter: &AppFilter) -> Result<Vec<AppReport>, ManagerRefusal> {
-        self.leads()?;
-        let state = self.state.lock();
+        let state = self.read()?;
         let reports = state.adapter.iter().map(|app| state.report(app));
-        Ok(reports.filter(|report| is_asked(filter, report)).collect())
+        let mut asked: Vec<AppReport> = reports.filter(|report| is_asked(filter, report)).collect();
+        asked.reverse();
+        asked.truncate(filter.limit.unwrap_or(usize::MAX));
+        Ok(asked)
     }
 
     fn statistics(&self) -> Result<BTreeMap<(String, PublicAppState), u64>, ManagerRefusal> {
@@ -398,86 +419,78 @@ impl ResourceManager for FakeManager {
     }
 
     fn attempts(&self, id: YarnApplicationId) -> Result<Vec<AttemptReport>, ManagerRefusal> {
-        self.leads()?;
-        let state = self.state.lock();
-        let found = state.adapter.get(id).ok_or(ManagerRefusal::NoApplication(id))?;
-        let attempts = AppRecord::of(found).attempts;
-        let numbered = (1_u32..).zip(attempts);
-        Ok(numbered
-            .map(|(number, attempt)| AttemptReport {
-                id: YarnAttemptId { application: id, number },
-                state: match attempt.target {
-                    Some(EndTarget::Finishing) => AttemptState::Finishing,
-                    Some(EndTarget::Finished) => AttemptState::Finished,
-                    Some(EndTarget::Failed) => AttemptState::Failed,
-                    Some(EndTarget::Killed) => AttemptState::Killed,
-                    None if attempt.registration.is_some() => AttemptState::Running,
-                    None => AttemptState::Launched,
-                },
-                master: attempt.node.as_ref().map(|_| YarnContainerId {
-                    attempt: YarnAttemptId { application: id, number },
-                    epoch: 0,
-                    number: 1,
-                }),
-                node: attempt.node,
-                registration: attempt.registration,
-                diagnostics: found.diagnostics().to_owned(),
-                start_ms: BEGAN_MS,
-                finish_ms: 0,
-            })
-            .collect())
+        let state = self.read()?;
+        let app = state.get(id)?;
+        let shown = app.attempts().iter().map(|attempt| AttemptReport {
+            id: attempt.id,
+            state: attempt.state,
+            master: attempt.node.is_some().then_some(YarnContainerId {
+                attempt: attempt.id,
+                epoch: 0,
+                number: 1,
+            }),
+            node: attempt.node.clone(),
+            registration: attempt.registration.clone(),
+            diagnostics: app.diagnostics().to_owned(),
+            start_ms: START,
+            finish_ms: 0,
+        });
+        Ok(shown.collect())
     }
 
     fn containers(&self, id: YarnAttemptId) -> Result<Vec<ContainerReport>, ManagerRefusal> {
-        self.application(id.application)?;
-        let state = self.state.lock();
-        let placed = state.apps.get(&id.application).into_iter().flat_map(|app| app.placed.values());
-        let of_attempt = placed.filter(|placed| placed.id.attempt == id);
-        Ok(of_attempt
-            .map(|placed| ContainerReport {
-                id: placed.id,
-                key: placed.key.clone(),
-                amount: amount(1_024, 1),
-                state: if placed.has_ended {
-                    PublicContainerState::Complete
-                } else {
-                    PublicContainerState::Running
-                },
-                node: placed.node.clone(),
-                start_ms: BEGAN_MS,
-                finish_ms: 0,
-                exit: -1_000,
-                diagnostics: String::new(),
-            })
-            .collect())
+        let state = self.read()?;
+        let app = state.get(id.application)?;
+        let attempt = app.attempts().iter().find(|known| known.id == id);
+        let master = attempt.ok_or(ManagerRefusal::NoAttempt(id))?.node.clone();
+        let master = master.map(|node| (YarnContainerId { attempt: id, epoch: 0, number: 1 }, None, node));
+        let held = app.containers().iter().filter(|(_, container)| container.id.attempt == id);
+        let held = held.map(|(_, held)| (held.id, Some(held.key.clone()), held.node.clone()));
+        let shown = master.into_iter().chain(held).map(|(id, key, node)| ContainerReport {
+            id,
+            key,
+            amount: amount(1_536, 1),
+            state: PublicContainerState::Running,
+            node,
+            start_ms: START,
+            finish_ms: 0,
+            exit: -1_000,
+            diagnostics: String::new(),
+        });
+        Ok(shown.collect())
     }
 
     fn nodes(&self) -> Result<Vec<YarnNodeReport>, ManagerRefusal> {
-        self.leads()?;
-        Ok(self.state.lock().nodes.clone())
+        Ok(self.read()?.nodes.clone())
     }
 
     fn queues(&self) -> Result<Vec<QueueReport>, ManagerRefusal> {
-        self.leads()?;
-        Ok(vec![queue("root", 100.0), queue("root.default", 60.0), queue("root.prod", 40.0)])
+        Ok(self.read()?.queues.clone())
     }
 
     fn cluster(&self) -> Result<ClusterReport, ManagerRefusal> {
-        self.leads()?;
-        let state = self.state.lock();
+        let state = self.read()?;
         let mut nodes = BTreeMap::new();
         for node in &state.nodes {
-            *nodes.entry(node.state).or_insert(0) += 1;
+            *nodes.entry(node.state).or_default() += 1;
+        }
+        let mut applications = BTreeMap::new();
+        for app in state.adapter.iter() {
+            *applications.entry(app.public_state()).or_default() += 1;
         }
         Ok(ClusterReport {
-            cluster_timestamp: BEGAN_MS,
-            started_ms: BEGAN_MS,
+            cluster_timestamp: CLUSTER,
+            started_ms: START,
             is_active: true,
-            total: amount(32_768, 32),
+            applications,
+            total: amount(16_384, 16),
+            used: amount(4_096, 4),
+            pending: amount(1_024, 1),
+            n_containers: 4,
+            n_pending_containers: 1,
             nodes,
             minimum_allocation: amount(1_024, 1),
             maximum_allocation: amount(8_192, 4),
-            ..ClusterReport::default()
         })
     }
 
@@ -486,17 +499,15 @@ impl ResourceManager for FakeManager {
         attempt: YarnAttemptId,
         registration: Registration,
     ) -> Result<RegisterAnswer, ManagerRefusal> {
-        let id = attempt.application;
-        let containers = self
-            .with(id, |app, terms, at, out| app.register(attempt, registration, terms, at, out))?
-            .map_err(master_refused)?;
-        let AppReport { user, queue, .. } = self.application(id)?;
+        let mut state = self.change(format!("register {attempt}"))?;
+        let containers = state.register(attempt, registration)?;
+        let submission = state.get(attempt.application)?.submission().clone();
         Ok(RegisterAnswer {
-            places: places(id, &containers),
+            places: places(attempt.application, &containers),
             containers,
-            user,
+            user: submission.user,
             maximum: amount(8_192, 4),
-            queue,
+            queue: submission.queue,
         })
     }
 
@@ -504,18 +515,17 @@ impl ResourceManager for FakeManager {
         &self,
         attempt: YarnAttemptId,
         call: &AllocateCall,
-        _: f32,
+        progress: f32,
     ) -> Result<MasterAnswer, ManagerRefusal> {
-        let id = attempt.application;
-        let answer = self
-            .with(id, |app, terms, at, out| app.allocate(attempt, call, terms, at, out))?
-            .map_err(master_refused)?;
+        let mut state = self.change(format!("allocate {attempt} {call:?} {progress}"))?;
+        let answer = state.allocate(attempt, call, progress)?;
+        let n_nodes = state.nodes.iter().filter(|node| node.state == YarnNodeState::Running).count();
         Ok(MasterAnswer {
-            places: places(id, &answer.allocated),
+            places: places(attempt.application, &answer.allocated),
             answer,
-            user: self.application(id)?.user,
-            headroom: amount(8_192, 8),
-            n_nodes: 2,
+            user: state.get(attempt.application)?.submission().user.clone(),
+            headroom: amount(4_096, 4),
+            n_nodes: n_nodes.try_into().unwrap(),
             ..MasterAnswer::default()
         })
     }
@@ -525,27 +535,19 @@ impl ResourceManager for FakeManager {
         attempt: YarnAttemptId,
         said: FinalStatus,
         tracking_url: &str,
-        _: &str,
+        diagnostics: &str,
     ) -> Result<bool, ManagerRefusal> {
-        self.with(attempt.application, |app, terms, at, out| {
-            app.finish(attempt, said, tracking_url, terms, at, out)
-        })?
-        .map_err(master_refused)?;
-        // What follows from it has happened: the same call says so.
-        let again = |app: &mut YarnApplication, terms, at, out: &mut Vec<YarnAction>| {
-            app.finish(attempt, said, tracking_url, terms, at, out)
-        };
-        self.with(attempt.application, again)?.map_err(master_refused)
+        let mut state = self.change(format!("finish {attempt} {said:?} {tracking_url} {diagnostics}"))?;
+        state.finish(attempt, said, tracking_url)
     }
 
     async fn decommission(
         &self,
         nodes: &[String],
         timeout_ms: Option<u64>,
-        _: &str,
+        user: &str,
     ) -> Result<(), ManagerRefusal> {
-        self.leads()?;
-        let mut state = self.state.lock();
+        let mut state = self.change(format!("decommission {nodes:?} {timeout_ms:?} {user}"))?;
         for node in state.nodes.iter_mut().filter(|node| nodes.contains(&node.host)) {
             node.state = match timeout_ms {
                 None => YarnNodeState::Running,

@@ -55,7 +55,7 @@ async fn availability_is_shown_and_not_changed_by_hand() {
     let call = admin
         .call::<_, GetServiceStatusResponseProto>("transitionToStandby", &GetServiceStatusRequestProto {});
     assert!(refused(call.await).message.contains("Manual failover"));
-    rig.manager.stands_by.store(true, std::sync::atomic::Ordering::Relaxed);
+    *rig.manager.refusal.lock() = Some(ManagerRefusal::Standby(None));
     assert_eq!(state(&mut admin).await, HaServiceStateProto::Standby);
 }
 

@@ -38,8 +38,9 @@ async fn an_application_is_submitted_watched_and_killed() {
     assert_eq!((shown.host(), shown.rpc_port(), shown.tracking_url()), ("N/A", -1, "N/A"));
     assert_eq!(shown.am_rm_token, None, "its master is started by godel");
     assert_eq!(shown.current_application_attempt_id.unwrap().attempt_id(), 1);
-    let launch = rig.manager.launch_of(super::super::ids::application(Some(id)).unwrap());
-    assert_eq!(ContainerLaunchContextProto::decode(&*launch).unwrap().command, ["true"]);
+    let submitted = rig.manager.submitted.lock()[0].clone();
+    assert_eq!(submitted.0, super::super::ids::application(Some(id)).unwrap());
+    assert_eq!(ContainerLaunchContextProto::decode(&*submitted.1.launch).unwrap().command, ["true"]);
 
     let request = GetApplicationAttemptsRequestProto { application_id: Some(id) };
     let attempts: GetApplicationAttemptsResponseProto =
@@ -83,8 +84,9 @@ async fn an_application_is_submitted_watched_and_killed() {
 async fn applications_are_listed_by_what_is_asked() {
     let rig = Rig::new(FaceSettings::default()).await;
     let (mut anna, mut bob) = (rig.client("anna").await, rig.client("bob").await);
-    submit(&mut anna, named("a")).await;
+    // The newest comes first.
     submit(&mut bob, named("b")).await;
+    submit(&mut anna, named("a")).await;
     async fn names(client: &mut Client, request: GetApplicationsRequestProto) -> Vec<String> {
         let found: GetApplicationsResponseProto = client.call("getApplications", &request).await.unwrap();
         found.applications.into_iter().map(|report| report.name.unwrap()).collect()
@@ -205,6 +207,6 @@ async fn refusals_reach_clients_with_their_class() {
     assert_eq!(class("submitReservation").await, "YarnException");
     assert_eq!(class("getResourceProfiles").await, "YARNFeatureNotEnabledException");
     assert_eq!(class("unheardOf").await, "RpcNoSuchMethodException");
-    rig.manager.stands_by.store(true, std::sync::atomic::Ordering::Relaxed);
+    *rig.manager.refusal.lock() = Some(ManagerRefusal::Standby(None));
     assert_eq!(class("getNewApplication").await, "StandbyException");
 }

@@ -209,7 +209,7 @@ proptest! {
             ..AllocateRequestProto::default()
         };
         let application = godel_core_yarn::ids::YarnApplicationId { cluster_timestamp: 9, number: 1 };
-        let amount = |memory_mb, vcores| crate::tests::fake::amount(memory_mb, vcores);
+        let amount = |memory_mb, vcores| crate::tests::samples::amount(memory_mb, vcores);
         let bounds = || Ok((amount(1_024, 1), amount(8_192, 4)));
         let attempt = YarnAttemptId { application, number: 1 };
         if let Ok(asked) = super::super::asks::read(request, attempt, &bounds) {

@@ -131,7 +131,7 @@ async fn masters_say_goodbye_and_strangers_are_told_to_end() {
     let mut stranger = rig.master(&rig.tokens.master(stranger).unwrap()).await;
     let told = refused(allocate(&mut stranger, asks(0, 0)).await);
     assert!(told.class.ends_with(".ApplicationAttemptNotFoundException"), "{told}");
-    rig.manager.stands_by.store(true, std::sync::atomic::Ordering::Relaxed);
+    *rig.manager.refusal.lock() = Some(ManagerRefusal::Standby(None));
     let told = refused(allocate(&mut stranger, asks(0, 0)).await);
     assert!(told.class.ends_with(".StandbyException"), "{told}");
 }

@@ -18,7 +18,7 @@ use godel_hadoop::{
 use prost::Message as _;
 
 use super::*;
-use crate::{hadoop::launch::NodeLauncher, launcher::Launcher, tests::fake::amount};
+use crate::{hadoop::launch::NodeLauncher, launcher::Launcher, tests::samples::amount};
 
 /// What a node answers to the next start.
 type Next = Arc<Mutex<Vec<Option<(&'static str, String)>>>>;
