@@ -110,7 +110,7 @@ struct TxnSubmission {
     room: TxnRoom,
 }
 
-/// TxnRoom in the pipeline, given back when the answer is there.
+/// Room in the pipeline, given back when the answer is there.
 struct TxnRoom {
     _place: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,

@@ -26,7 +26,7 @@ use crate::sessions::{NodeSessions, wake};
 const N_READERS_MAX: usize = 8;
 /// A reader that comes when there are as many is told to come back.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// ProcessMessages that wait for a reader.
+/// Messages that wait for a reader.
 const N_WAITING_MAX: usize = 16;
 /// All agents answer in this time, or did not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

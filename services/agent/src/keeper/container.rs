@@ -64,7 +64,7 @@ pub(super) fn keep(
     dir: &Path,
     keeper: &Keeper,
     control: File,
-    log: &mut logs::Writer,
+    log: &mut logs::LogWriter,
 ) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed("its runtime cannot be made"))?;
@@ -90,7 +90,7 @@ async fn live(
     dir: &Path,
     keeper: &Keeper,
     mut stopping: Stopping<'_>,
-    log: &mut logs::Writer,
+    log: &mut logs::LogWriter,
 ) -> Result<Ended, Error> {
     let started = tokio::select! {
         started = start(run, container, is_made, log) => started,
@@ -152,7 +152,7 @@ async fn start(
     run: &Run,
     container: &Container,
     is_made: &Cell<bool>,
-    log: &mut logs::Writer,
+    log: &mut logs::LogWriter,
 ) -> Result<Running, CannotStart> {
     let (begun, mut pause, mut said) = (Instant::now(), PAUSE, String::new());
     loop {
@@ -222,7 +222,7 @@ async fn watch(
     container: &Container,
     running: Running,
     mut stopping: Stopping<'_>,
-    log: &mut logs::Writer,
+    log: &mut logs::LogWriter,
 ) -> Ended {
     let Running { engine, mut output, facts } = running;
     let name = &container.name;

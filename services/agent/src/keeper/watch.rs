@@ -65,7 +65,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits until the command has ended; returns why it was told to, if it was.
-    pub(super) fn until_end(&mut self, log: &mut logs::Writer) -> Option<RunEndReason> {
+    pub(super) fn until_end(&mut self, log: &mut logs::LogWriter) -> Option<RunEndReason> {
         loop {
             let ready = self.wait();
             if ready.output {
@@ -91,7 +91,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Reads what is there of the output: at most some times what a pipe holds.
-    pub(super) fn drain(&mut self, log: &mut logs::Writer) {
+    pub(super) fn drain(&mut self, log: &mut logs::LogWriter) {
         self.read_output(log, 2 * N_READS_MAX);
     }
 
@@ -165,7 +165,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn read_output(&mut self, log: &mut logs::Writer, n_reads_max: usize) {
+    fn read_output(&mut self, log: &mut logs::LogWriter, n_reads_max: usize) {
         for _ in 0..n_reads_max {
             let Some(output) = &mut self.output else { return };
             match output.read(&mut self.buffer) {

@@ -26,7 +26,7 @@ pub(super) use self::{
     words::{Served, named},
 };
 
-use self::body::{Counted, code_in};
+use self::body::{CountedBody, code_in};
 use super::connections::Connection;
 use crate::{
     client::{is_stream_path, request_id_value},
@@ -155,7 +155,7 @@ impl MetricsLayer {
             let mut open = open;
             let response = words::spoken(answer.await?, open.method(), &served);
             open.opened(start.elapsed(), code_in(response.headers()));
-            Ok(response.map(|inner| Body::new(Counted::new(inner, open))))
+            Ok(response.map(|inner| Body::new(CountedBody::new(inner, open))))
         })
     }
 }

@@ -33,7 +33,7 @@ use crate::{
     cgroup::{GroupRecord, Groups},
     claim::DirClaim,
     condition,
-    docker::body::{self, Container, Limits},
+    docker::body::{self, Container, ContainerLimits},
     keeper::{
         self,
         files::{self, RUN},
@@ -304,7 +304,7 @@ impl Home {
             name: body::name(installation, &dir_name),
             image: image.clone(),
             pull_timeout_ms: u64::try_from(pull_timeout.as_millis()).unwrap_or(u64::MAX),
-            limits: Limits::of(&program.limits, n_cpus),
+            limits: ContainerLimits::of(&program.limits, n_cpus),
             gpus: program.gpus.clone(),
         }))
     }
