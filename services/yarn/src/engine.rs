@@ -7,6 +7,9 @@ mod calls;
 mod carry;
 mod follow;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use godel_core_yarn::adapter::AdapterTime;
