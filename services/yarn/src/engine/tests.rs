@@ -1,4 +1,4 @@
-//! Whoever waits is answered, however the engine ends.
+//! Whoever waits is answered, however the engine or a task of it ends.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use godel_base::ids::Epoch;
 use godel_core_yarn::{adapter::AppSubmission, ids::YarnApplicationId};
 use godel_core_yarn_leader::{AppSubmitter, FOLLOWS, LaunchRefusal, MasterLaunch, SubmittedApp};
 use godel_kit::{clock::ManualClock, informer::FollowConfig, lease::Fence, metrics::Metrics};
-use tokio::{task::yield_now, time::timeout};
+use tokio::{runtime::Runtime, task::yield_now, time::timeout};
 use tonic::async_trait;
 
 use super::*;
@@ -88,4 +88,19 @@ async fn an_engine_whose_election_is_over_answers_those_who_wait() {
     let answer = timeout(Duration::from_secs(10), answer).await.unwrap();
     assert_eq!(answer, Ok(Err(ManagerRefusal::Standby(None))));
     assert!(matches!(engine.await.unwrap(), Err(Error::Lease)));
+}
+
+#[test]
+fn a_transaction_whose_task_ends_early_is_answered() {
+    let runtime = Runtime::new().unwrap();
+    let (manager, mut answer) = runtime.block_on(async {
+        let manager = manager();
+        let answer = submit(&manager);
+        yield_now().await;
+        (manager, answer)
+    });
+    assert!(answer.try_recv().is_err(), "it is not written yet");
+    drop(runtime);
+    assert_eq!(answer.try_recv(), Ok(Err(ManagerRefusal::Standby(None))));
+    assert!(!manager.shared.led.lock().leader.leads());
 }

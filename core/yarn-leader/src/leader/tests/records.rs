@@ -73,3 +73,16 @@ fn keys_wait_for_no_record() {
     let (_, writes) = played.written().unwrap();
     assert!(writes.iter().all(|write| matches!(write, YarnWrite::Keys(_))), "{writes:?}");
 }
+
+#[test]
+fn who_has_lost_track_of_records_leads_again_after_a_tick() {
+    let mut played = Played::leading();
+    played.submit("client");
+    let (ticket, _) = played.written().unwrap();
+    let lost = Err(RecordsFailure::LeaseLost);
+    played.with(|leader, at, out| leader.work().on_written(ticket, lost, at, out));
+    assert_eq!(played.answer("client"), Some(Err(ManagerRefusal::Standby(None))));
+    assert!(!played.leader.may_lead(Revision(1)));
+    played.tick();
+    assert!(played.leader.may_lead(Revision(1)));
+}
