@@ -59,7 +59,7 @@ mod waits;
 mod work;
 
 pub use self::{
-    access::AdapterRules,
+    access::{AdapterRules, GroupQuestions},
     answers::{
         AppSubmitter, ContainerPlace, LaunchNode, LaunchRefusal, LaunchUnit, ManagerRefusal, MasterAnswer,
         MasterLaunch, RegisterAnswer, SubmittedApp,
