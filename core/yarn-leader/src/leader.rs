@@ -160,6 +160,7 @@ impl<C, M> YarnLeader<C, M> {
         }
         self.work.settle(actions, at, out);
         self.work.go_on(at, out);
+        self.work.end_late_changes(at, out);
         self.work.look(out);
     }
 }

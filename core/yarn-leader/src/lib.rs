@@ -66,6 +66,7 @@ pub use self::{
     },
     avoided::AvoidedNodes,
     config::YarnLeaderConfig,
+    jobs::CHANGE_LIMIT_MS,
     keys::KEY_NAMES,
     leader::YarnLeader,
     names::{

@@ -1,14 +1,15 @@
 //! What the leader wants done, done: calls of the dispatcher and of nodes, records, pauses, and answers.
 //!
-//! Calls are repeated until the dispatcher accepts or refuses them for good, or this adapter no longer leads.
+//! Calls are repeated until the dispatcher accepts or refuses them for good, or this adapter no longer leads; those for clients for a while only.
 
 use std::{sync::Arc, time::Duration};
 
 use godel_base::ids::Revision;
 use godel_core_yarn::{adapter::MASTER, ids::YarnApplicationId};
 use godel_core_yarn_leader::{
-    ChangedField, JobTicket, LaunchRefusal, MasterLaunch, OrderedPause, RecordsFailure, UnitCall,
-    UnitCallRefusal, UnitCallRefused, UnitWaits, YarnNote, YarnOrder, YarnWrite, unit_name, unit_name_of,
+    CHANGE_LIMIT_MS, ChangedField, JobTicket, LaunchRefusal, MasterLaunch, OrderedPause, RecordsFailure,
+    UnitCall, UnitCallRefusal, UnitCallRefused, UnitWaits, YarnNote, YarnOrder, YarnWrite, unit_name,
+    unit_name_of,
 };
 use godel_domain::{change::Change, records::Record, refusals::RefusalCount, txn::TxnBuilder as _};
 use godel_kit::{
@@ -191,7 +192,14 @@ impl Shared {
             UnitCall::Grow(_) => Some("yarn.after-grow"),
             _ => None,
         };
-        let answer = self.called(call).await;
+        let answer = if let UnitCall::Change(..) = call {
+            // The leader has given it up by then.
+            let limit = Duration::from_millis(CHANGE_LIMIT_MS);
+            let Ok(answer) = timeout(limit, self.called(call)).await else { return };
+            answer
+        } else {
+            self.called(call).await
+        };
         if let Some(crash_point) = crash_point {
             self.context.crash.hit(crash_point);
         }
