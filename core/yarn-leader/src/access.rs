@@ -22,10 +22,26 @@ pub struct AdapterRules {
     pub mappings: QueueMappings,
 }
 
+/// What depends on the groups of a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupQuestions {
+    /// What a user may do with applications and queues.
+    pub access: bool,
+    /// Whether an application of a user is taken, and into which queue.
+    pub submission: bool,
+    /// Whether a user administers the cluster.
+    pub administration: bool,
+}
+
 impl AdapterRules {
-    /// Whether any of them asks for the groups of users.
-    pub fn asks_groups(&self) -> bool {
-        self.acls.asks_groups() || self.mappings.asks_groups()
+    /// What of them asks for the groups of users.
+    pub fn group_questions(&self) -> GroupQuestions {
+        let access = self.acls.is_enabled();
+        GroupQuestions {
+            access,
+            submission: access || self.mappings.asks_groups(),
+            administration: self.acls.asks_groups(),
+        }
     }
 }
 
@@ -122,6 +138,11 @@ impl YarnShown<'_> {
         self.state.allowed(id, user, access)
     }
 
+    /// Leaves the reports of applications that a user may see.
+    pub fn retain_viewable(&self, user: YarnUser<'_>, apps: &mut Vec<AppReport>) {
+        apps.retain(|report| self.allow(report.id, user, AppAccess::View).is_ok());
+    }
+
     /// Takes from reports what a user may not see. An application that is gone meanwhile shows nothing.
     pub fn hide(&self, user: YarnUser<'_>, apps: &mut [AppReport]) {
         let acls = &self.state.rules.acls;
@@ -148,5 +169,35 @@ impl YarnShown<'_> {
     /// Whether a user administers the cluster.
     pub fn may_administer(&self, user: YarnUser<'_>) -> bool {
         self.rules().acls.is_admin(user)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_core_yarn::HadoopConfiguration;
+
+    use super::*;
+
+    fn questions(of: &[(&str, &str)]) -> GroupQuestions {
+        let property = |(name, value): &(&str, &str)| {
+            format!("<property><name>{name}</name><value>{value}</value></property>")
+        };
+        let text: String = of.iter().map(property).collect();
+        let mut configuration = HadoopConfiguration::default();
+        configuration.read("site", &format!("<configuration>{text}</configuration>")).unwrap();
+        let mappings = QueueMappings::read(&configuration).unwrap();
+        AdapterRules { acls: YarnAcls::read(&configuration), mappings }.group_questions()
+    }
+
+    #[test]
+    fn groups_are_asked_for_where_they_decide() {
+        let none = GroupQuestions::default();
+        let mapped = |rules| questions(&[("yarn.scheduler.capacity.queue-mappings", rules)]);
+        assert_eq!(mapped("u:ann:prod"), none);
+        assert_eq!(mapped("g:staff:prod"), GroupQuestions { submission: true, ..none });
+        let admins = ("yarn.admin.acl", "boss staff");
+        assert_eq!(questions(&[admins]), GroupQuestions { administration: true, ..none });
+        let all = GroupQuestions { access: true, submission: true, administration: true };
+        assert_eq!(questions(&[("yarn.acl.enable", "true")]), all);
     }
 }

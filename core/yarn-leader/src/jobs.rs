@@ -29,6 +29,8 @@ use crate::{
 
 /// Ordinals in one request.
 const N_ORDINALS_MAX: usize = 10_000;
+/// What a client has changed is changed within that, milliseconds, or the client asks again: Hadoop's clients hear nothing later.
+pub const CHANGE_LIMIT_MS: u64 = 60_000;
 /// The longest pause before a master is asked for again, milliseconds.
 const RETRY_MS: u64 = 1_000;
 
@@ -109,8 +111,17 @@ pub(crate) struct UnitJob<C> {
     steps: VecDeque<UnitStep>,
     /// The first of `steps` waits for this.
     wait: Option<JobWait>,
-    /// Somebody who has the unit changed; `None`: the application itself, which goes on with what it wants next.
-    change: Option<(C, ChangedField)>,
+    /// What somebody has changed; `None`: the application itself wants it done, and goes on with what it wants next.
+    change: Option<YarnUnitChange<C>>,
+}
+
+/// What somebody has changed of the units of an application.
+#[derive(Debug)]
+struct YarnUnitChange<C> {
+    caller: C,
+    field: ChangedField,
+    /// It is given up then.
+    until: Millis,
 }
 
 impl<C> UnitJob<C> {
@@ -120,14 +131,18 @@ impl<C> UnitJob<C> {
     }
 
     /// What somebody has changed of the units of an application: first of the one with its master, whose refusal counts.
-    pub(crate) fn of_caller(application: YarnApplicationId, caller: C, field: ChangedField) -> Self {
-        let steps = changes(&field).into();
-        Self { application, steps, wait: None, change: Some((caller, field)) }
+    fn of_caller(application: YarnApplicationId, change: YarnUnitChange<C>) -> Self {
+        let steps = changes(&change.field).into();
+        Self { application, steps, wait: None, change: Some(change) }
     }
 
     /// Who waits for its end.
     pub(crate) fn into_caller(self) -> Option<C> {
-        self.change.map(|(caller, _)| caller)
+        self.change.map(|change| change.caller)
+    }
+
+    fn is_late(&self, at: AdapterTime) -> bool {
+        self.change.as_ref().is_some_and(|change| at.now >= change.until)
     }
 
     pub(crate) fn wait(&self) -> Option<&JobWait> {
@@ -267,8 +282,19 @@ impl<C, M> YarnWork<C, M> {
         out: &mut Vec<YarnOrder<C, M>>,
     ) {
         let ticket = self.ticket();
-        self.jobs.insert(ticket, UnitJob::of_caller(id, caller, field));
+        let change = YarnUnitChange { caller, field, until: at.now.plus(CHANGE_LIMIT_MS) };
+        self.jobs.insert(ticket, UnitJob::of_caller(id, change));
         self.advance(ticket, at, out);
+    }
+
+    /// Gives up what clients have changed and nobody has taken in time. What the dispatcher answers later is nobody's.
+    pub(crate) fn end_late_changes(&mut self, at: AdapterTime, out: &mut Vec<YarnOrder<C, M>>) {
+        let late = self.jobs.iter().filter(|(_, job)| job.is_late(at));
+        let late: Vec<JobTicket> = late.map(|(ticket, _)| *ticket).collect();
+        for ticket in late {
+            let why = "the dispatcher has not taken the change yet: ask for it again";
+            self.end_change(ticket, Err(ManagerRefusal::Unavailable(why.to_owned())), at, out);
+        }
     }
 
     /// The dispatcher has answered for good: with the revision of what it has written, or why it refuses.
@@ -434,10 +460,10 @@ impl<C, M> YarnWork<C, M> {
         at: AdapterTime,
         out: &mut Vec<YarnOrder<C, M>>,
     ) {
-        let Some(UnitJob { application: id, change: Some((caller, field)), .. }) = self.jobs.remove(&ticket)
-        else {
+        let Some(UnitJob { application: id, change: Some(change), .. }) = self.jobs.remove(&ticket) else {
             return;
         };
+        let YarnUnitChange { caller, field, .. } = change;
         let answer = answer.and_then(|()| {
             let changed = self.run(at, out, |state, out| {
                 state.adapter.with(id, |application, terms| match field {

@@ -60,11 +60,11 @@ impl<C, M> YarnLeader<C, M> {
         self.work.state.picture.read
     }
 
-    /// Whether the records that it leads with may be read now: it does not lead, has read the store up to a revision, and nothing that it wrote
-    /// is on its way.
+    /// Whether the records that it leads with may be read now: it does not lead, has read the store up to a revision, nothing that it wrote
+    /// is on its way, and it has not lost track of that since the last tick.
     pub fn may_lead(&self, since: Revision) -> bool {
         let has_read = self.read().is_some_and(|read| read >= since);
-        has_read && !self.leads() && self.work.left_over.is_none()
+        has_read && !self.leads() && self.work.left_over.is_none() && !self.work.awaits_tick
     }
 
     /// Stops acting; `Some`: another one leads, there. What was not recorded is forgotten: nobody was told of it.
@@ -143,6 +143,7 @@ impl<C, M> YarnLeader<C, M> {
         out: &mut Vec<YarnOrder<C, M>>,
     ) {
         self.n_ticks = self.n_ticks.wrapping_add(1);
+        self.work.awaits_tick = false;
         let state = &mut self.work.state;
         state.picture.forget_over(state.config.completed_max);
         state.picture.sum_up();
@@ -159,6 +160,7 @@ impl<C, M> YarnLeader<C, M> {
         }
         self.work.settle(actions, at, out);
         self.work.go_on(at, out);
+        self.work.end_late_changes(at, out);
         self.work.look(out);
     }
 }

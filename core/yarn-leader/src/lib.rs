@@ -59,13 +59,14 @@ mod waits;
 mod work;
 
 pub use self::{
-    access::AdapterRules,
+    access::{AdapterRules, GroupQuestions},
     answers::{
         AppSubmitter, ContainerPlace, LaunchNode, LaunchRefusal, LaunchUnit, ManagerRefusal, MasterAnswer,
         MasterLaunch, RegisterAnswer, SubmittedApp,
     },
     avoided::AvoidedNodes,
     config::YarnLeaderConfig,
+    jobs::CHANGE_LIMIT_MS,
     keys::KEY_NAMES,
     leader::YarnLeader,
     names::{

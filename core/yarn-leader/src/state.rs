@@ -111,6 +111,10 @@ pub(crate) struct LeaderState {
     /// Applications whose record is to be written, and those whose record is to go.
     to_write: BTreeSet<YarnApplicationId>,
     to_delete: BTreeSet<YarnApplicationId>,
+    /// Applications whose record was refused alone: each is written alone again, when nothing else is to be written.
+    refused: VecDeque<YarnApplicationId>,
+    /// Records in one transaction: fewer after each refusal, until the one that is refused stands alone.
+    n_records_max: usize,
     pub(crate) keys: KnownKeys,
     keys_to_write: Vec<YarnKeys>,
     /// Keys were handed to the store and not read back yet: no others are made meanwhile.
@@ -129,6 +133,8 @@ impl LeaderState {
             started_ms,
             to_write: BTreeSet::new(),
             to_delete: BTreeSet::new(),
+            refused: VecDeque::new(),
+            n_records_max: usize::MAX,
             keys: KnownKeys::default(),
             keys_to_write: Vec::new(),
             are_keys_written: false,
@@ -148,6 +154,8 @@ impl LeaderState {
         self.entries.clear();
         self.to_write.clear();
         self.to_delete.clear();
+        self.refused.clear();
+        self.n_records_max = usize::MAX;
         self.keys_to_write.clear();
         self.are_keys_written = false;
     }
@@ -184,7 +192,9 @@ impl LeaderState {
             let id = application_of(&action);
             concerned.insert(id);
             if let YarnAction::PutRecord(..) = action {
-                self.to_write.insert(id);
+                if !self.refused.contains(&id) {
+                    self.to_write.insert(id);
+                }
                 continue;
             }
             let Some(entry) = self.entries.get_mut(&id) else { continue };
@@ -259,7 +269,9 @@ impl LeaderState {
     /// Applications that have ended are shown up to a number; the oldest ends go.
     pub(crate) fn forget_oldest(&mut self) {
         let stays = |id: &YarnApplicationId| {
-            !self.to_write.contains(id) && self.entries.get(id).is_some_and(|entry| !entry.is_going)
+            !self.to_write.contains(id)
+                && !self.refused.contains(id)
+                && self.entries.get(id).is_some_and(|entry| !entry.is_going)
         };
         let over =
             self.adapter.iter().filter(|application| application.is_over() && stays(&application.id()));
@@ -289,44 +301,73 @@ impl LeaderState {
 
     /// What is to be written now, as far as one transaction has room for it.
     pub(crate) fn next_batch(&mut self, now_ms: i64) -> (Vec<YarnWrite>, RecordBatch) {
-        let keys = std::mem::take(&mut self.keys_to_write);
-        self.are_keys_written |= !keys.is_empty();
-        let mut writes: Vec<YarnWrite> = keys.iter().cloned().map(YarnWrite::Keys).collect();
-        let mut batch = RecordBatch { keys, ..RecordBatch::default() };
+        let mut batch =
+            RecordBatch { keys: std::mem::take(&mut self.keys_to_write), ..RecordBatch::default() };
+        if !batch.keys.is_empty() {
+            // Tokens need them, whatever becomes of records.
+            self.are_keys_written = true;
+            return (batch.keys.iter().cloned().map(YarnWrite::Keys).collect(), batch);
+        }
+        let mut writes = Vec::new();
         let mut n_bytes = 0;
-        while let Some(id) = self.to_write.pop_first() {
-            let Some((application, entry)) = self.adapter.get(id).zip(self.entries.get_mut(&id)) else {
-                continue;
-            };
-            let until = application.times_ms().1.unwrap_or(now_ms);
-            let used = used_seconds(&self.picture, application, &entry.notes.attempts, until);
-            if let Some(used) = used {
-                entry.notes.used_seconds = used;
-            }
-            let record = AppRecord::of(application);
-            let of_record = bytes_of(&record, &entry.notes);
+        while writes.len() < self.n_records_max
+            && let Some(id) = self.to_write.pop_first()
+        {
+            let Some((record, notes)) = self.record(id, now_ms) else { continue };
+            let of_record = bytes_of(&record, &notes);
             if n_bytes > 0 && n_bytes + of_record > BYTES_MAX {
                 self.to_write.insert(id);
                 break;
             }
             n_bytes += of_record;
             batch.written.push((id, record.version));
-            writes.push(YarnWrite::Application(Box::new(record), entry.notes.clone()));
+            writes.push(YarnWrite::Application(Box::new(record), notes));
         }
         while n_bytes < BYTES_MAX
+            && writes.len() < self.n_records_max
             && let Some(id) = self.to_delete.pop_first()
         {
             n_bytes += RECORD_BYTES;
             writes.push(YarnWrite::ApplicationGone(id));
             batch.deleted.push(id);
         }
+        while writes.is_empty()
+            && let Some(id) = self.refused.pop_front()
+        {
+            let Some((record, notes)) = self.record(id, now_ms) else { continue };
+            batch.written.push((id, record.version));
+            writes.push(YarnWrite::Application(Box::new(record), notes));
+        }
         (writes, batch)
     }
 
-    /// What was refused is written again with whatever else is to be written then.
+    /// What is written of an application, if there is one.
+    fn record(&mut self, id: YarnApplicationId, now_ms: i64) -> Option<(AppRecord, AppNotes)> {
+        let (application, entry) = self.adapter.get(id).zip(self.entries.get_mut(&id))?;
+        let until = application.times_ms().1.unwrap_or(now_ms);
+        let used = used_seconds(&self.picture, application, &entry.notes.attempts, until);
+        if let Some(used) = used {
+            entry.notes.used_seconds = used;
+        }
+        Some((AppRecord::of(application), entry.notes.clone()))
+    }
+
+    /// What was refused is written again: one record alone behind all others, several in smaller transactions.
     pub(crate) fn write_again(&mut self, batch: RecordBatch) {
-        self.to_write.extend(batch.written.iter().map(|(id, _)| *id));
-        self.to_delete.extend(&batch.deleted);
+        match (&batch.written[..], &batch.deleted[..]) {
+            ([(id, _)], []) => {
+                self.to_write.remove(id);
+                self.refused.push_back(*id);
+            }
+            (written, deleted) => {
+                self.to_write.extend(written.iter().map(|(id, _)| *id));
+                self.to_delete.extend(deleted);
+                let n = written.len() + deleted.len();
+                if n > 1 {
+                    self.n_records_max = n / 2;
+                }
+            }
+        }
         if !batch.keys.is_empty() {
             self.keys_to_write = batch.keys;
             self.are_keys_written = false;
@@ -335,6 +376,7 @@ impl LeaderState {
 
     /// Records are written.
     pub(crate) fn on_written(&mut self, batch: &RecordBatch, at: AdapterTime, out: &mut Vec<YarnAction>) {
+        self.n_records_max = self.n_records_max.saturating_mul(2);
         for (id, version) in &batch.written {
             if let Some(entry) = self.entries.get_mut(id) {
                 entry.saved = entry.saved.max(*version);

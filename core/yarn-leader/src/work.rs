@@ -91,6 +91,8 @@ pub struct YarnWork<C, M> {
     n_refused: u32,
     /// What an earlier leadership was writing when it ended: it may be written yet, and is not in a list that is read before.
     pub(crate) left_over: Option<JobTicket>,
+    /// It lost track of what it wrote while it led: it does not lead again before the next tick.
+    pub(crate) awaits_tick: bool,
     /// The look at what applications wait for that is under way, and the last one that it is about.
     look: (Option<JobTicket>, Option<YarnApplicationId>),
 }
@@ -106,6 +108,7 @@ impl<C, M> YarnWork<C, M> {
             writing: RecordWriting::Idle,
             n_refused: 0,
             left_over: None,
+            awaits_tick: false,
             look: (None, None),
         }
     }
@@ -176,7 +179,10 @@ impl<C, M> YarnWork<C, M> {
                 self.n_refused = self.n_refused.saturating_add(1);
             }
             // Who leads next reads what was written.
-            Err(RecordsFailure::LeaseLost) => self.step_down(None, out),
+            Err(RecordsFailure::LeaseLost) => {
+                self.awaits_tick = true;
+                self.step_down(None, out);
+            }
         }
     }
 

@@ -7,10 +7,15 @@ mod calls;
 mod carry;
 mod follow;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use godel_core_yarn::adapter::AdapterTime;
-use godel_core_yarn_leader::{AdapterRules, ManagerRefusal, RegisterAnswer, YarnLeader, YarnOrder};
+use godel_core_yarn_leader::{
+    AdapterRules, GroupQuestions, ManagerRefusal, RegisterAnswer, YarnLeader, YarnOrder,
+};
 use godel_crash::CrashPoints;
 use godel_kit::{
     CancellationToken,
@@ -58,10 +63,8 @@ struct Context {
     crash: CrashPoints,
     metrics: YarnMetrics,
     launcher: Arc<dyn Launcher>,
-    /// Whether any rule asks for groups of users.
-    asks_groups: bool,
-    /// Whether what is shown depends on who asks.
-    has_acls: bool,
+    /// What depends on the groups of users.
+    group_questions: GroupQuestions,
 }
 
 /// A time in which this adapter leads.
@@ -132,9 +135,9 @@ impl Manager {
     pub(crate) fn new(parts: ManagerParts) -> Self {
         let ManagerParts { config, directory, crash, metrics, launcher, clock, rules } = parts;
         let calls = Semaphore::new(config.calls_max.clamp(1, Semaphore::MAX_PERMITS));
-        let (asks_groups, has_acls) = (rules.asks_groups(), rules.acls.is_enabled());
+        let group_questions = rules.group_questions();
         let leader = Leader::new(config.leader(), rules, clock.wall_ms());
-        let context = Context { config, directory, crash, metrics, launcher, asks_groups, has_acls };
+        let context = Context { config, directory, crash, metrics, launcher, group_questions };
         let led = Mutex::new(Led { leader, term: None });
         Self {
             shared: Arc::new(Shared {

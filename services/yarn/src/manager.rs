@@ -82,6 +82,11 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
         let _ = (user, apps);
     }
 
+    /// Leaves the reports of applications that a user may see.
+    fn retain_viewable(&self, user: &str, apps: &mut Vec<AppReport>) {
+        let _ = (user, apps);
+    }
+
     /// Whether a user may do something with a queue.
     fn may_use(&self, user: &str, queue: &QueueReport, access: QueueAccess) -> bool {
         access == QueueAccess::Administer || queue.lets_submit(user)

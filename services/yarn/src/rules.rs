@@ -63,6 +63,7 @@ pub(crate) fn acls_of_launch(launch: &[u8]) -> AppAcls {
 #[cfg(test)]
 mod tests {
     use godel_core_yarn::{AskedApp, YarnUser};
+    use godel_core_yarn_leader::GroupQuestions;
     use godel_hadoop::yarn::ContainerLaunchContextProto;
     use prost::Message as _;
 
@@ -94,7 +95,8 @@ mod tests {
         let said = load().unwrap_err();
         assert!(said.starts_with("yarn.conf_dir: `ann:prod` is no rule"), "{said}");
         let open = super::load(None).unwrap();
-        assert!(!open.acls.is_enabled() && open.mappings.is_empty() && !open.asks_groups());
+        assert!(!open.acls.is_enabled() && open.mappings.is_empty());
+        assert_eq!(open.group_questions(), GroupQuestions::default());
     }
 
     #[test]

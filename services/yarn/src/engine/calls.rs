@@ -24,14 +24,9 @@ use crate::{
 };
 
 impl Manager {
-    /// Groups of a user, if any rule asks for groups.
-    fn groups(&self, user: &str) -> Vec<String> {
-        if self.shared.context.asks_groups { groups_of(user) } else { Vec::new() }
-    }
-
-    /// Does something on behalf of a user, with the groups that decide what the user may do.
+    /// Does something with an application or a queue on behalf of a user, with the groups that decide whether the user may.
     fn by<T>(&self, user: &str, what: impl FnOnce(YarnUser<'_>) -> T) -> T {
-        let groups = self.groups(user);
+        let groups = groups_if(self.shared.context.group_questions.access, user);
         what(YarnUser { name: user, groups: &groups })
     }
 
@@ -40,6 +35,11 @@ impl Manager {
         let now_ms = self.shared.at().wall_ms;
         what(self.shared.led.lock().leader.shown(now_ms))
     }
+}
+
+/// Groups of a user, if somebody asks for them: they are read from files.
+fn groups_if(is_asked: bool, user: &str) -> Vec<String> {
+    if is_asked { groups_of(user) } else { Vec::new() }
 }
 
 /// What came of something that was waited for.
@@ -55,7 +55,8 @@ impl ResourceManager for Manager {
     }
 
     async fn submit(&self, id: YarnApplicationId, submitted: SubmittedApp) -> Result<(), ManagerRefusal> {
-        let groups = self.groups(&submitted.submission.user);
+        let is_asked = self.shared.context.group_questions.submission;
+        let groups = groups_if(is_asked, &submitted.submission.user);
         let by = AppSubmitter { groups, acls: acls_of_launch(&submitted.launch) };
         let (sender, answer) = oneshot::channel();
         self.shared.run(|leader, at, out| leader.submit(id, submitted, by, sender, at, out));
@@ -139,9 +140,13 @@ impl ResourceManager for Manager {
     }
 
     fn hide(&self, user: &str, apps: &mut [AppReport]) {
-        if self.shared.context.has_acls {
+        if self.shared.context.group_questions.access {
             self.by(user, |user| self.shown(|shown| shown.hide(user, apps)));
         }
+    }
+
+    fn retain_viewable(&self, user: &str, apps: &mut Vec<AppReport>) {
+        self.by(user, |user| self.shown(|shown| shown.retain_viewable(user, apps)));
     }
 
     fn may_use(&self, user: &str, queue: &QueueReport, access: QueueAccess) -> bool {
@@ -149,7 +154,8 @@ impl ResourceManager for Manager {
     }
 
     fn may_administer(&self, user: &str) -> bool {
-        self.by(user, |user| self.shown(|shown| shown.may_administer(user)))
+        let groups = groups_if(self.shared.context.group_questions.administration, user);
+        self.shown(|shown| shown.may_administer(YarnUser { name: user, groups: &groups }))
     }
 
     async fn register(

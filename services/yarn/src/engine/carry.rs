@@ -1,14 +1,15 @@
 //! What the leader wants done, done: calls of the dispatcher and of nodes, records, pauses, and answers.
 //!
-//! Calls are repeated until the dispatcher accepts or refuses them for good, or this adapter no longer leads.
+//! Calls are repeated until the dispatcher accepts or refuses them for good, or this adapter no longer leads; those for clients for a while only.
 
 use std::{sync::Arc, time::Duration};
 
 use godel_base::ids::Revision;
 use godel_core_yarn::{adapter::MASTER, ids::YarnApplicationId};
 use godel_core_yarn_leader::{
-    ChangedField, JobTicket, LaunchRefusal, MasterLaunch, OrderedPause, RecordsFailure, UnitCall,
-    UnitCallRefusal, UnitCallRefused, UnitWaits, YarnNote, YarnOrder, YarnWrite, unit_name, unit_name_of,
+    CHANGE_LIMIT_MS, ChangedField, JobTicket, LaunchRefusal, MasterLaunch, OrderedPause, RecordsFailure,
+    UnitCall, UnitCallRefusal, UnitCallRefused, UnitWaits, YarnNote, YarnOrder, YarnWrite, unit_name,
+    unit_name_of,
 };
 use godel_domain::{change::Change, records::Record, refusals::RefusalCount, txn::TxnBuilder as _};
 use godel_kit::{
@@ -46,9 +47,10 @@ impl Shared {
                 (YarnOrder::AnswerMaster(waiter, answer), _) => drop(waiter.send(answer)),
                 (YarnOrder::Note(note), _) => self.note(note),
                 (YarnOrder::Write(ticket, writes), Some(term)) => {
-                    let term = term.clone();
+                    let lost = Err(RecordsFailure::LeaseLost);
+                    let writing = RecordsUnderWay { shared: Arc::clone(self), ticket, answer: lost };
                     // Who leads next begins when it is known what is written.
-                    task::spawn("yarn.records", Arc::clone(self).write(ticket, writes, term));
+                    task::spawn("yarn.records", writing.carry(writes, term.clone()));
                 }
                 (YarnOrder::Write(ticket, _), None) => {
                     self.run(|leader, at, out| {
@@ -124,46 +126,6 @@ impl Shared {
         }
     }
 
-    /// Writes records in one transaction.
-    async fn write(self: Arc<Self>, ticket: JobTicket, writes: Vec<YarnWrite>, term: Term) {
-        let is_application = |write: &&YarnWrite| matches!(write, YarnWrite::Application(..));
-        let n_records = writes.iter().filter(is_application).count();
-        let mut encoder = TxnEncoder::default();
-        for write in writes {
-            match write {
-                YarnWrite::Application(record, notes) => encoder.ops.push(record::put(*record, &notes)),
-                YarnWrite::ApplicationGone(id) => {
-                    encoder.ops.push(to_proto::delete_named(v1::Kind::YarnApplication, &id.to_string()));
-                }
-                YarnWrite::Keys(keys) => {
-                    encoder.push(&Change::Put(Record::YarnKeys(keys)));
-                }
-            }
-        }
-        self.context.crash.hit("yarn.before-commit");
-        let answer = match term.pipeline.submit(encoder.ops, Conditions::default()).await {
-            Ok(pending) => pending.await,
-            Err(error) => Err(error),
-        };
-        let answer = match answer {
-            Ok(_) => {
-                self.context.crash.hit("yarn.after-commit");
-                self.context.metrics.records.inc_by(u64::try_from(n_records).unwrap_or(u64::MAX));
-                Ok(())
-            }
-            Err(TxnError::Refused(refusal)) => {
-                self.context.metrics.records_refused.inc();
-                if self.quiet.may_speak() {
-                    tracing::warn!(reason = ?refusal.reason, why = refusal.message, "records of applications are not written");
-                }
-                Err(RecordsFailure::Refused)
-            }
-            Err(TxnError::LeaseLost | TxnError::Closed) => Err(RecordsFailure::LeaseLost),
-        };
-        self.run(|leader, at, out| leader.work().on_written(ticket, answer, at, out));
-        self.written.notify_one();
-    }
-
     async fn pause(self: Arc<Self>, ticket: JobTicket, pause: OrderedPause) {
         let mut backoff = Backoff::new(PAUSE.0, Duration::from_millis(pause.most_ms));
         for _ in 0..pause.n_before.min(N_PAUSES) {
@@ -230,7 +192,14 @@ impl Shared {
             UnitCall::Grow(_) => Some("yarn.after-grow"),
             _ => None,
         };
-        let answer = self.called(call).await;
+        let answer = if let UnitCall::Change(..) = call {
+            // The leader has given it up by then.
+            let limit = Duration::from_millis(CHANGE_LIMIT_MS);
+            let Ok(answer) = timeout(limit, self.called(call)).await else { return };
+            answer
+        } else {
+            self.called(call).await
+        };
         if let Some(crash_point) = crash_point {
             self.context.crash.hit(crash_point);
         }
@@ -320,6 +289,62 @@ impl Shared {
             async move { client.get_unit(request).await }
         });
         timeout(PLACE_LIMIT, answer).await.ok()?.ok()?.into_inner().unit
+    }
+}
+
+/// A transaction with records. The leader is answered when it is dropped: whoever ends before the store has answered has lost track of it.
+struct RecordsUnderWay {
+    shared: Arc<Shared>,
+    ticket: JobTicket,
+    answer: Result<(), RecordsFailure>,
+}
+
+impl RecordsUnderWay {
+    /// Writes records in one transaction.
+    async fn carry(mut self, writes: Vec<YarnWrite>, term: Term) {
+        let is_application = |write: &&YarnWrite| matches!(write, YarnWrite::Application(..));
+        let n_records = writes.iter().filter(is_application).count();
+        let mut encoder = TxnEncoder::default();
+        for write in writes {
+            match write {
+                YarnWrite::Application(record, notes) => encoder.ops.push(record::put(*record, &notes)),
+                YarnWrite::ApplicationGone(id) => {
+                    encoder.ops.push(to_proto::delete_named(v1::Kind::YarnApplication, &id.to_string()));
+                }
+                YarnWrite::Keys(keys) => {
+                    encoder.push(&Change::Put(Record::YarnKeys(keys)));
+                }
+            }
+        }
+        let Shared { context, quiet, .. } = &*self.shared;
+        context.crash.hit("yarn.before-commit");
+        let answer = match term.pipeline.submit(encoder.ops, Conditions::default()).await {
+            Ok(pending) => pending.await,
+            Err(error) => Err(error),
+        };
+        self.answer = match answer {
+            Ok(_) => {
+                context.crash.hit("yarn.after-commit");
+                context.metrics.records.inc_by(u64::try_from(n_records).unwrap_or(u64::MAX));
+                Ok(())
+            }
+            Err(TxnError::Refused(refusal)) => {
+                context.metrics.records_refused.inc();
+                if quiet.may_speak() {
+                    tracing::warn!(reason = ?refusal.reason, why = refusal.message, "records of applications are not written");
+                }
+                Err(RecordsFailure::Refused)
+            }
+            Err(TxnError::LeaseLost | TxnError::Closed) => Err(RecordsFailure::LeaseLost),
+        };
+    }
+}
+
+impl Drop for RecordsUnderWay {
+    fn drop(&mut self) {
+        let (ticket, answer) = (self.ticket, self.answer);
+        self.shared.run(|leader, at, out| leader.work().on_written(ticket, answer, at, out));
+        self.shared.written.notify_one();
     }
 }
 

@@ -82,7 +82,6 @@ impl Engine {
                 }
             }
         }
-        self.step_down(None);
         Ok(())
     }
 
@@ -236,6 +235,13 @@ async fn list_once(state: &Channel) -> Result<Vec<v1::YarnApplication>, Status> 
         if page_token.is_empty() {
             return Ok(records);
         }
+    }
+}
+
+impl Drop for Engine {
+    /// However it ends, nobody waits for it any more.
+    fn drop(&mut self) {
+        self.step_down(None);
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     refusal::{INVALID_RELEASE, INVALID_RESOURCE_REQUEST, refused},
 };
 
-/// Longest address of a page.
+/// Longest address of a page, or of a host.
 const URL_LEN_MAX: usize = 4_096;
 
 /// A call of `allocate`, read.
@@ -51,9 +51,7 @@ pub(super) fn read(
              constraints of YARN (yarn.resourcemanager.placement-constraints.handler is disabled); ask with ResourceRequests"
         )));
     }
-    if let Some(long) = request.tracking_url.as_ref().map(String::len).filter(|len| *len > URL_LEN_MAX) {
-        return Err(refused(format!("the tracking URL has {long} bytes; at most {URL_LEN_MAX} are taken")));
-    }
+    judge_address("tracking URL", request.tracking_url())?;
     let progress = progress(request.progress.unwrap_or(0.0));
     let asks = if request.ask.is_empty() { Vec::new() } else { rows(request.ask, bounds)? };
     let released = |pb: ContainerIdProto| released(pb, attempt);
@@ -73,6 +71,15 @@ pub(super) fn read(
         progress,
         not_updated: request.update_requests.into_iter().map(not_updated).collect(),
     })
+}
+
+/// Refuses an address that no record can keep.
+pub(super) fn judge_address(what: &str, text: &str) -> Result<(), Exception> {
+    let len = text.len();
+    if len > URL_LEN_MAX {
+        return Err(refused(format!("the {what} has {len} bytes; at most {URL_LEN_MAX} are taken")));
+    }
+    Ok(())
 }
 
 /// From 0 to 1, whatever was said.

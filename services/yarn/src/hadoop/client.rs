@@ -374,8 +374,7 @@ impl ClientFace {
         }
         let mut found = self.manager.applications(&filter).map_err(for_clients)?;
         if scope == ApplicationsRequestScopeProto::Viewable {
-            let user = user(caller)?;
-            found.retain(|report| self.manager.allow(report.id, user, AppAccess::View).is_ok());
+            self.manager.retain_viewable(user(caller)?, &mut found);
         }
         self.hide(caller, &mut found);
         Ok(GetApplicationsResponseProto {

@@ -91,6 +91,8 @@ impl MasterFace {
                 "godel places no containers by placement constraints of YARN: register without them, and ask with ResourceRequests",
             ));
         }
+        asks::judge_address("host", request.host())?;
+        asks::judge_address("tracking URL", request.tracking_url())?;
         let registration = Registration {
             host: request.host.unwrap_or_default(),
             rpc_port: request.rpc_port.unwrap_or(-1),
@@ -157,6 +159,7 @@ impl MasterFace {
         request: FinishApplicationMasterRequestProto,
     ) -> Result<FinishApplicationMasterResponseProto, Exception> {
         let (attempt, _) = who(&caller)?;
+        asks::judge_address("tracking URL", request.tracking_url())?;
         let said = reports::final_status_of(request.final_application_status());
         let finished = self.manager.finish(attempt, said, request.tracking_url(), request.diagnostics());
         let is_unregistered = finished.await.map_err(for_masters)?;

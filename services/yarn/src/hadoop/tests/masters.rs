@@ -89,6 +89,26 @@ async fn a_master_gets_containers_with_their_tokens() {
 }
 
 #[tokio::test]
+async fn addresses_that_no_record_can_keep_are_refused() {
+    let rig = Rig::new(FaceSettings::default()).await;
+    let (_, token) = unmanaged(&rig).await;
+    let mut master = rig.master(&token).await;
+    let long = Some("x".repeat(4_097));
+    let host = RegisterApplicationMasterRequestProto { host: long.clone(), ..Default::default() };
+    let url = RegisterApplicationMasterRequestProto { tracking_url: long.clone(), ..Default::default() };
+    for (request, what) in [(host, "host"), (url, "tracking URL")] {
+        let registered = master.call("registerApplicationMaster", &request).await;
+        let said = refused::<RegisterApplicationMasterResponseProto>(registered).message;
+        assert!(said.contains(&format!("the {what} has 4097 bytes; at most 4096 are taken")), "{said}");
+    }
+    register(&mut master).await.unwrap();
+    let request = FinishApplicationMasterRequestProto { tracking_url: long, ..Default::default() };
+    let finished = master.call("finishApplicationMaster", &request).await;
+    let said = refused::<FinishApplicationMasterResponseProto>(finished).message;
+    assert!(said.contains("the tracking URL has 4097 bytes; at most 4096 are taken"), "{said}");
+}
+
+#[tokio::test]
 async fn a_master_whose_key_is_old_gets_a_new_token_once() {
     let rig = Rig::new(FaceSettings::default()).await;
     let (_, token) = unmanaged(&rig).await;
