@@ -11,7 +11,7 @@
 //!              └─ restart
 //! ```
 //! What ended by itself and may start again (its policy, and fewer restarts in a row than its limit) is no end:
-//! it is Starting once more, with one restart more, and waits for its [`RestartBackoff`](crate::RestartBackoff).
+//! it is Starting once more, with one restart more, and waits for its [`RestartBackoff`].
 //!
 //! When the store behind state is another one, by a restore or a truncation, what it does not know here is left over:
 //! it is stopped and never spoken of again, and nothing starts on the node before the last of it has ended. The same holds for

@@ -2,25 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod clock;
 mod containers;
 mod fake;
+mod sessions;
 
-use std::{
-    collections::BTreeSet,
-    ffi::OsString,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeSet, ffi::OsString, time::Duration};
 
 use fake::{Fake, assign, assignment, simulated, stop_request};
 use godel_agent::{Config, Deps, Mode, NodeDef, Stats, inventory};
-use godel_base::{resources::Resources, time::Millis};
+use godel_base::resources::Resources;
 use godel_kit::{
     CancellationToken,
-    clock::{Clock, SharedClock, SystemClock},
+    clock::{SharedClock, SystemClock},
     config::HumanDuration,
 };
 use godel_proto::v1::{self, RunPhase};
@@ -122,66 +116,6 @@ async fn nodes_register_heartbeat_and_run_their_running_units() {
     fake.send(4, stop_request(10));
     let report = fake.report_of(4).await;
     assert_eq!((phases(&report), report.sequence), (vec![(10, RunPhase::Stopped, 143)], 2));
-    agents.end().await;
-}
-
-/// A clock that goes on at each reading, as if whoever reads it were stopped for a moment between any two.
-struct RestlessClock {
-    clock: SystemClock,
-    n_readings: AtomicU64,
-}
-
-impl Clock for RestlessClock {
-    fn now(&self) -> Millis {
-        self.clock.now().plus(self.n_readings.fetch_add(1, Ordering::Relaxed))
-    }
-
-    fn wall_ms(&self) -> i64 {
-        self.clock.wall_ms()
-    }
-}
-
-#[tokio::test]
-async fn the_end_of_a_run_is_told_however_the_clock_goes_on_while_it_starts() {
-    let mut fake = Fake::start(10_000).await;
-    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
-    let clock = Arc::new(RestlessClock { clock: SystemClock::new(), n_readings: AtomicU64::new(0) });
-    let mut agents = Agents::start_by(clock, &fake, vec![node], Mode::Simulated, |_| {});
-    agents.connected(1).await;
-    fake.send(1, assignment(1, 20, 0));
-    let mut said = Vec::new();
-    while !said.contains(&(1, RunPhase::Succeeded, 0)) {
-        said.extend(phases(&fake.report_of(1).await));
-    }
-    agents.end().await;
-}
-
-#[tokio::test]
-async fn a_lost_session_reopens_and_repeats_what_was_unacknowledged() {
-    let mut fake = Fake::start(10_000).await;
-    let node = NodeDef::new("n", Resources::new([("cpu", 1000)]).unwrap());
-    let mut agents = Agents::start(&fake, vec![node], Mode::Simulated, |_| {});
-    agents.connected(1).await;
-    fake.send(1, assignment(1, 0, 0));
-    fake.send(1, assignment(2, 1, 0));
-    let mut said = Vec::new();
-    while !said.contains(&(2, RunPhase::Succeeded, 0)) {
-        said.extend(phases(&fake.report_of(1).await));
-    }
-    fake.drop_session(1);
-    let open = fake.open_of(1).await;
-    let running: Vec<(u64, RunPhase)> = open.running.iter().map(|run| (run.unit_id, run.phase())).collect();
-    assert_eq!(running, [(1, RunPhase::Running), (2, RunPhase::Succeeded)]);
-    assert_eq!(open.epoch, 2);
-    let mut again = Vec::new();
-    while !again.contains(&(2, RunPhase::Succeeded, 0)) {
-        again.extend(phases(&fake.report_of(1).await));
-    }
-    fake.ack(1, 100);
-    // A copy of the assignment after the acknowledgement starts nothing: the end is said once more.
-    fake.send(1, assignment(2, 1, 0));
-    assert_eq!(phases(&fake.report_of(1).await), [(2, RunPhase::Succeeded, 0)]);
-    assert!(agents.stats.borrow().lost >= 1);
     agents.end().await;
 }
 

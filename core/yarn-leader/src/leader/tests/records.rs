@@ -92,16 +92,16 @@ fn who_has_lost_track_of_records_leads_again_after_a_tick() {
 fn a_change_that_is_not_taken_in_time_is_given_up() {
     let mut played = Played::leading();
     let id = played.placed();
-    played.with(|leader, at, out| leader.set_priority(id, USER, 7, "client", at, out)).unwrap();
+    played.with(|leader, at, out| leader.set_priority(id, USER, 7, "changer", at, out)).unwrap();
     let (ticket, _) = played.call().unwrap();
     played.now_ms += CHANGE_LIMIT_MS - 1;
     played.tick();
-    assert_eq!(played.answer("client"), None);
+    assert_eq!(played.answer("changer"), None);
     played.now_ms += 1;
     played.tick();
-    assert!(matches!(played.answer("client"), Some(Err(ManagerRefusal::Unavailable(_)))));
+    assert!(matches!(played.answer("changer"), Some(Err(ManagerRefusal::Unavailable(_)))));
     played.accept(ticket);
     played.commit(Vec::new());
-    assert_eq!((played.answer("client"), played.call()), (None, None), "nobody waits for it");
+    assert_eq!((played.answer("changer"), played.call()), (None, None), "nobody waits for it");
     assert_eq!(played.leader.shown(0).application(id).unwrap().priority, 0);
 }
