@@ -73,6 +73,15 @@ fn ids(containers: &[AllocatedContainer]) -> Vec<YarnContainerId> {
     containers.iter().map(|container| container.id).collect()
 }
 
+/// Waits until a master is told of so much room. Rooms are summed up once a second, and the racks of hosts are found then too.
+async fn room(master: &mut Master, adapter: &Adapter, cpus: i64) {
+    until(&format!("room for {cpus} CPUs"), async || {
+        let answer = master.allocate(adapter, Vec::new(), Vec::new()).await.unwrap();
+        (answer.headroom.vcores == cpus).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_go_where_label_numbers_and_strictness_say() {
     let nodes = [("h1", "r1", ""), ("h2", "r1", ""), ("h3", "r2", "fast"), ("h4", "r2", "fast")];
@@ -102,6 +111,7 @@ async fn containers_go_where_label_numbers_and_strictness_say() {
     // As many on each host as were asked for there, whichever way round.
     for (of_h1, of_h2) in [(1, 3), (3, 1)] {
         let mut even = master(&adapter, "").await;
+        room(&mut even, &adapter, 8).await;
         let rows = vec![at("h1", of_h1), at("h2", of_h2), at("/r1", 4), ask(4)];
         even.allocate(&adapter, rows, Vec::new()).await.unwrap();
         let placed = even.fetch(&adapter, 4).await;
@@ -145,15 +155,8 @@ async fn what_waits_follows_blacklist_and_places_and_headroom_says_what_is_left(
     master.call(&adapter, refusing(&names, &[], vec![ask(4)])).await.unwrap();
     let placed = master.fetch(&adapter, 4).await;
     assert_eq!(hosts(&placed), BTreeMap::from([("h2", 4)]));
-    let room = async |master: &mut Master, cpus: i64| {
-        until(&format!("room for {cpus} CPUs"), async || {
-            let answer = master.allocate(&adapter, Vec::new(), Vec::new()).await.unwrap();
-            (answer.headroom.vcores == cpus).then_some(())
-        })
-        .await;
-    };
     // h1 is free, and does not count.
-    room(&mut master, 0).await;
+    room(&mut master, &adapter, 0).await;
     // It waits, until h1 is wanted again.
     master.call(&adapter, refusing(&[], &[], vec![ask(2)])).await.unwrap();
     let unit = master.attempt.application.to_string().replace('_', "-");
@@ -166,7 +169,7 @@ async fn what_waits_follows_blacklist_and_places_and_headroom_says_what_is_left(
     .await;
     master.call(&adapter, refusing(&[], &["h1"], Vec::new())).await.unwrap();
     assert_eq!(hosts(&master.fetch(&adapter, 2).await), BTreeMap::from([("h1", 2)]));
-    room(&mut master, 2).await;
+    room(&mut master, &adapter, 2).await;
     // The other way round: what waits for h2, which is full, is not wanted there any more and goes elsewhere.
     master.call(&adapter, refusing(&[], &[], vec![at("h2", 1), strict(ask(1))])).await.unwrap();
     master.call(&adapter, refusing(&[], &[], vec![at("h2", 0), at("h1", 1), strict(ask(1))])).await.unwrap();
@@ -176,7 +179,7 @@ async fn what_waits_follows_blacklist_and_places_and_headroom_says_what_is_left(
     master.call(&adapter, refusing(&[], &[], vec![labelled("fast", ask(1))])).await.unwrap();
     assert_eq!(hosts(&master.fetch(&adapter, 1).await), BTreeMap::from([("h3", 1)]));
     master.allocate(&adapter, Vec::new(), ids(&placed[..2])).await.unwrap();
-    room(&mut master, 2).await;
+    room(&mut master, &adapter, 2).await;
 
     // What no node has is refused, as a whole.
     let refused = async |master: &mut Master, call| match master.call(&adapter, call).await.unwrap_err() {
@@ -189,7 +192,7 @@ async fn what_waits_follows_blacklist_and_places_and_headroom_says_what_is_left(
     row.key.group.capability.insert("gpu".to_owned(), 1_000);
     let unknown = refused(&mut master, refusing(&[], &[], vec![row])).await;
     assert_eq!(unknown, BadAsk::Resource("yarn.io/gpu".to_owned()));
-    room(&mut master, 2).await;
+    room(&mut master, &adapter, 2).await;
     let id = adapter.manager.new_application().await.unwrap().0;
     let mut app = submitted();
     app.submission.label = "slow".to_owned();
