@@ -5,7 +5,7 @@ use godel_membership::agent_admission::{AssignmentRefusal, Has};
 
 use crate::{
     AgentAction, AgentOutbox, AgentSession, LeftRunning, NodeLife, RestartBackoff, RunKey, RunOrders,
-    RunStatus, SessionTerms, StatusReport, StopNotice, StopOrder, StoreChange, contact::Contact,
+    RunStatus, SessionTerms, StatusReport, StopOrder, StoreChange, contact::Contact, life::StopNotice,
 };
 
 /// What state assigns.

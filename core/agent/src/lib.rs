@@ -40,7 +40,7 @@ pub use self::{
     agent::{AssignedRun, MayWait, NodeAgent, SessionBegins, SessionWelcomed},
     backoff::RestartBackoff,
     journal::{JournalEntry, JournalKept},
-    life::{NodeLife, NotAwaiting, StopNotice},
+    life::{NodeLife, NotAwaiting},
     orders::{LeftRunning, RunKey, RunOrders, RunWeight, RunWork},
     reports::{StatusReport, StatusReports},
     run::LocalRun,

@@ -35,7 +35,8 @@ use crate::{
 mod commands;
 mod stops;
 
-pub use self::{commands::NotAwaiting, stops::StopNotice};
+pub use self::commands::NotAwaiting;
+pub(crate) use self::stops::StopNotice;
 
 /// Running units for which a node keeps room when they are gone: more room was a burst's.
 const N_ROOM_KEPT: usize = 16;
@@ -203,7 +204,7 @@ impl<P> NodeLife<P> {
 
     /// The same, to take reports from it.
     #[inline]
-    pub fn reports_mut(&mut self) -> &mut StatusReports {
+    pub(crate) fn reports_mut(&mut self) -> &mut StatusReports {
         &mut self.reports
     }
 

@@ -61,14 +61,6 @@ impl StatusReports {
         Some(report)
     }
 
-    /// The last report could not be sent after all.
-    pub fn unsent(&mut self) {
-        if let Some(report) = self.in_flight.pop_back() {
-            self.last_sequence = report.sequence - 1;
-            self.take_back(report);
-        }
-    }
-
     /// The first report that is durable now that every one up to `sequence` is.
     pub(crate) fn pop_durable(&mut self, sequence: u64) -> Option<Vec<RunStatus>> {
         let is_durable = self.in_flight.front().is_some_and(|first| first.sequence <= sequence);

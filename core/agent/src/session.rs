@@ -93,7 +93,7 @@ impl AgentSession {
 
     /// Statuses in one report at most.
     #[inline]
-    pub fn n_statuses_max(&self) -> usize {
+    pub(crate) fn n_statuses_max(&self) -> usize {
         self.n_statuses_max
     }
 

@@ -179,11 +179,6 @@ impl<O: DispatcherOutbox> DispatcherLeader<O> {
         self.submissions.admit(submission, core, edits, config, now, out);
     }
 
-    /// Whether no submission is on its way to the store.
-    pub fn has_no_submissions(&self) -> bool {
-        self.submissions.is_idle()
-    }
-
     /// Somebody asks for the change of a unit.
     pub fn change(&mut self, change: UnitChange<O>, now: Millis, out: &mut O) {
         self.changes.ask(change, &mut self.core, &mut self.edits, now, out);

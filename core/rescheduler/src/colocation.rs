@@ -162,13 +162,6 @@ impl Goal for TrafficGoal {
     }
 }
 
-impl Colocation {
-    /// Returns the share of traffic that stays on a node.
-    pub fn share_kept(layout: &Layout<'_>) -> f64 {
-        1.0 - TrafficGoal::new(layout).value()
-    }
-}
-
 impl Detector for Colocation {
     fn detect(&self, layout: &Layout<'_>, goal: &dyn Goal) -> Detection {
         if goal.value() <= self.remote_max {

@@ -11,7 +11,7 @@ const SQUEEZE_GRACE_MS_MAX: u32 = 500;
 
 /// What becomes of a running unit that is to be stopped later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopNotice {
+pub(crate) enum StopNotice {
     /// It goes on; call [`NodeLife::stop_noticed`] when the time is over.
     Given,
     /// It was given before, and that one counts.
@@ -43,7 +43,7 @@ impl<P> NodeLife<P> {
     }
 
     /// A running unit is to be stopped after a notice.
-    pub fn notice(&mut self, key: RunKey, incarnation: u32) -> StopNotice {
+    pub(crate) fn notice(&mut self, key: RunKey, incarnation: u32) -> StopNotice {
         let run = self.runs.get_mut(&key).filter(|run| run.incarnation == incarnation);
         let Some(run) = run.filter(|run| run.phase == Phase::Running && !run.stopping) else {
             return StopNotice::Useless;

@@ -431,16 +431,6 @@ fn weights_follow_what_lives() {
 }
 
 #[test]
-fn a_report_that_could_not_be_sent_is_the_next_one() {
-    let mut life = NodeLife::<()>::new(RestartBackoff::default());
-    life.assign(A, 0, orders(), &mut Vec::new());
-    life.started(A, 0, 0, Millis(0));
-    let first = life.reports_mut().next(N_STATUSES_MAX).unwrap();
-    life.reports_mut().unsent();
-    assert_eq!(life.reports_mut().next(N_STATUSES_MAX), Some(first));
-}
-
-#[test]
 fn reports_on_their_way_and_memories_are_bounded() {
     let mut life = NodeLife::<()>::new(RestartBackoff::default());
     let mut out = Vec::new();

@@ -200,11 +200,6 @@ impl<O: DispatcherOutbox> Submissions<O> {
             }
         }
     }
-
-    /// Whether a unit is on its way to the store.
-    pub(super) fn is_idle(&self) -> bool {
-        self.n_in_flight == 0 && self.batch.units.is_empty()
-    }
 }
 
 /// A submission under a uid that is known: the first one's answer, or why it is `other`.
