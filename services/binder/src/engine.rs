@@ -20,12 +20,10 @@ use godel_core_binder::{
 use godel_crash::CrashPoints;
 use godel_domain::txn::{TxnRefusal, TxnRefusalReason};
 use godel_kit::{
-    client::Channel,
     clock::SharedClock,
-    config::TxnConfig,
     informer::{FollowEvent, Informer},
-    lease::{Fence, Leadership},
-    txn::{Conditions, Pending, Receipt, TxnEncoder, TxnError, TxnPipeline},
+    leader::{LeaderGrant, LeaderTerms, TermChange},
+    txn::{Conditions, Pending, Receipt, TxnEncoder, TxnError},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -47,14 +45,6 @@ const STORE_FULL_PAUSE: Duration = Duration::from_millis(250);
 /// How often decisions are looked at that wait for a record.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A grant under which this binder acts.
-#[derive(Debug)]
-struct Leading {
-    fence: Fence,
-    since: Revision,
-    pipeline: TxnPipeline,
-}
-
 /// See the module.
 pub(crate) struct Engine {
     pub(crate) leader: BinderLeader,
@@ -62,11 +52,9 @@ pub(crate) struct Engine {
     pub(crate) follower: Informer,
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) leaves: mpsc::Receiver<LeaveRequest>,
-    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) terms: LeaderTerms,
     pub(crate) role: watch::Sender<Role>,
     pub(crate) gathering: watch::Sender<Vec<Gathering>>,
-    pub(crate) state: Channel,
-    pub(crate) txn: TxnConfig,
     pub(crate) txns_in_flight_max: usize,
     pub(crate) clock: SharedClock,
     pub(crate) crash: CrashPoints,
@@ -76,7 +64,6 @@ pub(crate) struct Engine {
 /// What changes while the engine runs.
 #[derive(Debug, Default)]
 struct Run {
-    leading: Option<Leading>,
     in_flight: VecDeque<(Batch, Pending)>,
     paused_until: Option<Instant>,
     expire_at: Option<Instant>,
@@ -89,30 +76,29 @@ impl Engine {
     /// The store cannot be followed any more, or the election is over.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
         let mut run = Run::default();
-        self.on_leadership(&mut run);
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                changed = self.leadership.changed() => match changed {
-                    Ok(()) => self.on_leadership(&mut run),
-                    Err(_) if stop.is_cancelled() => break,
-                    Err(_) => return Err(Error::Lease),
+                change = self.terms.changed() => match change {
+                    Some(TermChange::Elected) => self.lead(&mut run),
+                    Some(TermChange::Ended { leader }) => self.step_down(&mut run, leader),
+                    None if stop.is_cancelled() => break,
+                    None => return Err(Error::Lease),
                 },
-                () = lost(run.leading.as_ref()) => self.step_down(&mut run, None),
                 answer = front(&mut run.in_flight) => self.on_answer(&mut run, answer),
                 event = self.follower.next() => match event {
                     Some(event) => self.on_follow(&mut run, event),
                     None if stop.is_cancelled() => break,
                     None => return Err(Error::Informer),
                 },
-                Some(request) = self.leaves.recv() => self.on_leave(&run, request),
-                Some(input) = self.inputs.recv(), if self.leader.has_room() => self.on_input(&run, input),
+                Some(request) = self.leaves.recv() => self.on_leave(request),
+                Some(input) = self.inputs.recv(), if self.leader.has_room() => self.on_input(input),
                 () = at(run.paused_until) => run.paused_until = None,
                 () = at(run.expire_at) => self.on_expiry(&mut run),
             }
             self.drain(&mut run);
-            self.announce(&run);
+            self.announce();
             self.write(&mut run);
             self.leader.flush(&mut self.streams);
             self.show(&mut run);
@@ -126,28 +112,21 @@ impl Engine {
         self.clock.now()
     }
 
-    fn on_leadership(&mut self, run: &mut Run) {
-        let leadership = self.leadership.borrow_and_update().clone();
-        match leadership {
-            Leadership::Leader { epoch, since, fence } => {
-                if run.leading.as_ref().is_some_and(|leading| leading.fence.is_grant(&fence)) {
-                    return;
-                }
-                self.step_down(run, None);
-                self.leader.lead(epoch);
-                tracing::info!(epoch = epoch.0, revision = since.0, "elected");
-                let pipeline = TxnPipeline::spawn(self.state.clone(), fence.clone(), &self.txn);
-                run.leading = Some(Leading { fence, since, pipeline });
-            }
-            Leadership::Standby { leader } => self.step_down(run, leader),
+    fn lead(&mut self, run: &mut Run) {
+        self.stop_acting(run, None);
+        if let Some(grant) = self.terms.grant() {
+            self.leader.lead(grant.fence.epoch());
         }
     }
 
-    /// Stops acting. What is under way is dropped without an answer: it may still commit, which is then read.
+    /// Gives the grant up.
     fn step_down(&mut self, run: &mut Run, leader: Option<String>) {
-        if let Some(leading) = run.leading.take() {
-            tracing::info!(epoch = leading.fence.epoch().0, "no longer the leader");
-        }
+        self.terms.end();
+        self.stop_acting(run, leader);
+    }
+
+    /// Stops acting. What is under way is dropped without an answer: it may still commit, which is then read.
+    fn stop_acting(&mut self, run: &mut Run, leader: Option<String>) {
         run.in_flight.clear();
         run.paused_until = None;
         self.streams.leader.clone_from(&leader);
@@ -162,12 +141,12 @@ impl Engine {
     }
 
     /// Leads once everything up to the grant has been read: an older leader's last binding is in there.
-    fn announce(&self, run: &Run) {
-        let Some(leading) = &run.leading else { return };
-        if !self.reads_enough(leading) {
+    fn announce(&self) {
+        let Some(grant) = self.terms.grant() else { return };
+        if !self.reads_enough(grant) {
             return;
         }
-        let role = Role::Leader { epoch: leading.fence.epoch(), store: leading.fence.store() };
+        let role = Role::Leader { epoch: grant.fence.epoch(), store: grant.fence.store() };
         self.role.send_if_modified(|known| {
             *known != role && {
                 *known = role.clone();
@@ -177,9 +156,9 @@ impl Engine {
     }
 
     /// Whether everything up to the grant has been read, of the store in which it was granted.
-    fn reads_enough(&self, leading: &Leading) -> bool {
-        let is_same = self.leader.store().may_be(leading.fence.store());
-        is_same && self.leader.read().is_some_and(|read| read >= leading.since)
+    fn reads_enough(&self, grant: &LeaderGrant) -> bool {
+        let is_same = self.leader.store().may_be(grant.fence.store());
+        is_same && self.leader.read().is_some_and(|read| read >= grant.since)
     }
 
     /// What follows from another store is as after a change of leaders: nothing that was read, decided or asked for
@@ -188,7 +167,7 @@ impl Engine {
         if let FollowEvent::Reset { store } = &event
             && *store != self.leader.store()
         {
-            if run.leading.as_ref().is_some_and(|leading| !leading.fence.store().may_be(*store)) {
+            if self.terms.grant().is_some_and(|grant| !grant.fence.store().may_be(*store)) {
                 self.step_down(run, None);
             }
             self.change_store(*store);
@@ -218,13 +197,13 @@ impl Engine {
         self.leader.change_store(store, &mut self.streams);
     }
 
-    fn on_input(&mut self, run: &Run, input: Input) {
+    fn on_input(&mut self, input: Input) {
         let now = self.now();
-        match (input, &run.leading) {
-            (Input::Open { id, scheduler, epoch, outcomes }, Some(leading)) => {
+        match (input, self.terms.grant()) {
+            (Input::Open { id, scheduler, epoch, outcomes }, Some(grant)) => {
                 tracing::info!(scheduler, epoch = epoch.0, "scheduler connected");
                 self.streams.add(id, scheduler.clone(), epoch, outcomes);
-                self.leader.open(id, &scheduler, epoch, leading.fence.epoch(), &mut self.streams);
+                self.leader.open(id, &scheduler, epoch, grant.fence.epoch(), &mut self.streams);
             }
             (Input::Open { outcomes, .. }, None) => {
                 // Leadership went while the stream was opened.
@@ -240,9 +219,9 @@ impl Engine {
         }
     }
 
-    fn on_leave(&mut self, run: &Run, request: LeaveRequest) {
+    fn on_leave(&mut self, request: LeaveRequest) {
         let LeaveRequest { asked, read } = request;
-        match (asked, run.leading.is_some()) {
+        match (asked, self.terms.grant().is_some()) {
             (Leave::Evict(asked, reply), true) => {
                 let job = self.streams.add_job(reply);
                 self.leader.evict(job, &asked, read, &mut self.streams);
@@ -311,22 +290,22 @@ impl Engine {
         }
         for _ in 0..N_DRAIN {
             let Ok(request) = self.leaves.try_recv() else { break };
-            self.on_leave(run, request);
+            self.on_leave(request);
         }
         for _ in 0..N_DRAIN {
             if !self.leader.has_room() {
                 break;
             }
             let Ok(input) = self.inputs.try_recv() else { break };
-            self.on_input(run, input);
+            self.on_input(input);
         }
     }
 
     /// Keeps transactions under way.
     fn write(&mut self, run: &mut Run) {
         self.leader.on_wall(self.clock.wall_ms());
-        while let Some(leading) = &run.leading {
-            let reads_enough = self.reads_enough(leading);
+        while let Some(grant) = self.terms.grant() {
+            let reads_enough = self.reads_enough(grant);
             let has_place = run.in_flight.len() < self.txns_in_flight_max.max(1);
             if !reads_enough || !has_place || run.paused_until.is_some() || !self.leader.has_work() {
                 return;
@@ -336,7 +315,7 @@ impl Engine {
             self.crash.hit("binder.before-commit");
             let TxnEncoder { ops, preconditions } = txn;
             let conditions = Conditions { preconditions, nodes_as_of: batch.nodes_as_of() };
-            match leading.pipeline.try_submit(ops, conditions) {
+            match grant.pipeline.try_submit(ops, conditions) {
                 Ok(Some(pending)) => run.in_flight.push_back((batch, pending)),
                 Ok(None) => {
                     // The pipeline is full: as if the store had no room for a moment.
@@ -383,13 +362,6 @@ fn ready(in_flight: &mut VecDeque<(Batch, Pending)>) -> Option<Result<Receipt, T
     match Pin::new(pending).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
-    }
-}
-
-async fn lost(leading: Option<&Leading>) {
-    match leading {
-        Some(leading) => leading.fence.lost().await,
-        None => pending().await,
     }
 }
 

@@ -26,6 +26,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 use godel_core_binder::leader::BinderLeader;
 use godel_kit::{
     client::{Directory, channel},
+    leader::LeaderTerms,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
     service::{Lease, Service},
@@ -79,11 +80,9 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         follower: service.follow(state.clone(), godel_core_binder::FOLLOWS),
         inputs: inputs_rx,
         leaves: leaves_rx,
-        leadership: election.watch(),
+        terms: LeaderTerms::new(election.watch(), state, config.txn.clone()),
         role,
         gathering,
-        state,
-        txn: config.txn.clone(),
         txns_in_flight_max: config.txns_in_flight_max.min(config.txn.max_in_flight),
         clock: service.clock.clone(),
         crash: service.crash.clone(),

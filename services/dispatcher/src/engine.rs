@@ -14,7 +14,7 @@ mod watch;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use godel_base::{
-    ids::{Epoch, Revision, UnitId},
+    ids::{Epoch, UnitId},
     time::Millis,
 };
 use godel_core_dispatcher::{
@@ -27,10 +27,10 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     clock::SharedClock,
     informer::{FollowConfig, FollowEvent, Informer, OwnWrites, Shared, UnreadCount},
-    lease::Fence,
+    leader::LeaderGrant,
     message::RECEIVED_BYTES_MAX,
     status,
-    txn::{Pending, Receipt, TXN_BYTES_MAX, TxnError, TxnPipeline},
+    txn::{Pending, Receipt, TXN_BYTES_MAX, TxnError},
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient};
 use godel_rules::lost_nodes::{self, BrakeChange};
@@ -96,18 +96,16 @@ struct Engine {
 /// Leads until the fence is lost or `stop`.
 pub(crate) async fn run(
     context: &Arc<TermContext>,
-    epoch: Epoch,
-    since: Revision,
-    fence: Fence,
+    grant: &LeaderGrant,
     publish: &watch_channel::Sender<Option<LeaderHandle>>,
     stop: CancellationToken,
 ) -> Result<(), Broken> {
     let over = stop.child_token();
     let _guard = over.clone().drop_guard();
-    let work = lead(context, epoch, since, fence.clone(), publish, over);
+    let work = lead(context, grant, publish, over);
     tokio::select! {
         biased;
-        () = fence.lost() => Ok(()),
+        () = grant.fence.lost() => Ok(()),
         () = stop.cancelled() => Ok(()),
         ended = work => ended,
     }
@@ -115,9 +113,7 @@ pub(crate) async fn run(
 
 async fn lead(
     context: &Arc<TermContext>,
-    epoch: Epoch,
-    since: Revision,
-    fence: Fence,
+    LeaderGrant { fence, since, pipeline }: &LeaderGrant,
     publish: &watch_channel::Sender<Option<LeaderHandle>>,
     over: CancellationToken,
 ) -> Result<(), Broken> {
@@ -126,14 +122,13 @@ async fn lead(
     let written = OwnWrites::default();
     let shared = Shared { written: written.clone(), unread: context.unread.clone() };
     let follower = Informer::spawn_with(
-        state.clone(),
+        state,
         godel_core_dispatcher::FOLLOWS,
         FollowConfig::default(),
         shared,
         over.clone(),
     );
     let store = fence.store();
-    let pipeline = TxnPipeline::spawn(state, fence, &context.config.txn);
     let (tickets, acks) = answers();
     let (evictions, evicted) = evict::spawn(context.directory.clone(), store, over.clone());
     let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
@@ -142,18 +137,18 @@ async fn lead(
     let overload = OverloadControl::new(&context.config);
     let core = Dispatcher::new(context.config.core(node_grace_ms));
     let mut leader = DispatcherLeader::new(core, last_unit_id, leader_config(&context.config));
-    leader.lead(since);
+    leader.lead(*since);
     let handle = LeaderHandle {
         calls: calls_sender,
         room,
         call_limiter: Arc::clone(&overload.call_limiter),
         store,
-        epoch,
+        epoch: fence.epoch(),
         read: Arc::default(),
     };
     let out = EngineOutbox {
         context: Arc::clone(context),
-        pipeline,
+        pipeline: pipeline.clone(),
         tickets,
         handle,
         publish: publish.clone(),
@@ -168,7 +163,7 @@ async fn lead(
         context: Arc::clone(context),
         leader,
         out,
-        epoch,
+        epoch: fence.epoch(),
         last_session: 0,
         shown: Summary::default(),
         queues_shown_at: None,

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use godel_kit::{
     CancellationToken,
     client::Directory,
-    lease::{Leadership, leading},
+    leader::LeaderTerms,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
     service::{Lease, Service},
@@ -79,7 +79,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         crash: service.crash.clone(),
         unread: service.unread.clone(),
     });
-    let engine = lead_again(context, election.watch(), term_sender, stop.clone());
+    let terms = LeaderTerms::new(election.watch(), directory.state(), config.txn.clone());
+    let engine = lead_again(context, terms, term_sender, stop.clone());
     let units = rpc::units::UnitRpc::new(front.clone(), directory.clone(), metrics);
     let queues = rpc::queues::QueueRpc::new(front.clone());
     let budgets = rpc::budgets::BudgetRpc::new(front.clone());
@@ -102,25 +103,24 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
 /// Leads whenever the lease is granted, one term after the other.
 async fn lead_again(
     context: Arc<engine::TermContext>,
-    mut leadership: watch::Receiver<Leadership>,
+    mut terms: LeaderTerms,
     publish: watch::Sender<Option<leader_client::LeaderHandle>>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     loop {
-        let grant = tokio::select! {
+        let change = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            grant = leading(&mut leadership) => grant,
+            change = terms.changed() => change,
         };
-        let Some((epoch, since, fence)) = grant else {
+        if change.is_none() {
             return if stop.is_cancelled() { Ok(()) } else { Err(Error::Lease) };
-        };
-        tracing::info!(epoch = epoch.0, "leading");
+        }
+        let Some(grant) = terms.grant() else { continue };
         context.metrics.leader.set(1);
-        let ended = engine::run(&context, epoch, since, fence.clone(), &publish, stop.clone()).await;
+        let ended = engine::run(&context, grant, &publish, stop.clone()).await;
         publish.send_replace(None);
         context.metrics.leader.set(0);
-        tracing::info!(epoch = epoch.0, "no longer the leader");
-        if ended.is_err() && fence.is_valid() && !stop.is_cancelled() {
+        if ended.is_err() && grant.fence.is_valid() && !stop.is_cancelled() {
             // A second term under the same grant could not tell its transactions from the first one's.
             return Err(Error::Informer);
         }

@@ -179,15 +179,3 @@ impl HeldLease {
         let _ = self.task.await;
     }
 }
-
-/// Waits until the process leads; `None` when the task that keeps the lease is gone.
-pub async fn leading(leadership: &mut watch::Receiver<Leadership>) -> Option<(Epoch, Revision, Fence)> {
-    loop {
-        if let Leadership::Leader { epoch, since, fence } = &*leadership.borrow_and_update()
-            && fence.is_valid()
-        {
-            return Some((*epoch, *since, fence.clone()));
-        }
-        leadership.changed().await.ok()?;
-    }
-}

@@ -14,6 +14,7 @@
 //! - `guests`: connections of listeners that do not speak gRPC, and which of them go first.
 //! - `idle`: which connections go first, of all listeners.
 //! - `informer`: follows the store: lists, watches, resumes.
+//! - `leader`: the terms of a leader: its grant, and what it begins with.
 //! - `lease`: leases, held and renewed.
 //! - `message`: the size limit of messages, and splitting larger ones.
 //! - `metrics`: Prometheus metrics and their listener.
@@ -38,6 +39,7 @@ pub mod deps;
 pub mod guests;
 mod idle;
 pub mod informer;
+pub mod leader;
 pub mod lease;
 pub mod message;
 pub mod metrics;

@@ -16,7 +16,6 @@ pub(crate) use self::{
 
 use std::time::Duration;
 
-use godel_base::ids::Revision;
 use godel_core_rescheduler::RunCause;
 use godel_core_rescheduler_leader::ReschedulerLeader;
 use godel_crash::CrashPoints;
@@ -25,14 +24,10 @@ use godel_kit::{
     client::{Channel, Directory},
     clock::SharedClock,
     informer::{FollowEvent, Informer},
-    lease::{Fence, Leadership},
+    leader::{LeaderTerms, TermChange},
     service::Error,
-    txn::TxnPipeline,
 };
-use tokio::{
-    sync::{mpsc, watch},
-    time::sleep,
-};
+use tokio::{sync::mpsc, time::sleep};
 
 use self::{
     outbox::ReschedulerOutbox,
@@ -54,7 +49,7 @@ pub(crate) struct EngineParts {
     pub(crate) reload: Option<Reload>,
     pub(crate) directory: Directory,
     pub(crate) follower: Informer,
-    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) terms: LeaderTerms,
     pub(crate) calls: mpsc::Receiver<Call>,
     pub(crate) clock: SharedClock,
     pub(crate) crash: CrashPoints,
@@ -67,7 +62,6 @@ pub(crate) struct Engine {
     reload: Option<Reload>,
     state: Channel,
     follower: Informer,
-    leadership: watch::Receiver<Leadership>,
     calls: mpsc::Receiver<Call>,
     outcomes: mpsc::Receiver<OutsideOutcome>,
     leader: ReschedulerLeader<Caller>,
@@ -77,19 +71,10 @@ pub(crate) struct Engine {
     config_read_ms: i64,
 }
 
-/// The lease, as granted.
-struct ReschedulerGrant {
-    fence: Fence,
-    since: Revision,
-    /// One for each grant: the store tells transactions apart by their numbers under it.
-    pipeline: TxnPipeline,
-}
-
 /// What woke the loop.
 enum ReschedulerEvent {
     Stop,
-    Leadership(bool),
-    Lost,
+    Term(Option<TermChange>),
     Outcome(OutsideOutcome),
     Call(Call),
     Follow(Option<FollowEvent>),
@@ -102,26 +87,16 @@ impl Engine {
             0 => rand::random(),
             seed => seed,
         };
-        let EngineParts { config, reload, directory, follower, leadership, calls, clock, crash, metrics } =
-            parts;
+        let EngineParts { config, reload, directory, follower, terms, calls, clock, crash, metrics } = parts;
         let (sender, outcomes) = mpsc::channel(outside::N_OUTCOMES);
         let state = directory.state();
-        let out = ReschedulerOutbox {
-            grant: None,
-            directory,
-            leadership: leadership.clone(),
-            outcomes: sender,
-            clock,
-            crash,
-            metrics,
-        };
+        let out = ReschedulerOutbox { terms, directory, outcomes: sender, clock, crash, metrics };
         let mut engine = Self {
             leader: ReschedulerLeader::new(config.leader(), seed),
             config: config.clone(),
             reload,
             state,
             follower,
-            leadership,
             calls,
             outcomes,
             out,
@@ -138,18 +113,12 @@ impl Engine {
     /// # Errors
     /// The store cannot be followed any more, or the election is over.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), Error> {
-        self.on_leadership();
         loop {
             match self.next_event(&stop).await {
                 ReschedulerEvent::Stop => break,
-                ReschedulerEvent::Leadership(true) => self.on_leadership(),
-                ReschedulerEvent::Leadership(false) | ReschedulerEvent::Follow(None)
-                    if stop.is_cancelled() =>
-                {
-                    break;
-                }
-                ReschedulerEvent::Leadership(false) => return Err(Error::Lease),
-                ReschedulerEvent::Lost => self.step_down(),
+                ReschedulerEvent::Term(Some(_)) => self.leader.step_down(&mut self.out),
+                ReschedulerEvent::Term(None) | ReschedulerEvent::Follow(None) if stop.is_cancelled() => break,
+                ReschedulerEvent::Term(None) => return Err(Error::Lease),
                 ReschedulerEvent::Outcome(outcome) => self.on_outcome(outcome),
                 ReschedulerEvent::Call(call) => call(&mut self),
                 ReschedulerEvent::Follow(Some(event)) => {
@@ -169,23 +138,16 @@ impl Engine {
                 }
             }
             self.look_outside();
-            if self.is_valid() {
+            if self.out.terms.valid_grant().is_some() {
                 let now = self.now_ms();
                 self.leader.step(now, &mut self.out);
             }
         }
-        self.step_down();
+        self.leader.step_down(&mut self.out);
         Ok(())
     }
 
     async fn next_event(&mut self, stop: &CancellationToken) -> ReschedulerEvent {
-        let fence = self.out.grant.as_ref().map(|grant| grant.fence.clone());
-        let lost = async move {
-            match fence {
-                Some(fence) => fence.lost().await,
-                None => std::future::pending().await,
-            }
-        };
         let now = self.now_ms();
         let until = self
             .leader
@@ -195,8 +157,7 @@ impl Engine {
         tokio::select! {
             biased;
             () = stop.cancelled() => ReschedulerEvent::Stop,
-            changed = self.leadership.changed() => ReschedulerEvent::Leadership(changed.is_ok()),
-            () = lost => ReschedulerEvent::Lost,
+            change = self.out.terms.changed() => ReschedulerEvent::Term(change),
             Some(outcome) = self.outcomes.recv() => ReschedulerEvent::Outcome(outcome),
             Some(call) = self.calls.recv() => ReschedulerEvent::Call(call),
             event = self.follower.next() => ReschedulerEvent::Follow(event),
@@ -206,10 +167,6 @@ impl Engine {
 
     fn now_ms(&self) -> i64 {
         self.out.clock.wall_ms()
-    }
-
-    fn is_valid(&self) -> bool {
-        self.out.grant.as_ref().is_some_and(|grant| grant.fence.is_valid())
     }
 
     /// The signal SIGUSR1 came.

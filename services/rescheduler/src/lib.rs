@@ -26,6 +26,7 @@ use std::sync::Arc;
 use godel_kit::{
     CancellationToken,
     client::Directory,
+    leader::LeaderTerms,
     metrics::Metrics,
     service::{self, Lease, Service},
 };
@@ -78,8 +79,8 @@ pub async fn serve(
     let engine = Engine::new(EngineParts {
         directory,
         reload,
-        follower: service.follow(state, godel_core_rescheduler_leader::FOLLOWS),
-        leadership: election.watch(),
+        follower: service.follow(state.clone(), godel_core_rescheduler_leader::FOLLOWS),
+        terms: LeaderTerms::new(election.watch(), state.clone(), config.txn.clone()),
         calls: calls_rx,
         clock: service.clock.clone(),
         crash: service.crash.clone(),

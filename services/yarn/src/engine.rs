@@ -18,17 +18,11 @@ use godel_core_yarn_leader::{
 };
 use godel_crash::CrashPoints;
 use godel_kit::{
-    CancellationToken,
-    client::{Channel, Directory},
-    clock::SharedClock,
-    informer::Informer,
-    lease::Leadership,
-    quiet::Quiet,
-    service::Error,
-    txn::TxnPipeline,
+    CancellationToken, client::Directory, clock::SharedClock, informer::Informer, leader::LeaderTerms,
+    quiet::Quiet, service::Error, txn::TxnPipeline,
 };
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 use self::follow::Engine;
 use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics};
@@ -155,12 +149,11 @@ impl Manager {
     pub(crate) fn engine(
         &self,
         follower: Informer,
-        leadership: watch::Receiver<Leadership>,
-        state: Channel,
+        terms: LeaderTerms,
         keys: KeySource,
         stop: CancellationToken,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let shared = Arc::clone(&self.shared);
-        Engine { shared, follower, leadership, state, keys, grant: None }.run(stop)
+        Engine { shared, follower, terms, keys }.run(stop)
     }
 }

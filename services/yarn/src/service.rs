@@ -8,6 +8,7 @@ use godel_kit::{
     address::{BadAddress, reachable},
     client::Directory,
     clock::SharedClock,
+    leader::LeaderTerms,
     metrics::Metrics,
     server::{Server, ServerError},
     service::{Error, Lease, Service},
@@ -170,6 +171,7 @@ where
     let lease = service.lease(LEASE, config.lease.clone(), "yarn.lease-renew", Vec::new);
     let election = service.elect(lease, state.clone());
     let follower = service.follow(state.clone(), FOLLOWS);
-    let engine = manager.engine(follower, election.watch(), state, source, service.stop.clone());
+    let terms = LeaderTerms::new(election.watch(), state, config.txn.clone());
+    let engine = manager.engine(follower, terms, source, service.stop.clone());
     service.run(engine, Lease::Leader(election), add).await
 }

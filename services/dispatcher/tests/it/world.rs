@@ -13,7 +13,8 @@ use godel_kit::{
     CancellationToken,
     client::{Channel, channel},
     config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TxnConfig},
-    lease::{Election, LeaseSpec, leading},
+    leader::{LeaderGrant, LeaderTerms},
+    lease::{Election, LeaseSpec},
     metrics::Metrics,
     server::{Server, bind},
     status,
@@ -258,7 +259,7 @@ impl Scheduler {
         let spec = LeaseSpec::new(format!("scheduler/{name}"), "http://127.0.0.1:1", world.lease.clone())
             .with_counters(counters);
         let election = Election::spawn(spec, world.state.clone(), stop.clone());
-        let (epoch, ..) = leading(&mut election.watch()).await.unwrap();
+        let epoch = elected(world, &election).await.fence.epoch();
         let mut scheduler = Self::attach(to, name, epoch.0, &[], credits).await.unwrap();
         scheduler.registration = Some((stop, election));
         scheduler
@@ -376,13 +377,23 @@ pub(crate) struct Binder {
     _election: Arc<Election>,
 }
 
+/// Waits for the grant of an election.
+async fn elected(world: &World, election: &Election) -> LeaderGrant {
+    let mut terms = LeaderTerms::new(election.watch(), world.state.clone(), TxnConfig::default());
+    loop {
+        terms.changed().await.unwrap();
+        if let Some(grant) = terms.valid_grant() {
+            return grant.clone();
+        }
+    }
+}
+
 impl Binder {
     pub(crate) async fn new(world: &World) -> Self {
         let (listener, address) = free().await;
         let spec = LeaseSpec::new("binder", address, world.lease.clone());
         let election = Election::spawn(spec, world.state.clone(), world.stop.clone());
-        let (_, _, fence) = leading(&mut election.watch()).await.unwrap();
-        let pipeline = TxnPipeline::spawn(world.state.clone(), fence, &TxnConfig::default());
+        let pipeline = elected(world, &election).await.pipeline;
         let binder = Self { pipeline, _election: Arc::new(election) };
         let serving = Server::new(&server(), &Metrics::new("binder"))
             .add(BindServiceServer::new(binder.clone()))

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use godel_base::ids::{Epoch, StoreId};
+use godel_base::ids::{Epoch, Revision, StoreId};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Election, Fence, Leadership, LeaseSpec, Membership, leading};
+use super::{Election, Fence, Leadership, LeaseSpec, Membership};
 use crate::{
     config::LeaseConfig,
     tests::fake::{Fake, TTL, eventually, soon},
@@ -12,6 +12,14 @@ use crate::{
 
 fn spec(lease: &str, address: &str) -> LeaseSpec {
     LeaseSpec::new(lease, address, LeaseConfig { ttl: TTL.into() })
+}
+
+/// The grant, once it is held.
+async fn leading(leadership: &mut watch::Receiver<Leadership>) -> Option<(Epoch, Revision, Fence)> {
+    match &*leadership.wait_for(|now| now.fence().is_some()).await.ok()? {
+        Leadership::Leader { epoch, since, fence } => Some((*epoch, *since, fence.clone())),
+        Leadership::Standby { .. } => None,
+    }
 }
 
 async fn standby_with(leadership: &mut watch::Receiver<Leadership>, leader: Option<&str>) {

@@ -18,17 +18,17 @@ use godel_domain::{
 use godel_kit::{
     client::Directory,
     clock::SharedClock,
-    lease::Leadership,
+    leader::LeaderTerms,
     message::RECEIVED_BYTES_MAX,
     status, task,
     txn::{Conditions, TXN_BYTES_MAX, TxnError, TxnPipeline},
 };
 use godel_proto::v1::{self, bind_service_client::BindServiceClient, unit_service_client::UnitServiceClient};
 use godel_wire::from_proto;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tonic::{Code, Status};
 
-use super::{ReschedulerGrant, outside::OutsideOutcome, show};
+use super::{outside::OutsideOutcome, show};
 use crate::{metrics::RescheduleMetrics, record};
 
 /// Lease of the binder's leader.
@@ -62,10 +62,8 @@ impl Caller {
 
 /// See the module.
 pub(super) struct ReschedulerOutbox {
-    /// The grant under which it leads or is about to.
-    pub(super) grant: Option<ReschedulerGrant>,
+    pub(super) terms: LeaderTerms,
     pub(super) directory: Directory,
-    pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) outcomes: mpsc::Sender<OutsideOutcome>,
     pub(super) clock: SharedClock,
     pub(super) crash: CrashPoints,
@@ -75,9 +73,9 @@ pub(super) struct ReschedulerOutbox {
 impl ReschedulerOutbox {
     /// Why it does nothing: somebody else leads, or it has not read enough yet.
     pub(super) fn not_leading(&self) -> Status {
-        match &*self.leadership.borrow() {
-            Leadership::Standby { leader } => status::not_leader(leader.as_deref()),
-            Leadership::Leader { .. } => Status::unavailable("the rescheduler has not read the store yet"),
+        match self.terms.grant() {
+            None => status::not_leader(self.terms.other_leader().as_deref()),
+            Some(_) => Status::unavailable("the rescheduler has not read the store yet"),
         }
     }
 
@@ -105,7 +103,7 @@ impl RescheduleOutbox for ReschedulerOutbox {
     type Caller = Caller;
 
     fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>) {
-        let pipeline = self.grant.as_ref().map(|grant| grant.pipeline.clone());
+        let pipeline = self.terms.grant().map(|grant| grant.pipeline.clone());
         let (crash, metrics) = (self.crash.clone(), self.metrics.clone());
         self.spawn("rescheduler.records", async move {
             let Some(pipeline) = pipeline else {
@@ -126,7 +124,7 @@ impl RescheduleOutbox for ReschedulerOutbox {
 
     /// Calls the binder within the retry bounds.
     fn move_units(&mut self, asked: MovesAsked) {
-        let Some(fence) = self.grant.as_ref().map(|grant| grant.fence.clone()) else { return };
+        let Some(fence) = self.terms.grant().map(|grant| grant.fence.clone()) else { return };
         let MovesAsked { number, asked, movement, moves, expires_ms, read, store } = asked;
         self.metrics.asked.inc_by(u64::try_from(asked.len()).unwrap_or(u64::MAX));
         self.crash.hit("rescheduler.before-move");

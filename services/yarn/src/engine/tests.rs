@@ -5,8 +5,14 @@ use std::time::Duration;
 use godel_base::ids::Epoch;
 use godel_core_yarn::{adapter::AppSubmission, ids::YarnApplicationId};
 use godel_core_yarn_leader::{AppSubmitter, FOLLOWS, LaunchRefusal, MasterLaunch, SubmittedApp};
-use godel_kit::{clock::ManualClock, informer::FollowConfig, lease::Fence, metrics::Metrics};
-use tokio::{runtime::Runtime, task::yield_now, time::timeout};
+use godel_kit::{
+    clock::ManualClock,
+    config::TxnConfig,
+    informer::FollowConfig,
+    lease::{Fence, Leadership},
+    metrics::Metrics,
+};
+use tokio::{runtime::Runtime, sync::watch, task::yield_now, time::timeout};
 use tonic::async_trait;
 
 use super::*;
@@ -78,7 +84,8 @@ async fn an_engine_whose_election_is_over_answers_those_who_wait() {
     let stop = CancellationToken::new();
     let follower = Informer::spawn(state.clone(), FOLLOWS, FollowConfig::default(), stop.clone());
     let (source, _ring) = keys::ring();
-    let engine = manager.engine(follower, leadership, state, source, stop);
+    let terms = LeaderTerms::new(leadership, state, TxnConfig::default());
+    let engine = manager.engine(follower, terms, source, stop);
     let engine = godel_kit::task::spawn("test.engine", engine);
     yield_now().await;
     let mut answer = submit(&manager);
