@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod budget;
+pub mod context;
 mod history;
 pub mod node;
 mod offline;
@@ -36,15 +37,13 @@ const EXAMPLES: &str = "Try:
 #[derive(Debug, Parser)]
 #[command(name = "godel", version, propagate_version = true, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Args {
-    /// Address of the state service, which lists all other services.
-    #[arg(
-        long,
-        global = true,
-        env = "GODEL_ADDR",
-        default_value = "http://127.0.0.1:7700",
-        value_name = "URL"
-    )]
-    pub address: String,
+    /// Address of the state service, which lists all other services. Default: that of the context, or else
+    /// http://127.0.0.1:7700.
+    #[arg(long, global = true, env = "GODEL_ADDR", value_name = "URL")]
+    pub address: Option<String>,
+    /// The context to use instead of the current one (see `godel context`). An address wins over it.
+    #[arg(long, global = true, env = "GODEL_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
     /// Output format.
     #[arg(long, short, global = true, value_enum, default_value_t)]
     pub output: Format,
@@ -108,6 +107,9 @@ pub enum Verb {
     /// Administer the control plane.
     #[command(subcommand)]
     Admin(Admin),
+    /// Manage contexts: the clusters that you use, and how each is reached.
+    #[command(subcommand)]
+    Context(context::ContextVerb),
     /// Show the status of the control plane.
     Status,
     /// Ask one service or agent whether it can do its work. Exit code 0 only if it says so.

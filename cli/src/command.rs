@@ -4,6 +4,7 @@ mod admin;
 mod agent;
 mod apply;
 mod budget;
+mod context;
 mod each;
 mod health;
 mod history;
@@ -41,30 +42,34 @@ use godel_client::{
 /// # Errors
 /// What went wrong, with the exit code of the process.
 pub async fn run(args: Args) -> Result<(), Failure> {
-    let Args { address, output, log, verb } = args;
+    let Args { address, context, output, log, verb } = args;
+    // Services and agents have configurations, and no context.
+    let of_service = || address.clone().unwrap_or_else(|| context::DEFAULT_ADDRESS.to_owned());
     match verb {
         Verb::Up(up) => return run::up(up, log, output).await,
         Verb::Demo(demo) => return run::demo(demo, log).await,
-        Verb::Serve(serve) => return run::serve(serve, log, &address).await,
+        Verb::Serve(serve) => return run::serve(serve, log, &of_service()).await,
         Verb::Agent(Agent { verb: Some(AgentVerb::Topology(wanted)), .. }) => {
             return topology::run(&wanted, log, output);
         }
         Verb::Agent(Agent { verb: Some(AgentVerb::Leave(wanted)), .. }) => {
-            return agent::leave(wanted, log, &address, output).await;
+            return agent::leave(wanted, log, &of_service(), output).await;
         }
         Verb::Agent(Agent { verb: Some(AgentVerb::Notice(wanted)), .. }) => {
-            return agent::notice(wanted, log, &address, output).await;
+            return agent::notice(wanted, log, &of_service(), output).await;
         }
         // `main` does it, without a runtime.
         Verb::Agent(Agent { verb: Some(AgentVerb::Keep { .. }), .. }) => return Ok(()),
-        Verb::Agent(agent) => return run::agent(agent, log, &address).await,
+        Verb::Agent(agent) => return run::agent(agent, log, &of_service()).await,
         Verb::State(state) => return offline::state(state, output).await,
         Verb::Config(config) => return offline::config(&config),
+        Verb::Context(verb) => return context::run(verb, output),
         Verb::Completion { shell } => return offline::completion(shell),
         Verb::Bench { words } => return bench(output, log, &words),
         _ => {}
     }
     let _guard = process::quiet_telemetry(log)?;
+    let address = context::address(address, context.as_deref())?;
     match verb {
         Verb::Node(node) => node::run(&Client::new(&address)?, node, output).await,
         Verb::Unit(unit) => unit::run(&address, unit, output).await,
@@ -103,6 +108,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         | Verb::Agent(_)
         | Verb::State(_)
         | Verb::Config(_)
+        | Verb::Context(_)
         | Verb::Completion { .. }
         | Verb::Bench { .. } => Ok(()),
     }

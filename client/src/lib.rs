@@ -8,6 +8,7 @@
 //! - `audit`: `godel audit`: the invariants on a live system.
 //! - `bulk`: submission of many units on one stream.
 //! - `client`: clients of the API, with deadlines and retries.
+//! - `context`: the clusters that a person uses, and how each is reached.
 //! - `exit`: exit codes, and how commands end.
 //! - `history`: pages of ended units.
 //! - `output`: tables, JSON and colours.
@@ -25,6 +26,7 @@
 pub mod audit;
 pub mod bulk;
 pub mod client;
+pub mod context;
 pub mod exit;
 pub mod history;
 pub mod output;

@@ -304,7 +304,7 @@ fn reload_of(layers: Layers, flags: Vec<(String, Option<String>)>) -> Reload {
 pub(super) fn set_address(layers: &Layers, key: &str, address: &str) -> Option<String> {
     let set = layers.set.iter().any(|(name, _)| name == key);
     let env = format!("GODEL_{}", key.replace('.', "__").to_uppercase());
-    let default = address == "http://127.0.0.1:7700";
+    let default = address == super::context::DEFAULT_ADDRESS;
     (!set && !default && godel_kit::config::env(&env).is_none()).then(|| address.to_owned())
 }
 

@@ -41,6 +41,8 @@ fn command(words: &[&str]) -> Command {
     command
         .args(words)
         .env_remove("GODEL_ADDR")
+        .env_remove("GODEL_CONTEXT")
+        .env("GODEL_CONTEXTS", "/nonexistent/contexts.yaml")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

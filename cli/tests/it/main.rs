@@ -4,6 +4,7 @@
 
 mod agents;
 mod budgets;
+mod contexts;
 mod docs;
 mod godel;
 mod queues;

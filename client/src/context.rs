@@ -1,0 +1,336 @@
+//! Contexts: the clusters that a person uses, and how each is reached.
+//!
+//! They stand in one file for each person: `$GODEL_CONTEXTS`, or else `godel/contexts.yaml` below `$XDG_CONFIG_HOME` or `~/.config`. One
+//! context is the current one: commands go to its cluster unless they name another. The first context becomes the current one;
+//! from then on only the person changes which it is, so that a second cluster or a test never takes commands over that were meant for
+//! the first. The file holds tokens: it is made for its owner alone, and is not read while others can read it.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions, Permissions},
+    io::Write as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use godel_kit::config::env;
+use serde::{Deserialize, Serialize};
+
+/// Variable that names the file.
+pub const CONTEXTS_VARIABLE: &str = "GODEL_CONTEXTS";
+/// Longest name of a context, characters.
+const NAME_LEN_MAX: usize = 63;
+/// Largest file that is read, bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Why contexts cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// The environment names no home.
+    #[error("there is no place for contexts: set HOME, or name a file in {CONTEXTS_VARIABLE}")]
+    NoHome,
+    /// The file cannot be read or written.
+    #[error("the contexts in {path} cannot be {what}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was tried: `read`, `written`.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// What stands in the file is none.
+    #[error("{path} is no file of contexts")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with its line.
+        #[source]
+        source: serde_yaml_ng::Error,
+    },
+    /// Others can read the file.
+    #[error(
+        "others can read the tokens in {path}: run `chmod 600 {path}`, and renew them if somebody may have read them"
+    )]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A context that is not there.
+    #[error("there is no context `{name}`; `godel context list` shows those that there are")]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
+    /// A name that a context must not have.
+    #[error(
+        "`{name}` is no name of a context: it takes 1 to {NAME_LEN_MAX} letters, digits, `-`, `_` and `.`"
+    )]
+    BadName {
+        /// The name.
+        name: String,
+    },
+}
+
+/// How a cluster is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Context {
+    /// Address of state: `http://host:port`.
+    pub address: String,
+}
+
+/// All contexts of a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contexts {
+    /// Name of the current one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    current: Option<String>,
+    /// By name.
+    #[serde(default)]
+    contexts: BTreeMap<String, Context>,
+}
+
+/// The file with the contexts of a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContextFile {
+    path: PathBuf,
+}
+
+impl Contexts {
+    /// Name of the current context.
+    pub fn current(&self) -> Option<&str> {
+        self.current.as_deref()
+    }
+
+    /// All of them by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Context)> {
+        self.contexts.iter().map(|(name, context)| (name.as_str(), context))
+    }
+
+    /// The context of this name, or the current one without a name; `None` if there is no current one.
+    ///
+    /// # Errors
+    /// The context that is named, or that is the current one, is not there.
+    pub fn find(&self, name: Option<&str>) -> Result<Option<&Context>, ContextError> {
+        let Some(name) = name.or(self.current()) else { return Ok(None) };
+        let unknown = || ContextError::Unknown { name: name.to_owned() };
+        self.contexts.get(name).ok_or_else(unknown).map(Some)
+    }
+
+    /// Adds a context, or replaces the one of this name. The first one becomes the current one.
+    ///
+    /// # Errors
+    /// No context may have this name.
+    pub fn put(&mut self, name: &str, context: Context) -> Result<(), ContextError> {
+        let may_have = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+        if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(may_have) {
+            return Err(ContextError::BadName { name: name.to_owned() });
+        }
+        if self.contexts.is_empty() && self.current.is_none() {
+            self.current = Some(name.to_owned());
+        }
+        self.contexts.insert(name.to_owned(), context);
+        Ok(())
+    }
+
+    /// Makes a context the current one.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn choose(&mut self, name: &str) -> Result<(), ContextError> {
+        self.find(Some(name))?;
+        self.current = Some(name.to_owned());
+        Ok(())
+    }
+
+    /// Forgets a context. Without the current one there is none until another is chosen.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn remove(&mut self, name: &str) -> Result<(), ContextError> {
+        let unknown = || ContextError::Unknown { name: name.to_owned() };
+        self.contexts.remove(name).ok_or_else(unknown)?;
+        self.current.take_if(|current| current == name);
+        Ok(())
+    }
+}
+
+impl ContextFile {
+    /// The file that the environment names.
+    ///
+    /// # Errors
+    /// The environment names neither a file nor a home.
+    pub fn of_environment() -> Result<Self, ContextError> {
+        if let Some(path) = env(CONTEXTS_VARIABLE).filter(|path| !path.is_empty()) {
+            return Ok(Self::new(path));
+        }
+        let set = |name: &str| env(name).filter(|dir| Path::new(dir).is_absolute()).map(PathBuf::from);
+        let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+        Ok(Self::new(config.ok_or(ContextError::NoHome)?.join("godel/contexts.yaml")))
+    }
+
+    /// This file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What stands in it; nothing if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be read, others can read it, or it is broken.
+    pub fn read(&self) -> Result<Contexts, ContextError> {
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Contexts::default()),
+            Err(error) => return Err(self.failed("read", error)),
+        };
+        let about = file.metadata().map_err(|error| self.failed("read", error))?;
+        if about.permissions().mode() & 0o077 != 0 {
+            return Err(ContextError::Open { path: self.path.clone() });
+        }
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut std::io::Read::take(file, FILE_BYTES_MAX), &mut text)
+            .map_err(|error| self.failed("read", error))?;
+        if text.trim().is_empty() {
+            return Ok(Contexts::default());
+        }
+        serde_yaml_ng::from_str(&text)
+            .map_err(|source| ContextError::Broken { path: self.path.clone(), source })
+    }
+
+    /// Changes what stands in it; whoever else changes it at the same time waits. Where the change fails, the file stays as it is.
+    ///
+    /// # Errors
+    /// As of [`ContextFile::read`] and of `change`, or it cannot be written.
+    pub fn change(
+        &self,
+        change: impl FnOnce(&mut Contexts) -> Result<(), ContextError>,
+    ) -> Result<Contexts, ContextError> {
+        let write = |error| self.failed("written", error);
+        if let Some(dir) = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(write)?;
+        }
+        let beside = |end: &str| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(end);
+            PathBuf::from(name)
+        };
+        let lock = own_file(&beside(".lock")).map_err(write)?;
+        lock.lock().map_err(write)?;
+        let before = self.read()?;
+        let mut contexts = before.clone();
+        change(&mut contexts)?;
+        if contexts == before {
+            return Ok(contexts);
+        }
+        let text = serde_yaml_ng::to_string(&contexts)
+            .map_err(|source| ContextError::Broken { path: self.path.clone(), source })?;
+        let fresh = beside(".new");
+        let written = own_file(&fresh).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&fresh, &self.path)
+        });
+        written.map_err(write)?;
+        Ok(contexts)
+    }
+
+    fn failed(&self, what: &'static str, source: std::io::Error) -> ContextError {
+        ContextError::File { path: self.path.clone(), what, source }
+    }
+}
+
+/// Opens a file for its owner alone, which is made if it is not there.
+fn own_file(path: &Path) -> std::io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(address: &str) -> Context {
+        Context { address: address.to_owned() }
+    }
+
+    #[test]
+    fn the_first_context_is_the_current_one_until_another_is_chosen() {
+        let mut contexts = Contexts::default();
+        assert_eq!(contexts.find(None).unwrap(), None);
+        contexts.put("one", at("http://a:1")).unwrap();
+        contexts.put("two", at("http://b:2")).unwrap();
+        assert_eq!(contexts.find(None).unwrap(), Some(&at("http://a:1")));
+        assert_eq!(contexts.find(Some("two")).unwrap(), Some(&at("http://b:2")));
+        contexts.choose("two").unwrap();
+        contexts.put("one", at("http://a:3")).unwrap();
+        assert_eq!(
+            (contexts.current(), contexts.find(None).unwrap()),
+            (Some("two"), Some(&at("http://b:2")))
+        );
+        assert!(matches!(contexts.choose("three"), Err(ContextError::Unknown { name }) if name == "three"));
+        contexts.remove("two").unwrap();
+        assert_eq!(contexts.current(), None, "nobody has chosen the other one");
+        contexts.put("three", at("http://c:4")).unwrap();
+        assert_eq!(contexts.current(), None);
+        assert!(contexts.remove("two").is_err());
+        for name in ["", "a b", "ä", "../up", &"a".repeat(64)] {
+            assert!(
+                matches!(contexts.put(name, at("http://d:5")), Err(ContextError::BadName { .. })),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_is_its_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = ContextFile::new(dir.path().join("godel/contexts.yaml"));
+        assert_eq!(file.read().unwrap(), Contexts::default());
+        let written = file.change(|contexts| contexts.put("one", at("http://a:1"))).unwrap();
+        assert_eq!(file.read().unwrap(), written);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(file.path()), mode(file.path().parent().unwrap())), (0o600, 0o700));
+        // A change that fails changes nothing.
+        assert!(
+            file.change(|contexts| contexts.put("two", at("http://b:2")).and(contexts.choose("three")))
+                .is_err()
+        );
+        assert_eq!(file.read().unwrap(), written);
+        std::fs::set_permissions(file.path(), Permissions::from_mode(0o640)).unwrap();
+        let said = file.read().unwrap_err().to_string();
+        assert!(said.contains("chmod 600"), "{said}");
+        assert!(file.change(|contexts| contexts.put("two", at("http://b:2"))).is_err());
+        std::fs::set_permissions(file.path(), Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(file.path(), "contexts: [1]\n").unwrap();
+        assert!(matches!(file.read(), Err(ContextError::Broken { .. })));
+    }
+
+    #[test]
+    fn changes_at_the_same_time_lose_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = ContextFile::new(dir.path().join("contexts.yaml"));
+        std::thread::scope(|scope| {
+            for idx in 0..8 {
+                let file = &file;
+                scope.spawn(move || {
+                    for turn in 0..10 {
+                        let name = format!("c{idx}-{turn}");
+                        file.change(|contexts| contexts.put(&name, at("http://a:1"))).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(file.read().unwrap().iter().count(), 80);
+    }
+}
