@@ -14,6 +14,7 @@
 //! - `ended_runs`: the newest running units that have ended and that state knows to have.
 //! - `journal`: what an agent has to keep over its own end.
 //! - `life`: the life of the running units of one node.
+//! - `local_users`: as whom units may run on a node.
 //! - `orders`: what state asks of a node.
 //! - `reports`: what a node says to state, until state has it on its disk.
 //! - `run`: one running unit on a node.
@@ -28,6 +29,7 @@ mod contact;
 mod ended_runs;
 mod journal;
 mod life;
+mod local_users;
 mod orders;
 mod reports;
 mod run;
@@ -41,6 +43,7 @@ pub use self::{
     backoff::RestartBackoff,
     journal::{JournalEntry, JournalKept},
     life::{NodeLife, NotAwaiting},
+    local_users::{LocalUser, LocalUserRefusal, LocalUserRow, choose_user},
     orders::{LeftRunning, RunKey, RunOrders, RunWeight, RunWork},
     reports::{StatusReport, StatusReports},
     run::LocalRun,

@@ -41,6 +41,18 @@ pub enum UseDocker {
     Off,
 }
 
+/// A local user as which units may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalUserConfig {
+    /// Name or number of the user.
+    pub user: String,
+    /// Units may run as this user though whoever runs as it administers the cluster: root, and users who run services of it or
+    /// own its keys and tokens.
+    #[serde(default)]
+    pub administers: bool,
+}
+
 godel_kit::section! {
     /// What a real node needs to start YARN containers (see `docs/nodes.md`).
     pub struct YarnConfig {
@@ -101,6 +113,9 @@ godel_kit::section! {
         /// Listen on an address that other machines can reach (`metrics_listen`, `yarn.listen`), although godel does not encrypt
         /// connections and does not ask who calls yet. The flag `--insecure` sets this.
         pub insecure: bool = false,
+        /// Local users as which units of a real node may run, the first one also those that name none; for an agent that runs as root.
+        /// Units that name another user, by image or not, do not start. Empty: any user.
+        pub users: Vec<LocalUserConfig> = Vec::new(),
         /// Time window of the usage that agents report as its median and 95th percentile.
         pub load_window: HumanDuration = HumanDuration::from_secs(300),
         /// Modelled mean usage of guaranteed running units on a simulated node, in percent of their requests.

@@ -33,6 +33,7 @@ mod container;
 mod ending;
 pub(crate) mod files;
 mod launch;
+mod local_user;
 mod stopping;
 mod watch;
 
@@ -129,6 +130,14 @@ fn try_keep(dir: &Path) -> Result<(), Error> {
     let control = control(dir).map_err(failed("its control pipe cannot be made"))?;
     let mut log = logs::LogWriter::open(&run.log_dir, run.log_max_bytes, run.log_files)
         .map_err(failed("its log cannot be opened"))?;
+    let run = match local_user::choose(run) {
+        Ok(run) => run,
+        Err(cannot) => {
+            write_end(dir, &not_started(cannot, &mut log, wall_ms()))?;
+            ready();
+            return Ok(());
+        }
+    };
     if let Some(container) = &run.container {
         // Its image may be fetched first, which takes its time: that it runs is seen in its file.
         ready();

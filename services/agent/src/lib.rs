@@ -57,7 +57,7 @@ pub mod use_model;
 pub mod volumes;
 mod yarn;
 
-pub use config::{Config, UnitsAtStop, UseDocker, YarnConfig};
+pub use config::{Config, LocalUserConfig, UnitsAtStop, UseDocker, YarnConfig};
 pub use inventory::NodeDef;
 pub use runtime::process::strays::{StartedHere, started_here};
 pub use service::{Deps, Error, Mode, Stats, own_keeper, serve};

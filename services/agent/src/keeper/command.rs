@@ -66,11 +66,11 @@ impl CannotStart {
 
 /// A user of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct User {
-    name: String,
-    uid: u32,
-    gid: u32,
-    home: String,
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) home: String,
     shell: String,
 }
 
@@ -200,25 +200,12 @@ fn environment(run: &Run, user: &User) -> BTreeMap<String, String> {
 
 /// The user that a command runs as: the one that is wanted, by name or number, or that of this process.
 fn user_of(wanted: Option<&str>, own: u32, users: &str) -> Result<User, CannotStart> {
-    let known = || users.lines().filter_map(user);
-    let by_number = |uid: u32| {
-        known().find(|user| user.uid == uid).unwrap_or_else(|| User {
-            name: uid.to_string(),
-            uid,
-            gid: uid,
-            home: "/".to_owned(),
-            shell: "/bin/sh".to_owned(),
-        })
-    };
     let user = match wanted {
-        None => by_number(own),
-        Some(wanted) => match wanted.parse() {
-            Ok(uid) => by_number(uid),
-            Err(_) => known().find(|user| user.name == wanted).ok_or_else(|| {
-                let why = format!("there is no user `{wanted}` in /etc/passwd of this node");
-                CannotStart::new(RunEndReason::NoUser, why)
-            })?,
-        },
+        None => by_number(own, users),
+        Some(wanted) => find_user(wanted, users).ok_or_else(|| {
+            let why = format!("there is no user `{wanted}` in /etc/passwd of this node");
+            CannotStart::new(RunEndReason::NoUser, why)
+        })?,
     };
     if user.uid != own && own != ROOT {
         let why = format!(
@@ -229,6 +216,25 @@ fn user_of(wanted: Option<&str>, own: u32, users: &str) -> Result<User, CannotSt
         return Err(CannotStart::new(RunEndReason::UserNotPermitted, why));
     }
     Ok(user)
+}
+
+/// The user of this name or number, among the lines of `/etc/passwd`. Any number is a user's.
+pub(super) fn find_user(wanted: &str, users: &str) -> Option<User> {
+    match wanted.parse() {
+        Ok(uid) => Some(by_number(uid, users)),
+        Err(_) => users.lines().filter_map(user).find(|user| user.name == wanted),
+    }
+}
+
+fn by_number(uid: u32, users: &str) -> User {
+    let known = users.lines().filter_map(user).find(|user| user.uid == uid);
+    known.unwrap_or_else(|| User {
+        name: uid.to_string(),
+        uid,
+        gid: uid,
+        home: "/".to_owned(),
+        shell: "/bin/sh".to_owned(),
+    })
 }
 
 /// A line of `/etc/passwd`.

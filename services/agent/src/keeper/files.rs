@@ -15,8 +15,8 @@ use rustix::{fs::OFlags, io::Errno};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    bandwidth::BandwidthAsk, cgroup::GroupRecord, docker::body::Container, procfs::Process, volumes::Volumes,
-    yarn::launch::Launch,
+    bandwidth::BandwidthAsk, cgroup::GroupRecord, config::LocalUserConfig, docker::body::Container,
+    procfs::Process, volumes::Volumes, yarn::launch::Launch,
 };
 
 pub(crate) const RUN: &str = "run.json";
@@ -53,6 +53,8 @@ pub(crate) struct Run {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) directory: Option<String>,
     pub(crate) user: Option<String>,
+    /// As whom it may run; empty: as anybody.
+    pub(crate) users: Vec<LocalUserConfig>,
     pub(crate) umask: Option<u32>,
     pub(crate) group: Option<GroupRecord>,
     /// It runs in this container; `None`: as a process.

@@ -28,7 +28,7 @@ use super::{
     usages::KnownRun,
 };
 use crate::{
-    Config,
+    Config, LocalUserConfig,
     bandwidth::Bandwidths,
     cgroup::{GroupRecord, Groups},
     claim::DirClaim,
@@ -67,6 +67,8 @@ pub(crate) struct Home {
     keeper: Vec<OsString>,
     log_max_bytes: u64,
     log_files: usize,
+    /// As whom runs may start; empty: as anybody.
+    users: Vec<LocalUserConfig>,
     pub(super) groups: Option<Groups>,
     /// Names its group, and what else it makes of its own in the kernel.
     pub(super) group: String,
@@ -134,6 +136,7 @@ impl Home {
             keeper,
             log_max_bytes: config.log_max_bytes,
             log_files: config.log_files,
+            users: config.users.clone(),
             groups: open_groups(&group),
             group,
             known: Mutex::default(),
@@ -243,6 +246,7 @@ impl Home {
             env: program.env.clone(),
             directory: program.directory.clone(),
             user: program.user.clone(),
+            users: self.users.clone(),
             umask: program.umask,
             group,
             container,
