@@ -15,23 +15,26 @@ const BASE: &str = "godel-base";
 const DOMAIN: &str = "godel-domain";
 const QUEUEING: &str = "godel-queueing";
 const MEMBERSHIP: &str = "godel-membership";
+const IDENTITY: &str = "godel-identity";
 const RULES: &str = "godel-rules";
 const CLUSTER: &str = "godel-cluster";
 const FRAMEWORK: &str = "godel-framework";
 const PLACEMENT: &str = "godel-placement";
 const PROTO: &str = "godel-proto";
+const PKI: &str = "godel-pki";
 const KIT: &str = "godel-kit";
 const WIRE: &str = "godel-wire";
 const HADOOP: &str = "godel-hadoop";
 const CRASH: &str = "godel-crash";
 
 /// What each crate of `core/` may use of ours: a crate stands below all that it uses.
-const CORE: [(&str, &[&str]); 19] = [
+const CORE: [(&str, &[&str]); 20] = [
     (BASE, &[]),
     (DOMAIN, &[]),
     ("godel-testkit", &[DOMAIN]),
     (QUEUEING, &[DOMAIN]),
     (MEMBERSHIP, &[DOMAIN]),
+    (IDENTITY, &[DOMAIN]),
     (RULES, &[DOMAIN, QUEUEING]),
     (CLUSTER, &[DOMAIN, RULES]),
     (FRAMEWORK, &[DOMAIN, RULES, CLUSTER]),
@@ -65,12 +68,13 @@ const CORE: [(&str, &[&str]); 19] = [
 ];
 
 /// The same for the other crates; `godel` and `godel-bench` may use all but each other.
-const OTHERS: [(&str, &[&str]); 14] = [
+const OTHERS: [(&str, &[&str]); 15] = [
     (PROTO, &[]),
     (WIRE, &[DOMAIN, PROTO]),
     (CRASH, &[]),
     ("godel-store", &[DOMAIN, PROTO, WIRE, CRASH]),
-    (KIT, &[DOMAIN, MEMBERSHIP, PROTO, WIRE, CRASH]),
+    (PKI, &[IDENTITY]),
+    (KIT, &[DOMAIN, IDENTITY, PKI, MEMBERSHIP, PROTO, WIRE, CRASH]),
     (HADOOP, &[DOMAIN, KIT]),
     ("godel-state", &[DOMAIN, MEMBERSHIP, PROTO, WIRE, CRASH, "godel-store", KIT]),
     ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, WIRE, CRASH, KIT]),
@@ -92,11 +96,12 @@ const OTHERS: [(&str, &[&str]); 14] = [
 const NOT_IN_CORE: [&str; 7] = ["tokio", "tonic", "prost", "bytes", "sled", "rand", "uuid"];
 
 /// Folders of the crates whose modules are listed in their `lib.rs` and in `ARCHITECTURE.md`, in the order of the map.
-const MAPPED: [&str; 34] = [
+const MAPPED: [&str; 36] = [
     "core/base",
     "core/domain",
     "core/queueing",
     "core/membership",
+    "core/identity",
     "core/rules",
     "core/cluster",
     "core/framework",
@@ -115,6 +120,7 @@ const MAPPED: [&str; 34] = [
     "wire",
     "store",
     "services/crash",
+    "services/pki",
     "services/kit",
     "services/hadoop",
     "services/state",

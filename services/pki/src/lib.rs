@@ -1,0 +1,1 @@
+//! The cryptography of identities.
