@@ -1,0 +1,304 @@
+//! What a person shows instead of a leaf: `authorization: Bearer <token>`.
+//!
+//! A token is a JSON web token that is signed with Ed25519 (`EdDSA`): it says who (`sub`), of which cluster (`iss`), until when (`exp`), and
+//! which key signed it (`kid`). Nothing is stored of it; a key that leaves the cluster's [`TokenKey`]s ends all tokens that it signed.
+
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use godel_domain::names::{self, NAME_LEN_MAX};
+use godel_identity::names::ClusterName;
+use ring::signature::{ED25519, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    fingerprints::{hex, sha256},
+    signer::Signer,
+};
+
+/// How long the token is good for that the unix socket gives, milliseconds.
+pub const LIFETIME_MS: u64 = 12 * 3_600_000;
+/// Longest token that is read, bytes: ours have about 250.
+pub const TOKEN_BYTES_MAX: usize = 4 << 10;
+
+const ALGORITHM: &str = "EdDSA";
+const KIND: &str = "JWT";
+
+/// A key that checks tokens. Public.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenKey {
+    id: String,
+    public: [u8; 32],
+}
+
+impl TokenKey {
+    /// Of a public key of Ed25519.
+    pub fn new(public: [u8; 32]) -> Self {
+        Self { id: hex(&sha256(&public)[..8]), public }
+    }
+
+    /// What tokens call it, `kid`: 16 hexadecimal digits.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The public key.
+    pub fn public(&self) -> &[u8; 32] {
+        &self.public
+    }
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenKey({})", self.id)
+    }
+}
+
+/// What a token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PersonToken {
+    /// What the person is called.
+    pub person: String,
+    /// The cluster that it is good for.
+    pub cluster: String,
+    /// Until when, milliseconds since 1970; whole seconds.
+    pub expires_ms: u64,
+    /// The key that signed it.
+    pub key_id: String,
+}
+
+/// Why a token does not count. What it says is in no message: whoever reads a log could use it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadToken {
+    /// Too long.
+    #[error("the token has {0} bytes; at most {TOKEN_BYTES_MAX} are read")]
+    Long(usize),
+    /// Not a token.
+    #[error("not a token of godel; use the context that state has written, or copy the whole token")]
+    Form,
+    /// Of another cluster.
+    #[error("the token is of cluster {}, and this is cluster {own}; use the context of this cluster", .token.escape_debug())]
+    OtherCluster {
+        /// What it says.
+        token: String,
+        /// Where it came to.
+        own: ClusterName,
+    },
+    /// Signed with a key that is not one of the cluster.
+    #[error("the key {} that signed the token is not one of the cluster any more; get a new token from state's socket", .0.escape_debug())]
+    OtherKey(String),
+    /// The signature does not fit.
+    #[error("the signature of the token is wrong; get a new token from state's socket")]
+    Signature,
+    /// Its time is over.
+    #[error("the token has expired; get a new one from state's socket")]
+    Expired,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header<'a> {
+    alg: &'a str,
+    kid: &'a str,
+    typ: &'a str,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Claims<'a> {
+    sub: &'a str,
+    iss: &'a str,
+    exp: u64,
+}
+
+/// Makes the token of a person that is good until `expires_ms`, rounded down to whole seconds.
+pub fn make_token(signer: &Signer, person: &str, expires_ms: u64) -> String {
+    let key = signer.token_key();
+    let header = Header { alg: ALGORITHM, kid: key.id(), typ: KIND };
+    let claims = Claims { sub: person, iss: signer.cluster().as_str(), exp: expires_ms / 1_000 };
+    // Text and numbers are always JSON.
+    let json = |json: Result<Vec<u8>, serde_json::Error>| URL_SAFE_NO_PAD.encode(json.unwrap_or_default());
+    let signed = format!("{}.{}", json(serde_json::to_vec(&header)), json(serde_json::to_vec(&claims)));
+    let signature = URL_SAFE_NO_PAD.encode(signer.sign_token(signed.as_bytes()));
+    format!("{signed}.{signature}")
+}
+
+/// Reads what a token says and checks that one of the cluster's keys has signed it and that it has not expired at `now_ms`.
+///
+/// # Errors
+/// Why it does not count.
+pub fn check_token(
+    token: &str,
+    cluster: &ClusterName,
+    keys: &[TokenKey],
+    now_ms: u64,
+) -> Result<PersonToken, BadToken> {
+    let said = read_token(token)?;
+    if said.cluster != cluster.as_str() {
+        return Err(BadToken::OtherCluster { token: shortened(&said.cluster), own: cluster.clone() });
+    }
+    let key = keys.iter().find(|key| key.id == said.key_id);
+    let key = key.ok_or_else(|| BadToken::OtherKey(shortened(&said.key_id)))?;
+    let (signed, signature) = token.rsplit_once('.').ok_or(BadToken::Form)?;
+    let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| BadToken::Form)?;
+    let verified = UnparsedPublicKey::new(&ED25519, &key.public).verify(signed.as_bytes(), &signature);
+    verified.map_err(|_| BadToken::Signature)?;
+    if now_ms >= said.expires_ms { Err(BadToken::Expired) } else { Ok(said) }
+}
+
+/// What a token says, for who has it and wants to know when to get another. Nothing of it is checked.
+///
+/// # Errors
+/// It is not of the form of a token.
+pub fn read_token(token: &str) -> Result<PersonToken, BadToken> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(BadToken::Long(token.len()));
+    }
+    let mut parts = token.split('.');
+    let (Some(header), Some(claims), Some(_), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(BadToken::Form);
+    };
+    let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| BadToken::Form);
+    let (header, claims) = (decode(header)?, decode(claims)?);
+    let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| BadToken::Form)?;
+    let claims: Claims<'_> = serde_json::from_slice(&claims).map_err(|_| BadToken::Form)?;
+    if header.alg != ALGORITHM || header.typ != KIND || names::name(claims.sub, NAME_LEN_MAX).is_err() {
+        return Err(BadToken::Form);
+    }
+    Ok(PersonToken {
+        person: claims.sub.to_owned(),
+        cluster: claims.iss.to_owned(),
+        expires_ms: claims.exp.saturating_mul(1_000),
+        key_id: header.kid.to_owned(),
+    })
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_790_000_000_000;
+
+    fn signer(cluster: &str) -> Signer {
+        Signer::make(cluster.parse().unwrap()).unwrap()
+    }
+
+    fn check(token: &str, signer: &Signer, now_ms: u64) -> Result<PersonToken, BadToken> {
+        check_token(token, signer.cluster(), &[signer.token_key()], now_ms)
+    }
+
+    /// A token of any header and claims, which the signer has signed.
+    fn signed(signer: &Signer, header: &str, claims: &str) -> String {
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let signature = URL_SAFE_NO_PAD.encode(signer.sign_token(signed.as_bytes()));
+        format!("{signed}.{signature}")
+    }
+
+    #[test]
+    fn a_token_says_who_and_until_when() {
+        let signer = signer("c");
+        let token = make_token(&signer, "admin", NOW + 1_999);
+        let said = check(&token, &signer, NOW).unwrap();
+        let key_id = signer.token_key().id().to_owned();
+        let expected = PersonToken {
+            person: "admin".to_owned(),
+            cluster: "c".to_owned(),
+            expires_ms: NOW + 1_000,
+            key_id,
+        };
+        assert_eq!(said, expected);
+        assert_eq!(read_token(&token), Ok(expected));
+        assert!(check(&token, &signer, NOW + 999).is_ok());
+        assert_eq!(check(&token, &signer, NOW + 1_000), Err(BadToken::Expired));
+        assert!(token.len() < 300, "{}", token.len());
+    }
+
+    #[test]
+    fn another_cluster_and_another_key_are_refused() {
+        let (own, other) = (signer("c"), signer("d"));
+        let token = make_token(&other, "admin", NOW + 1_000);
+        let refusal = check(&token, &own, NOW).unwrap_err();
+        assert!(matches!(refusal, BadToken::OtherCluster { .. }), "{refusal}");
+        // Another one that calls itself by the same name.
+        let imitation = signer("c");
+        let token = make_token(&imitation, "admin", NOW + 1_000);
+        assert_eq!(check(&token, &own, NOW), Err(BadToken::OtherKey(imitation.token_key().id().to_owned())));
+        // While keys are changed, tokens of both count.
+        let keys = [own.token_key(), imitation.token_key()];
+        assert!(check_token(&token, own.cluster(), &keys, NOW).is_ok());
+        assert!(check_token(&token, own.cluster(), &[], NOW).is_err());
+    }
+
+    #[test]
+    fn a_tampered_token_is_refused() {
+        let signer = signer("c");
+        let token = make_token(&signer, "admin", NOW + 1_000);
+        for at in 0..token.len() {
+            let mut bytes = token.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+            let tampered = String::from_utf8(bytes).unwrap();
+            assert!(check(&tampered, &signer, NOW).is_err(), "byte {at}");
+        }
+        let (body, _) = token.rsplit_once('.').unwrap();
+        for tampered in
+            [format!("{body}."), body.to_owned(), format!("{token}."), format!("{token}="), String::new()]
+        {
+            assert!(check(&tampered, &signer, NOW).is_err(), "{tampered}");
+        }
+        let other = make_token(&signer, "anna", NOW + 1_000);
+        let spliced = format!("{body}.{}", other.rsplit_once('.').unwrap().1);
+        assert_eq!(check(&spliced, &signer, NOW), Err(BadToken::Signature));
+    }
+
+    #[test]
+    fn a_header_or_claims_of_another_form_are_refused() {
+        let signer = signer("c");
+        let kid = signer.token_key().id().to_owned();
+        let header = format!(r#"{{"alg":"EdDSA","kid":"{kid}","typ":"JWT"}}"#);
+        let claims = format!(r#"{{"sub":"admin","iss":"c","exp":{}}}"#, NOW / 1_000 + 1);
+        assert!(check(&signed(&signer, &header, &claims), &signer, NOW).is_ok());
+        for header in [
+            header.replace("EdDSA", "none"),
+            header.replace("EdDSA", "HS256"),
+            header.replace("JWT", "JWE"),
+            header.replace(r#""typ""#, r#""crit":["exp"],"typ""#),
+            String::new(),
+        ] {
+            assert_eq!(
+                check(&signed(&signer, &header, &claims), &signer, NOW),
+                Err(BadToken::Form),
+                "{header}"
+            );
+        }
+        for claims in [
+            claims.replace("admin", "a b"),
+            claims.replace("admin", ""),
+            claims.replace(r#","exp":"#, r#","nbf":"#),
+            claims.replace(r#""exp":"#, r#""exp":-"#),
+            format!("{claims}{claims}"),
+        ] {
+            assert_eq!(
+                check(&signed(&signer, &header, &claims), &signer, NOW),
+                Err(BadToken::Form),
+                "{claims}"
+            );
+        }
+        let more = claims.replace(r#","exp""#, r#","groups":["a"],"exp""#);
+        assert!(
+            check(&signed(&signer, &header, &more), &signer, NOW).is_ok(),
+            "what a newer state adds is skipped"
+        );
+    }
+
+    #[test]
+    fn a_long_token_is_not_read() {
+        let token = format!("{}.a.b", "a".repeat(TOKEN_BYTES_MAX - 4));
+        assert_eq!(read_token(&token), Err(BadToken::Form));
+        assert_eq!(read_token(&format!("{token}a")), Err(BadToken::Long(TOKEN_BYTES_MAX + 1)));
+    }
+}
