@@ -31,7 +31,9 @@
 //!
 //! - `asn1`: the fields of certificates and requests that `rustls-webpki` does not give out.
 //! - `fingerprints`: what a root is recognised by.
+//! - `fixtures`: clusters and leaves for tests.
 //! - `join_tokens`: the secret with which a process gets its first leaf.
+//! - `keys`: private keys of P-256 and Ed25519.
 //! - `leaves`: what a leaf says, and the leaf that a process has of its own.
 //! - `pem`: certificates and keys as text.
 //! - `person_tokens`: what a person shows instead of a leaf.
@@ -45,7 +47,10 @@
 
 mod asn1;
 pub mod fingerprints;
+#[cfg(test)]
+mod fixtures;
 pub mod join_tokens;
+mod keys;
 pub mod leaves;
 pub mod pem;
 pub mod person_tokens;

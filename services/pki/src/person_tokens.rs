@@ -3,16 +3,18 @@
 //! A token is a JSON web token that is signed with Ed25519 (`EdDSA`): it says who (`sub`), of which cluster (`iss`), until when (`exp`), and
 //! which key signed it (`kid`). Nothing is stored of it; a key that leaves the cluster's [`TokenKey`]s ends all tokens that it signed.
 
-use std::fmt;
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use godel_domain::names::{self, NAME_LEN_MAX};
 use godel_identity::names::ClusterName;
+use parking_lot::RwLock;
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     fingerprints::{hex, sha256},
+    random::NoRandomBytes,
     signer::Signer,
 };
 
@@ -20,6 +22,9 @@ use crate::{
 pub const LIFETIME_MS: u64 = 12 * 3_600_000;
 /// Longest token that is read, bytes: ours have about 250.
 pub const TOKEN_BYTES_MAX: usize = 4 << 10;
+
+/// Most tokens that [`TokenJudge`] remembers: more persons than that call at once in few clusters, and a token takes 300 bytes.
+pub const N_REMEMBERED_MAX: usize = 4_096;
 
 const ALGORITHM: &str = "EdDSA";
 const KIND: &str = "JWT";
@@ -111,15 +116,18 @@ struct Claims<'a> {
 }
 
 /// Makes the token of a person that is good until `expires_ms`, rounded down to whole seconds.
-pub fn make_token(signer: &Signer, person: &str, expires_ms: u64) -> String {
+///
+/// # Errors
+/// [`NoRandomBytes`].
+pub fn make_token(signer: &Signer, person: &str, expires_ms: u64) -> Result<String, NoRandomBytes> {
     let key = signer.token_key();
     let header = Header { alg: ALGORITHM, kid: key.id(), typ: KIND };
     let claims = Claims { sub: person, iss: signer.cluster().as_str(), exp: expires_ms / 1_000 };
     // Text and numbers are always JSON.
     let json = |json: Result<Vec<u8>, serde_json::Error>| URL_SAFE_NO_PAD.encode(json.unwrap_or_default());
     let signed = format!("{}.{}", json(serde_json::to_vec(&header)), json(serde_json::to_vec(&claims)));
-    let signature = URL_SAFE_NO_PAD.encode(signer.sign_token(signed.as_bytes()));
-    format!("{signed}.{signature}")
+    let signature = URL_SAFE_NO_PAD.encode(signer.sign_token(signed.as_bytes())?);
+    Ok(format!("{signed}.{signature}"))
 }
 
 /// Reads what a token says and checks that one of the cluster's keys has signed it and that it has not expired at `now_ms`.
@@ -174,6 +182,45 @@ pub fn read_token(token: &str) -> Result<PersonToken, BadToken> {
     })
 }
 
+/// Checks the tokens that come to a server, and remembers those whose signature was right: checking one takes longer than most calls.
+/// When the keys of the cluster change, make another one.
+pub struct TokenJudge {
+    cluster: ClusterName,
+    keys: Vec<TokenKey>,
+    known: RwLock<HashMap<Box<str>, Arc<PersonToken>>>,
+}
+
+impl TokenJudge {
+    /// For tokens of a cluster that one of these keys has signed.
+    pub fn new(cluster: ClusterName, keys: Vec<TokenKey>) -> Self {
+        Self { cluster, keys, known: RwLock::default() }
+    }
+
+    /// As [`check_token`]. Whether it has expired is judged each time.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    pub fn judge(&self, token: &str, now_ms: u64) -> Result<Arc<PersonToken>, BadToken> {
+        let known = self.known.read().get(token).cloned();
+        if let Some(known) = known {
+            return if now_ms >= known.expires_ms { Err(BadToken::Expired) } else { Ok(known) };
+        }
+        let checked = Arc::new(check_token(token, &self.cluster, &self.keys, now_ms)?);
+        let mut known = self.known.write();
+        if known.len() >= N_REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(token.into(), Arc::clone(&checked));
+        Ok(checked)
+    }
+}
+
+impl fmt::Debug for TokenJudge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenJudge").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
 fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
@@ -195,14 +242,14 @@ mod tests {
     /// A token of any header and claims, which the signer has signed.
     fn signed(signer: &Signer, header: &str, claims: &str) -> String {
         let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-        let signature = URL_SAFE_NO_PAD.encode(signer.sign_token(signed.as_bytes()));
+        let signature = URL_SAFE_NO_PAD.encode(signer.sign_token(signed.as_bytes()).unwrap());
         format!("{signed}.{signature}")
     }
 
     #[test]
     fn a_token_says_who_and_until_when() {
         let signer = signer("c");
-        let token = make_token(&signer, "admin", NOW + 1_999);
+        let token = make_token(&signer, "admin", NOW + 1_999).unwrap();
         let said = check(&token, &signer, NOW).unwrap();
         let key_id = signer.token_key().id().to_owned();
         let expected = PersonToken {
@@ -221,12 +268,12 @@ mod tests {
     #[test]
     fn another_cluster_and_another_key_are_refused() {
         let (own, other) = (signer("c"), signer("d"));
-        let token = make_token(&other, "admin", NOW + 1_000);
+        let token = make_token(&other, "admin", NOW + 1_000).unwrap();
         let refusal = check(&token, &own, NOW).unwrap_err();
         assert!(matches!(refusal, BadToken::OtherCluster { .. }), "{refusal}");
         // Another one that calls itself by the same name.
         let imitation = signer("c");
-        let token = make_token(&imitation, "admin", NOW + 1_000);
+        let token = make_token(&imitation, "admin", NOW + 1_000).unwrap();
         assert_eq!(check(&token, &own, NOW), Err(BadToken::OtherKey(imitation.token_key().id().to_owned())));
         // While keys are changed, tokens of both count.
         let keys = [own.token_key(), imitation.token_key()];
@@ -237,7 +284,7 @@ mod tests {
     #[test]
     fn a_tampered_token_is_refused() {
         let signer = signer("c");
-        let token = make_token(&signer, "admin", NOW + 1_000);
+        let token = make_token(&signer, "admin", NOW + 1_000).unwrap();
         for at in 0..token.len() {
             let mut bytes = token.clone().into_bytes();
             bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
@@ -250,7 +297,7 @@ mod tests {
         {
             assert!(check(&tampered, &signer, NOW).is_err(), "{tampered}");
         }
-        let other = make_token(&signer, "anna", NOW + 1_000);
+        let other = make_token(&signer, "anna", NOW + 1_000).unwrap();
         let spliced = format!("{body}.{}", other.rsplit_once('.').unwrap().1);
         assert_eq!(check(&spliced, &signer, NOW), Err(BadToken::Signature));
     }
@@ -300,5 +347,27 @@ mod tests {
         let token = format!("{}.a.b", "a".repeat(TOKEN_BYTES_MAX - 4));
         assert_eq!(read_token(&token), Err(BadToken::Form));
         assert_eq!(read_token(&format!("{token}a")), Err(BadToken::Long(TOKEN_BYTES_MAX + 1)));
+    }
+
+    #[test]
+    fn a_remembered_token_expires_and_is_forgotten_with_its_key() {
+        let signer = signer("c");
+        let token = make_token(&signer, "admin", NOW + 1_000).unwrap();
+        let judge = TokenJudge::new(signer.cluster().clone(), vec![signer.token_key()]);
+        let first = judge.judge(&token, NOW).unwrap();
+        let second = judge.judge(&token, NOW + 999).unwrap();
+        assert!(Arc::ptr_eq(&first, &second), "its signature is not checked again");
+        assert_eq!(judge.judge(&token, NOW + 1_000), Err(BadToken::Expired));
+        let mut tampered = token.clone().into_bytes();
+        *tampered.last_mut().unwrap() ^= 1;
+        assert!(judge.judge(&String::from_utf8(tampered).unwrap(), NOW).is_err());
+        let without = TokenJudge::new(signer.cluster().clone(), Vec::new());
+        assert!(matches!(without.judge(&token, NOW), Err(BadToken::OtherKey(_))));
+        for n in 0..N_REMEMBERED_MAX {
+            let token = make_token(&signer, &format!("p{n}"), NOW + 1_000).unwrap();
+            judge.judge(&token, NOW).unwrap();
+        }
+        assert!(judge.known.read().len() <= N_REMEMBERED_MAX);
+        assert_eq!(judge.judge(&token, NOW).unwrap().person, "admin");
     }
 }

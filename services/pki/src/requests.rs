@@ -4,12 +4,12 @@
 
 use std::fmt;
 
-use rcgen::{CertificateParams, DistinguishedName, KeyPair, PublicKeyData, SignatureAlgorithm};
+use rcgen::{CertificateParams, DistinguishedName, PublicKeyData, SignatureAlgorithm};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use rustls::pki_types::{CertificateSigningRequestDer, PrivatePkcs8KeyDer, pem::PemObject as _};
 use zeroize::Zeroizing;
 
-use crate::{asn1, pem};
+use crate::{asn1, keys::KeyPair, pem, random::NoRandomBytes};
 
 /// Largest request, bytes: ours have about 200, those of other tools up to 2 KiB as text.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -30,9 +30,9 @@ pub enum BadKey {
     /// It cannot be read.
     #[error("not a private key of P-256 or Ed25519 in PKCS #8; make a new one by joining again")]
     Encoding,
-    /// It cannot be made.
-    #[error("the system gives no random bytes for a key")]
-    Random,
+    /// It cannot be made, or does not sign.
+    #[error(transparent)]
+    Random(#[from] NoRandomBytes),
 }
 
 /// The private key of a leaf.
@@ -44,7 +44,7 @@ impl LeafKey {
     /// # Errors
     /// [`BadKey::Random`].
     pub fn generate() -> Result<Self, BadKey> {
-        KeyPair::generate().map(Self).map_err(|_| BadKey::Random)
+        Ok(Self(KeyPair::generate_p256()?))
     }
 
     /// Reads a key as [`Self::to_pem`] writes it.
@@ -53,15 +53,12 @@ impl LeafKey {
     /// [`BadKey::Encoding`].
     pub fn read_pem(text: &str) -> Result<Self, BadKey> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).map_err(|_| BadKey::Encoding)?;
-        let key = KeyPair::try_from(&der).map_err(|_| BadKey::Encoding)?;
-        let is_ours =
-            *key.algorithm() == rcgen::PKCS_ECDSA_P256_SHA256 || *key.algorithm() == rcgen::PKCS_ED25519;
-        if is_ours { Ok(Self(key)) } else { Err(BadKey::Encoding) }
+        KeyPair::read(der.secret_pkcs8_der()).map(Self).ok_or(BadKey::Encoding)
     }
 
     /// The key as text, for a file that nobody else reads.
     pub fn to_pem(&self) -> Zeroizing<String> {
-        Zeroizing::new(pem::write("PRIVATE KEY", self.0.serialized_der()))
+        Zeroizing::new(pem::write("PRIVATE KEY", self.0.pkcs8()))
     }
 
     /// A request for a leaf with this key, in DER.
@@ -71,7 +68,7 @@ impl LeafKey {
     pub fn request(&self) -> Result<Vec<u8>, BadKey> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        let request = params.serialize_request(&self.0).map_err(|_| BadKey::Random)?;
+        let request = params.serialize_request(&self.0).map_err(|_| NoRandomBytes)?;
         Ok(request.der().to_vec())
     }
 
@@ -81,7 +78,7 @@ impl LeafKey {
     }
 
     pub(crate) fn pkcs8(&self) -> &[u8] {
-        self.0.serialized_der()
+        self.0.pkcs8()
     }
 }
 
@@ -135,8 +132,9 @@ pub fn check_request(request: &[u8]) -> Result<LeafPublicKey, BadRequest> {
     if request.len() > REQUEST_BYTES_MAX {
         return Err(BadRequest::Long(request.len()));
     }
-    let fields = if request.trim_ascii_start().starts_with(b"-----BEGIN") {
-        let der = CertificateSigningRequestDer::from_pem_slice(request).map_err(|_| BadRequest::Encoding)?;
+    let text = request.trim_ascii();
+    let fields = if text.starts_with(b"-----BEGIN") {
+        let der = CertificateSigningRequestDer::from_pem_slice(text).map_err(|_| BadRequest::Encoding)?;
         asn1::read_request(&der)
     } else {
         asn1::read_request(request)
@@ -162,3 +160,6 @@ pub fn check_request(request: &[u8]) -> Result<LeafPublicKey, BadRequest> {
     key.verify(&fields.signed, &fields.signature).map_err(|_| BadRequest::Signature)?;
     Ok(LeafPublicKey { bytes: fields.key, algorithm })
 }
+
+#[cfg(test)]
+mod tests;

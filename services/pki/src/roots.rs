@@ -210,3 +210,6 @@ impl Trust {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

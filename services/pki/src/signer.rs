@@ -8,17 +8,14 @@ use godel_identity::{
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber, date_time_ymd,
-};
-use ring::{
-    rand::SystemRandom,
-    signature::{Ed25519KeyPair, KeyPair as _},
+    KeyIdMethod, KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, DnsName};
 use zeroize::Zeroizing;
 
 use crate::{
     fingerprints::{hex, sha256},
+    keys::{KeyPair, key_id},
     person_tokens::TokenKey,
     random::{NoRandomBytes, random_bytes},
     requests::LeafPublicKey,
@@ -115,8 +112,7 @@ pub struct Signer {
     cluster: ClusterName,
     root: RootCert,
     root_key: KeyPair,
-    token_key: Ed25519KeyPair,
-    token_pkcs8: Zeroizing<Vec<u8>>,
+    token_key: KeyPair,
 }
 
 impl Signer {
@@ -125,22 +121,12 @@ impl Signer {
     /// # Errors
     /// [`SignerError::Random`].
     pub fn make(cluster: ClusterName) -> Result<Self, SignerError> {
-        let root_key = KeyPair::generate().map_err(|_| NoRandomBytes)?;
+        let (root_key, token_key) = (KeyPair::generate_p256()?, KeyPair::generate_ed25519()?);
         let params = root_params(&cluster, &root_key)?;
+        // Only the signature is left to fail.
         let root = params.self_signed(&root_key).map_err(|_| NoRandomBytes)?;
         let root = RootCert::read(root.der().clone()).map_err(|_| SignerError::Unreadable)?;
-        let token_pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| NoRandomBytes)?;
-        Self::of_keys(cluster, root, root_key, Zeroizing::new(token_pkcs8.as_ref().to_vec()))
-    }
-
-    fn of_keys(
-        cluster: ClusterName,
-        root: RootCert,
-        root_key: KeyPair,
-        token_pkcs8: Zeroizing<Vec<u8>>,
-    ) -> Result<Self, SignerError> {
-        let token_key = Ed25519KeyPair::from_pkcs8(&token_pkcs8).map_err(|_| SignerError::Unreadable)?;
-        Ok(Self { cluster, root, root_key, token_key, token_pkcs8 })
+        Ok(Self { cluster, root, root_key, token_key })
     }
 
     /// Whose signer it is.
@@ -156,12 +142,12 @@ impl Signer {
     /// The key that checks the tokens that it signs.
     pub fn token_key(&self) -> TokenKey {
         let mut public = [0; 32];
-        public.copy_from_slice(self.token_key.public_key().as_ref());
+        public.copy_from_slice(self.token_key.der_bytes());
         TokenKey::new(public)
     }
 
-    pub(crate) fn sign_token(&self, signed: &[u8]) -> Vec<u8> {
-        self.token_key.sign(signed).as_ref().to_vec()
+    pub(crate) fn sign_token(&self, signed: &[u8]) -> Result<Vec<u8>, NoRandomBytes> {
+        self.token_key.sign_bytes(signed)
     }
 
     /// Issues a leaf for a key: for clients, and for servers unless it is an agent's.
@@ -189,6 +175,7 @@ impl Signer {
         if identity.role().is_server() {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
+        params.key_identifier_method = KeyIdMethod::PreSpecified(key_id(key.der_bytes()));
         params.use_authority_key_identifier_extension = true;
         let issuer_params = root_params(&self.cluster, &self.root_key)?;
         let issuer = Issuer::from_params(&issuer_params, &self.root_key);
@@ -203,7 +190,7 @@ impl Signer {
     /// [`SignerError::Random`].
     pub fn seal(&self, key: &SealKey) -> Result<Vec<u8>, SignerError> {
         let mut plain = Zeroizing::new(FORMAT.to_vec());
-        for field in [self.root.der().as_ref(), self.root_key.serialized_der(), self.token_pkcs8.as_slice()] {
+        for field in [self.root.der().as_ref(), self.root_key.pkcs8(), self.token_key.pkcs8()] {
             let n_bytes = u16::try_from(field.len()).map_err(|_| SignerError::Unreadable)?;
             plain.extend_from_slice(&n_bytes.to_be_bytes());
             plain.extend_from_slice(field);
@@ -228,13 +215,12 @@ impl Signer {
         };
         let mut rest = plain.strip_prefix(FORMAT).ok_or(SignerError::Unreadable)?;
         let root = RootCert::read(take_field(&mut rest)?.to_vec()).map_err(|_| SignerError::Unreadable)?;
-        let root_key = KeyPair::try_from(take_field(&mut rest)?).map_err(|_| SignerError::Unreadable)?;
-        let token_pkcs8 = Zeroizing::new(take_field(&mut rest)?.to_vec());
-        if rest.is_empty() {
-            Self::of_keys(cluster, root, root_key, token_pkcs8)
-        } else {
-            Err(SignerError::Unreadable)
-        }
+        let root_key = KeyPair::read(take_field(&mut rest)?).ok_or(SignerError::Unreadable)?;
+        let token_key = KeyPair::read(take_field(&mut rest)?).ok_or(SignerError::Unreadable)?;
+        let is_sound = rest.is_empty()
+            && *root_key.algorithm() == rcgen::PKCS_ECDSA_P256_SHA256
+            && *token_key.algorithm() == rcgen::PKCS_ED25519;
+        if is_sound { Ok(Self { cluster, root, root_key, token_key }) } else { Err(SignerError::Unreadable) }
     }
 }
 
@@ -272,6 +258,7 @@ fn root_params(cluster: &ClusterName, key: &KeyPair) -> Result<CertificateParams
     params.not_before = date_time_ymd(2000, 1, 1);
     params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(LAST_SECOND);
     params.serial_number = Some(SerialNumber::from_slice(&random_serial()?));
+    params.key_identifier_method = KeyIdMethod::PreSpecified(key_id(key.der_bytes()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
@@ -286,7 +273,8 @@ fn random_serial() -> Result<[u8; 16], NoRandomBytes> {
 
 fn names(order: &LeafOrder) -> Result<Vec<SanType>, SignerError> {
     let ServerNames { dns, addresses } = &order.server_names;
-    if !order.identity.role().is_server() && !(dns.is_empty() && addresses.is_empty()) {
+    let is_named = !dns.is_empty() || !addresses.is_empty();
+    if is_named && !order.identity.role().is_server() {
         return Err(SignerError::NoServer);
     }
     if dns.len() > N_SERVER_NAMES_MAX || addresses.len() > N_SERVER_NAMES_MAX {
