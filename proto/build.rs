@@ -8,7 +8,7 @@ use prost_types::{
     field_descriptor_proto::{Label, Type},
 };
 
-const FILES: [&str; 16] = [
+const FILES: [&str; 17] = [
     "godel/v1/common.proto",
     "godel/v1/log.proto",
     "godel/v1/node.proto",
@@ -18,6 +18,7 @@ const FILES: [&str; 16] = [
     "godel/v1/reservation.proto",
     "godel/v1/yarn_application.proto",
     "godel/v1/movement.proto",
+    "godel/v1/identity.proto",
     "godel/v1/state.proto",
     "godel/v1/member.proto",
     "godel/v1/dispatch.proto",
@@ -30,6 +31,9 @@ const FILES: [&str; 16] = [
 const PACKAGE: &str = "godel.v1";
 /// The message whose map is in order.
 const ORDERED: &str = "Resources";
+/// Messages with secrets, which say in `src/secrets.rs` what logs may show of them.
+const SECRET: [&str; 5] =
+    ["SealedSigner", "JoinToken", "JoinRequest", "CreateJoinTokenResponse", "IssueTokenResponse"];
 /// Messages that are written field by field, with all messages in them: see src/fields.rs.
 const WRITTEN: [&str; 2] = ["UnitRecord", "TaskGroupRecord"];
 
@@ -49,6 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".godel.v1.UnitAssignment", "crate::raw::UnitAssignment")
         // In order already where they are read: see `godel_base::resources`.
         .btree_map(format!(".{PACKAGE}.{ORDERED}"))
+        .skip_debug(SECRET.map(|name| format!(".{PACKAGE}.{name}")))
         .compile_fds(descriptors)?;
     Ok(())
 }

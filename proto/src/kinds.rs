@@ -37,6 +37,8 @@ pub enum Owner {
     Admin,
     /// State itself. Nobody deletes such a record.
     State,
+    /// State itself, for joins, renewals and administrators' calls on identities. No transaction of others touches such a record.
+    Identities,
     /// Several, by operations that change parts of a record (`Bind`, `Evict`, `RunStatuses`, `Requeue`,
     /// `TermsChange`, `Compaction`).
     Operations,
@@ -194,7 +196,7 @@ macro_rules! kinds {
 }
 
 /// How many kinds there are.
-pub const N_KINDS: usize = 21;
+pub const N_KINDS: usize = 25;
 /// How many kinds of records are written whole.
 pub const N_WHOLE: usize = N_KINDS - 1;
 
@@ -219,6 +221,10 @@ kinds! {
     YarnApplication(YarnApplication) "yarn_application" PutYarnApplication, Name "application" v1::YarnApplication => |it| it.application, Yarn, of_node: false;
     Movement(Movement) "movement" PutMovement, Name "name" v1::Movement => |it| it.name, Rescheduler, of_node: false;
     MoveRate(MoveRate) "move_rate" PutMoveRate, Id "unit_id" UnitKey => |it| it.unit_id, Rescheduler, of_node: false;
+    TrustRoots(TrustRoots) "trust_roots" PutTrustRoots, Name "name" v1::TrustRoots => |it| it.name, Identities, of_node: false;
+    SealedSigner(SealedSigner) "sealed_signer" PutSealedSigner, Name "name" v1::SealedSigner => |it| it.name, Identities, of_node: false;
+    Identity(IdentityRecord) "identity" PutIdentity, Name "identity" v1::IdentityRecord => |it| it.identity, Identities, of_node: false;
+    JoinToken(JoinToken) "join_token" PutJoinToken, Name "token_id" v1::JoinToken => |it| it.token_id, Identities, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 
@@ -244,6 +250,14 @@ pub const WHOLE: [Kind; N_WHOLE] = {
     }
     whole
 };
+
+/// Kinds of records that state keeps to itself: no list, watch or other stream returns them, to anybody.
+pub const HIDDEN: [Kind; 2] = [Kind::SealedSigner, Kind::JoinToken];
+
+/// Whether state keeps the records of a kind to itself.
+pub fn is_hidden(kind: Kind) -> bool {
+    HIDDEN.contains(&kind)
+}
 
 /// Whether a field of `Op` puts a whole record.
 pub fn puts_whole(field: u32) -> bool {

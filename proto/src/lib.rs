@@ -2,11 +2,14 @@
 //!
 //! [`raw`] holds the messages that keep a part of theirs encoded, so that the bytes a writer sent are
 //! the bytes that are logged and watched. [`kinds`] is the table of record kinds, [`fields`] writes messages field by field.
+//! Messages with secrets show none in logs (`secrets`).
 
 pub mod codec;
 pub mod fields;
 pub mod kinds;
 pub mod raw;
+
+mod secrets;
 
 /// Messages, clients and servers of package `godel.v1`.
 #[allow(missing_docs, clippy::all, reason = "generated")]

@@ -39,7 +39,7 @@ pub struct Published {
     /// What each operation changes, by its position in the commit.
     pub changes: Vec<ParsedOp>,
     /// [`ops::kind_bit`]s of all changes.
-    pub kinds: u32,
+    pub kinds: u64,
 }
 
 /// An encoded commit that does not decode.

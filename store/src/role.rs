@@ -18,6 +18,8 @@ pub enum Role {
     Admin,
     /// State itself, as the judge of leases.
     State,
+    /// State itself, for joins, renewals and administrators' calls on identities.
+    Identities,
     /// An operator, on a store that no process serves.
     Repair,
 }
@@ -40,6 +42,8 @@ pub enum Writes {
     Admin,
     /// The judge's: leases.
     State,
+    /// The keeper's of identities: roots, what signs, who was issued leaves, and join tokens.
+    Identities,
     /// An operator's on a closed store: what cannot be read goes.
     Repair,
 }
@@ -80,6 +84,11 @@ impl Writes {
         }
     }
 
+    /// Whether its conditions may name a record of a kind: those of identities concern nobody else.
+    pub(crate) fn may_rest_on(self, kind: v1::Kind) -> bool {
+        KindInfo::of(kind).is_none_or(|entry| entry.owner != Owner::Identities) || self.owns(kind)
+    }
+
     /// Whether records of a kind are its own.
     fn owns(self, kind: v1::Kind) -> bool {
         match KindInfo::of(kind).map(|entry| entry.owner) {
@@ -91,6 +100,7 @@ impl Writes {
             Some(Owner::Agent) => self == Self::Agent,
             Some(Owner::Admin) => self == Self::Admin,
             Some(Owner::State) => self == Self::State,
+            Some(Owner::Identities) => self == Self::Identities,
         }
     }
 }

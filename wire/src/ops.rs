@@ -96,13 +96,13 @@ impl OpError {
 }
 
 /// Bit of `kind` in a mask of kinds.
-pub fn kind_bit(kind: v1::Kind) -> u32 {
+pub fn kind_bit(kind: v1::Kind) -> u64 {
     1 << (kind as i32).unsigned_abs()
 }
 
 impl ParsedOp {
     /// The kinds of records that it changes, as [`kind_bit`]s: a deletion changes what hangs on the record too.
-    pub fn kinds(&self) -> u32 {
+    pub fn kinds(&self) -> u64 {
         match self {
             Self::Put { kind, .. } => kind_bit(*kind),
             Self::Delete { kind: v1::Kind::Unit, .. } => {

@@ -14,6 +14,7 @@ use crate::{
     to_proto,
 };
 
+pub(crate) mod identity;
 pub(crate) mod pause;
 
 macro_rules! conversions {
@@ -92,5 +93,9 @@ conversions! {
         YarnApplication: from_proto::yarn_application, sense::yarn::application;
         Movement: from_proto::movement, sense::moves::movement;
         MoveRate: from_proto::move_rate, sense::read_whole;
+        TrustRoots: identity::trust_roots_key, identity::check_trust_roots;
+        SealedSigner: identity::sealed_signer_key, identity::check_sealed_signer;
+        Identity: identity::identity_key, identity::check_identity;
+        JoinToken: identity::join_token_key, identity::check_join_token;
     ]
 }

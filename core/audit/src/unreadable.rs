@@ -37,6 +37,7 @@ fn concerned(key: &RecordKey) -> &'static [Invariant] {
         Kind::UnitHistory => &[I7],
         // Nothing is placed by them.
         Kind::YarnKeys | Kind::YarnApplication | Kind::Movement | Kind::MoveRate => &[],
+        Kind::TrustRoots | Kind::SealedSigner | Kind::Identity | Kind::JoinToken => &[],
         Kind::Lease | Kind::Partition | Kind::PartitionBlock => &[I7, I9],
         Kind::Queue => &[I5, I6, I7, I8, I9, I10],
         Kind::PriorityClass => &[I6, I7, I9, I10],

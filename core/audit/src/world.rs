@@ -34,10 +34,10 @@ use super::compaction;
 
 pub use godel_domain::change::Commit;
 
-/// Kinds of records that an audit reads: all but what is kept of deleted units, which nothing is judged by. Of some of them it only asks whether
-/// they can be read.
+/// Kinds of records that an audit reads: all but what is kept of deleted units, which nothing is judged by, and what state keeps to itself. Of some
+/// of them it only asks whether they can be read.
 pub fn follows() -> impl Iterator<Item = RecordKind> {
-    RecordKind::ALL.iter().copied().filter(|kind| *kind != RecordKind::UnitHistory)
+    RecordKind::ALL.iter().copied().filter(|kind| *kind != RecordKind::UnitHistory && !kind.is_hidden())
 }
 
 /// A record with its revisions.

@@ -196,6 +196,14 @@ records! {
     Movement = 29 "movement";
     /// When replicas of a unit were moved, which the rescheduler reads.
     MoveRate = 30 "move rate";
+    /// What everybody trusts, which state reads; others ask it.
+    TrustRoots = 31 "trust roots";
+    /// The sealed keys of the CA, which state keeps to itself.
+    SealedSigner = 32 "sealed signer";
+    /// An identity, which state reads; others ask it.
+    Identity = 33 "identity";
+    /// A join token, which state keeps to itself.
+    JoinToken = 34 "join token";
     ]
 }
 
@@ -207,6 +215,11 @@ impl RecordKind {
     /// Returns the kind with a number of the API.
     pub fn of_number(number: i32) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| *kind as i32 == number)
+    }
+
+    /// Whether state keeps its records to itself: nobody can list or watch them.
+    pub fn is_hidden(self) -> bool {
+        matches!(self, Self::SealedSigner | Self::JoinToken)
     }
 
     /// Whether its records are about one node, and go with it.

@@ -115,6 +115,11 @@ fn change(kind: RecordKind) -> Change {
         RecordKind::YarnApplication => foreign(kind, StoredKey::Name("application_1_1".to_owned())),
         RecordKind::Movement => foreign(kind, StoredKey::Name("balance-1".to_owned())),
         RecordKind::MoveRate => foreign(kind, StoredKey::Id(1)),
+        RecordKind::TrustRoots | RecordKind::SealedSigner => {
+            foreign(kind, StoredKey::Name("default".to_owned()))
+        }
+        RecordKind::Identity => foreign(kind, StoredKey::Name("agent/n1".to_owned())),
+        RecordKind::JoinToken => foreign(kind, StoredKey::Name("k3x9".to_owned())),
         RecordKind::Rows => {
             let demand = Arc::new(demand(100));
             let bind = Bind { demand, ordinals: vec![0], nodes: vec![id], ..Bind::default() };

@@ -76,7 +76,7 @@ const OTHERS: [(&str, &[&str]); 15] = [
     (PKI, &[IDENTITY]),
     (KIT, &[DOMAIN, IDENTITY, PKI, MEMBERSHIP, PROTO, WIRE, CRASH]),
     (HADOOP, &[DOMAIN, KIT]),
-    ("godel-state", &[DOMAIN, MEMBERSHIP, PROTO, WIRE, CRASH, "godel-store", KIT]),
+    ("godel-state", &[DOMAIN, IDENTITY, MEMBERSHIP, PROTO, PKI, WIRE, CRASH, "godel-store", KIT]),
     ("godel-dispatcher", &[DOMAIN, QUEUEING, RULES, "godel-core-dispatcher", PROTO, WIRE, CRASH, KIT]),
     (
         "godel-scheduler",

@@ -130,7 +130,7 @@ impl UnaryService<ListRecordsRequest> for List {
     type Future = std::future::Ready<Result<Response<RawPage>, Status>>;
 
     fn call(&mut self, request: Request<ListRecordsRequest>) -> Self::Future {
-        std::future::ready(self.0.raw_page(request.get_ref()).map(Response::new))
+        std::future::ready(self.0.raw_page(&request).map(Response::new))
     }
 }
 

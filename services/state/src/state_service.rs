@@ -8,18 +8,19 @@ mod watch;
 use std::{sync::Arc, time::Duration};
 
 use godel_base::ids::{Revision, StoreId};
+use godel_identity::{caller::Caller, names};
 use godel_kit::{
     message,
     room::Messages,
     server,
-    status::{self, reason},
+    status::{self, reason, with_info},
 };
-use godel_proto::{raw, v1};
+use godel_proto::{kinds::is_hidden, raw, v1};
 use godel_store::{RefusalReason, Role, WatchRefused};
 use godel_wire::{BadField, ops::run_end_reason_to_proto, to_proto};
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use transact::Answers;
 
 use crate::{
@@ -45,8 +46,8 @@ impl StateRpc {
     }
 
     /// A page of records, encoded.
-    pub(crate) fn raw_page(&self, request: &v1::ListRecordsRequest) -> Result<RawPage, Status> {
-        list::page(&self.hub, request)
+    pub(crate) fn raw_page(&self, request: &Request<v1::ListRecordsRequest>) -> Result<RawPage, Status> {
+        list::page(&self.hub, request.get_ref(), request.extensions().get())
     }
 }
 
@@ -98,7 +99,7 @@ impl v1::state_service_server::StateService for StateRpc {
         request: Request<v1::ListRecordsRequest>,
     ) -> Result<Response<v1::ListRecordsResponse>, Status> {
         // Not the way of the service itself: see `routes`.
-        let page = self.raw_page(request.get_ref())?.encode_to_vec();
+        let page = self.raw_page(&request)?.encode_to_vec();
         let page = v1::ListRecordsResponse::decode(&page[..]);
         page.map(Response::new).map_err(|_| Status::internal("a stored record does not decode"))
     }
@@ -106,7 +107,7 @@ impl v1::state_service_server::StateService for StateRpc {
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let v1::WatchRequest { from_revision, store_id, .. } = *request.get_ref();
         let share = server::unread_share(&request);
-        let kinds = watch::mask(&request.get_ref().kinds)?;
+        let kinds = watch::mask(&request.get_ref().kinds, request.extensions().get())?;
         let id = self.hub.store_id();
         if !id.may_be(StoreId(store_id)) {
             self.hub.metrics.refused(reason::STORE_CHANGED);
@@ -134,9 +135,10 @@ impl v1::state_service_server::StateService for StateRpc {
 
     async fn read_floor(
         &self,
-        _: Request<v1::ReadFloorRequest>,
+        request: Request<v1::ReadFloorRequest>,
     ) -> Result<Response<Self::ReadFloorStream>, Status> {
-        self.floor.start(self.hub.store.clone(), self.stop.clone()).map(Response::new)
+        let caller = request.extensions().get().cloned();
+        self.floor.start(self.hub.store.clone(), caller, self.stop.clone()).map(Response::new)
     }
 
     async fn list_agent_reports(
@@ -238,15 +240,31 @@ fn agent_reports(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListAgentRepor
     parts.into_iter().map(report).collect()
 }
 
-/// The kinds asked for, each once, in the order asked.
-fn kinds(numbers: &[i32]) -> Result<Vec<v1::Kind>, BadField> {
+/// Whether a caller is shown records of a kind: the keys of YARN's tokens go to the YARN adapter alone, and to nodes with their sessions.
+fn is_shown(kind: v1::Kind, caller: Option<&Caller>) -> bool {
+    match caller {
+        None | Some(Caller::Unjudged | Caller::Member { role: names::Role::Yarn, .. }) => !is_hidden(kind),
+        Some(_) => kind != v1::Kind::YarnKeys && !is_hidden(kind),
+    }
+}
+
+/// The kinds asked for, each once, in the order asked. What state keeps to itself is refused, whoever asks.
+fn kinds(numbers: &[i32]) -> Result<Vec<v1::Kind>, Status> {
     let mut kinds = Vec::new();
     for (idx, number) in numbers.iter().enumerate() {
         match v1::Kind::try_from(*number) {
             Ok(v1::Kind::Unspecified) | Err(_) => {
-                return Err(BadField::new(
-                    format!("kinds[{idx}]"),
-                    format!("{number} is not a kind of record"),
+                let description = format!("{number} is not a kind of record");
+                return Err(BadField::new(format!("kinds[{idx}]"), description).into());
+            }
+            Ok(kind) if is_hidden(kind) => {
+                let message =
+                    format!("kinds[{idx}]: state keeps {} to itself; leave it out", kind.as_str_name());
+                return Err(with_info(
+                    Code::PermissionDenied,
+                    reason::FORBIDDEN,
+                    message,
+                    [("kind", kind.as_str_name())],
                 ));
             }
             Ok(kind) if kinds.contains(&kind) => {}
@@ -254,4 +272,42 @@ fn kinds(numbers: &[i32]) -> Result<Vec<v1::Kind>, BadField> {
         }
     }
     Ok(kinds)
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_wire::ops::kind_bit;
+
+    use super::*;
+
+    #[test]
+    fn keys_of_yarn_go_to_its_adapter_alone() {
+        let member = |role| Caller::Member { role, name: "a".to_owned() };
+        let readers = [
+            (None, true),
+            (Some(Caller::Unjudged), true),
+            (Some(member(names::Role::Yarn)), true),
+            (Some(member(names::Role::Scheduler)), false),
+            (Some(member(names::Role::State)), false),
+            (Some(Caller::admin()), false),
+        ];
+        for (caller, is_shown_keys) in readers {
+            let caller = caller.as_ref();
+            assert_eq!(is_shown(v1::Kind::YarnKeys, caller), is_shown_keys, "{caller:?}");
+            let bits = |kinds: &[v1::Kind]| {
+                let numbers: Vec<i32> = kinds.iter().map(|kind| *kind as i32).collect();
+                watch::mask(&numbers, caller).unwrap()
+            };
+            let keys = kind_bit(v1::Kind::YarnKeys);
+            assert_eq!(bits(&[]) & keys != 0, is_shown_keys);
+            assert_eq!(bits(&[v1::Kind::YarnKeys]), if is_shown_keys { keys } else { 0 });
+            assert_eq!(bits(&[v1::Kind::Unit]), kind_bit(v1::Kind::Unit));
+            // And what state keeps to itself nobody.
+            for hidden in godel_proto::kinds::HIDDEN {
+                assert!(!is_shown(hidden, caller) && bits(&[]) & kind_bit(hidden) == 0);
+                assert!(watch::mask(&[hidden as i32], caller).is_err());
+            }
+            assert_ne!(bits(&[]) & kind_bit(v1::Kind::Identity), 0);
+        }
+    }
 }

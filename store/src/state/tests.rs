@@ -22,8 +22,8 @@ mod writes;
 use pair::{Pair, reason};
 use writes::{
     bind, compact, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
-    put_lease, put_node, put_partition, put_queue, put_report, put_task_group, put_unit, requeue, status,
-    terms,
+    put_identity, put_join_token, put_lease, put_node, put_partition, put_queue, put_report, put_signer,
+    put_task_group, put_trust_roots, put_unit, requeue, status, terms,
 };
 
 #[test]
@@ -43,7 +43,7 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 26] = [
+    let ops: [Ops; 33] = [
         ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
         ("terms", || terms(1, "prod")),
@@ -79,8 +79,24 @@ fn each_record_has_one_writer() {
         ("old node", || put_node(1)),
         ("delete node", || delete(v1::Kind::NodeSpec, 2)),
         ("lease", || put_lease("scheduler/s", "s", 1)),
+        ("trust roots", put_trust_roots),
+        ("sealed signer", put_signer),
+        ("identity", || put_identity("agent/n2")),
+        ("join token", || put_join_token("t2")),
+        ("delete identity", || delete_named(v1::Kind::Identity, "agent/n1")),
+        ("delete join token", || delete_named(v1::Kind::JoinToken, "t1")),
+        ("delete sealed signer", || delete_named(v1::Kind::SealedSigner, "default")),
     ];
-    let may: [(&str, &[&str]); 7] = [
+    const IDENTITIES: [&str; 7] = [
+        "trust roots",
+        "sealed signer",
+        "identity",
+        "join token",
+        "delete identity",
+        "delete join token",
+        "delete sealed signer",
+    ];
+    let may: [(&str, &[&str]); 8] = [
         ("dispatcher", &DISPATCHERS),
         ("binder", &["allocatable", "bind", "evict", "requeue"]),
         ("yarn", &["keys of YARN", "application of YARN"]),
@@ -88,6 +104,7 @@ fn each_record_has_one_writer() {
         ("agent", &["report", "status", "new node"]),
         ("admin", &["new node", "old node", "delete node"]),
         ("state", &["lease"]),
+        ("identities", &IDENTITIES),
     ];
     for (who, allowed) in may {
         for (what, op) in ops {
@@ -96,6 +113,7 @@ fn each_record_has_one_writer() {
                 "agent" => pair.run(Role::Agent, internal(vec![op()])),
                 "admin" => pair.run(Role::Admin, internal(vec![op()])),
                 "state" => pair.run(Role::State, internal(vec![op()])),
+                "identities" => pair.run(Role::Identities, internal(vec![op()])),
                 lease => pair.by(lease, vec![op()]),
             };
             let forbidden = reason(result) == Some(RefusalReason::Forbidden);
@@ -107,6 +125,39 @@ fn each_record_has_one_writer() {
     assert_eq!(reason(pair.by("scheduler/s", vec![put_unit(3)])), Some(RefusalReason::Forbidden));
     let lease = delete_named(v1::Kind::Lease, "binder");
     assert_eq!(reason(pair.run(Role::State, internal(vec![lease]))), Some(RefusalReason::Forbidden));
+}
+
+/// Who may not write a record may not learn by a condition whether it is there, either.
+#[test]
+fn conditions_on_identities_are_for_their_writer() {
+    let mut pair = Pair::populated();
+    pair.ok(Role::Identities, internal(vec![put_identity("agent/n1"), put_join_token("t1")]));
+    let on = |kind: v1::Kind, name: &str, revision: u64| v1::Precondition {
+        kind: kind.into(),
+        key: Some(v1::Key { id: 0, name: name.into() }),
+        revision,
+    };
+    let revision = pair.head.revision().0;
+    for condition in [
+        on(v1::Kind::Identity, "agent/n1", revision),
+        on(v1::Kind::JoinToken, "t1", revision),
+        on(v1::Kind::JoinToken, "t2", 0),
+        on(v1::Kind::SealedSigner, "default", 0),
+        on(v1::Kind::TrustRoots, "default", 0),
+    ] {
+        let mut txn = leased("dispatcher", 1, 100, vec![put_queue("prod", 1)]);
+        txn.preconditions = vec![condition.clone()];
+        assert_eq!(reason(pair.run(Role::Leased, txn)), Some(RefusalReason::Forbidden));
+        for role in [Role::Agent, Role::Admin, Role::State, Role::Repair] {
+            let mut txn = internal(vec![put_node(1)]);
+            txn.preconditions = vec![condition.clone()];
+            assert_eq!(reason(pair.run(role, txn)), Some(RefusalReason::Forbidden), "{role:?}");
+        }
+        let mut txn = internal(vec![put_signer()]);
+        txn.preconditions = vec![condition];
+        let outcome = reason(pair.run(Role::Identities, txn));
+        assert!(matches!(outcome, None | Some(RefusalReason::Precondition)), "{outcome:?}");
+    }
 }
 
 #[test]

@@ -129,6 +129,7 @@ impl State {
             Role::Agent => (Writes::Agent, None),
             Role::Admin => (Writes::Admin, None),
             Role::State => (Writes::State, None),
+            Role::Identities => (Writes::Identities, None),
             Role::Repair => (Writes::Repair, None),
             Role::Leased => {
                 let writer = txn.writer.ok_or_else(|| invalid("writer is required"))?;
@@ -139,7 +140,7 @@ impl State {
                 (self.fence(&writer)?, Some(writer))
             }
         };
-        self.check_preconditions(&txn.preconditions)?;
+        self.check_preconditions(&txn.preconditions, writes)?;
         let nodes_as_of = Revision(txn.nodes_as_of);
         self.check_known(nodes_as_of, 0, "nodes_as_of")?;
         let store_id = if self.store_id.0 == 0 { self.given_id.0 } else { 0 };
@@ -191,9 +192,18 @@ impl State {
         }
     }
 
-    fn check_preconditions(&self, preconditions: &[v1::Precondition]) -> Result<(), TxnRefusal> {
+    fn check_preconditions(
+        &self,
+        preconditions: &[v1::Precondition],
+        writes: Writes,
+    ) -> Result<(), TxnRefusal> {
         for (index, precondition) in preconditions.iter().enumerate() {
             let kind = precondition.kind();
+            if !writes.may_rest_on(kind) {
+                let message =
+                    format!("preconditions[{index}]: {writes:?} may not rest on {}", kind.as_str_name());
+                return Err(TxnRefusal::new(RefusalReason::Forbidden, index, message));
+            }
             let key = ops::key_from_proto(kind, precondition.key.as_ref()).map_err(|error| {
                 TxnRefusal::new(RefusalReason::Invalid, index, format!("preconditions[{index}]: {error}"))
             })?;

@@ -1,11 +1,16 @@
 //! Check, export and restore of closed stores.
 
 use godel_base::ids::{Revision, StoreId};
+use godel_proto::{
+    raw,
+    v1::{self, op::Op},
+};
 use godel_store::{
     RefusalReason, Role, Store,
     admin::{AdminError, UnreadablePolicy, check, export, restore},
     identity,
 };
+use prost::Message as _;
 
 use crate::support::{
     Dispatcher, internal, node, open_dir, partition, priority_class, queue, read_partition, unit,
@@ -64,6 +69,39 @@ async fn an_export_restores_to_the_same_state_elsewhere() {
     let left: Vec<_> =
         std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "{left:?}");
+}
+
+/// A restore goes on signing with the same `pki/seal.key`: what signs is in an export, as it was sealed.
+#[tokio::test]
+async fn an_export_holds_what_signs_in_its_sealed_form_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to, file) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("state.export"));
+    let signer =
+        v1::SealedSigner { name: "default".to_owned(), key_id: "s1".to_owned(), sealed: (0..200).collect() };
+    let token = v1::JoinToken {
+        token_id: "t1".to_owned(),
+        secret_sha256: vec![9; 32],
+        role: "agent".to_owned(),
+        ..v1::JoinToken::default()
+    };
+    let store = open_dir(&from).unwrap();
+    let ops = [Op::PutSealedSigner(signer.clone()), Op::PutJoinToken(token)].map(raw::encode_op);
+    store.submit(internal(ops.to_vec()), Role::Identities).await.unwrap();
+    store.close().await;
+    export(&from, &file).unwrap();
+    restore(&file, &to, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
+    let restored = open_dir(&to).unwrap();
+    let kinds = [v1::Kind::SealedSigner, v1::Kind::JoinToken];
+    let found = restored.read(|state| {
+        let values = kinds.map(|kind| state.records(kind, None).next().unwrap().1.value.clone());
+        values.map(|value| value.to_vec())
+    });
+    assert_eq!(v1::SealedSigner::decode(&found[0][..]).unwrap(), signer);
+    restored.close().await;
+    let report = check(&to, &|_| Ok(())).unwrap();
+    assert!(report.records.contains(&("KIND_SEALED_SIGNER", 1)), "{report}");
+    // What a check says names no bytes of it.
+    assert!(!format!("{report} {report:?}").contains("100, 101"));
 }
 
 #[tokio::test]

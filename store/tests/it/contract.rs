@@ -220,7 +220,7 @@ async fn queues_and_classes_are_stored_and_watched_by_name(place: Place) {
     let changed = dispatcher.submit(&store, vec![priority_class("gold", 8)]).await.unwrap().revision;
     let mut watcher = store.watch(created).unwrap();
     let seen = follow(&mut watcher, created.0, changed.0).await;
-    let kinds: Vec<u32> = seen.iter().map(|published| published.kinds).collect();
+    let kinds: Vec<u64> = seen.iter().map(|published| published.kinds).collect();
     assert_eq!(kinds, [1 << 7 | 1 << 8, 1 << 7, 1 << 7, 1 << 8]);
     let listed = |store: &Store| {
         store.read(|state| {

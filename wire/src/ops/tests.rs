@@ -169,7 +169,7 @@ fn bad_columns_are_named() {
 fn a_deletion_concerns_what_hangs_on_the_record() {
     let delete = |kind| ParsedOp::Delete { kind, key: Key::Id(1) }.kinds();
     let of_unit = [v1::Kind::Unit, v1::Kind::TaskGroup, v1::Kind::Rows].map(kind_bit);
-    assert_eq!(delete(v1::Kind::Unit), of_unit.iter().sum::<u32>());
+    assert_eq!(delete(v1::Kind::Unit), of_unit.iter().sum::<u64>());
     assert_eq!(delete(v1::Kind::NodeSpec).count_ones(), 4);
     assert_eq!(delete(v1::Kind::NodeAllocatable), kind_bit(v1::Kind::NodeAllocatable));
 }

@@ -292,6 +292,40 @@ fn samples() -> Vec<v1::op::Op> {
             ..v1::Movement::default()
         }),
         Op::PutMoveRate(v1::MoveRate { unit_id: 7, times_ms: vec![1, 2] }),
+        Op::PutTrustRoots(v1::TrustRoots {
+            name: "default".to_owned(),
+            cluster: "godel-1".to_owned(),
+            roots: vec![v1::TrustRoot {
+                certificate: vec![7; 300],
+                created_ms: 5,
+                signs_from_ms: 5,
+                is_leaving: false,
+            }],
+            person_keys: vec![v1::PersonKey { key_id: "p1".to_owned(), public_key: vec![7; 32], ends_ms: 0 }],
+        }),
+        Op::PutSealedSigner(v1::SealedSigner {
+            name: "0b".repeat(32),
+            key_id: "s1".to_owned(),
+            sealed: vec![7; 300],
+        }),
+        Op::PutIdentity(v1::IdentityRecord {
+            identity: "agent/sim-*".to_owned(),
+            joined_ms: 5_500,
+            issued_ms: 5_000,
+            ends_ms: 9_000,
+            root_fingerprint: vec![7; 32],
+            ..v1::IdentityRecord::default()
+        }),
+        Op::PutJoinToken(v1::JoinToken {
+            token_id: "k3x9".to_owned(),
+            secret_sha256: vec![7; 32],
+            role: "agent".to_owned(),
+            names: "sim-*".to_owned(),
+            pool: "best-effort".to_owned(),
+            created_ms: 5,
+            expires_ms: 9,
+            uses_left: 1,
+        }),
         Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
         Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
         Op::Bind(v1::Binding {

@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use godel_identity::caller::Caller;
 use godel_kit::{message, status, task};
 use godel_proto::v1;
 use godel_store::{FloorReader, Record, Store, record::encode_record};
@@ -15,6 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
+
+use super::is_shown;
 
 /// Streams at a time.
 const N_STREAMS_MAX: usize = 2;
@@ -39,7 +42,13 @@ impl Default for FloorReading {
 }
 
 impl FloorReading {
-    pub(super) fn start(&self, store: Store, stop: CancellationToken) -> Result<FloorAnswers, Status> {
+    /// Streams what `caller` is shown.
+    pub(super) fn start(
+        &self,
+        store: Store,
+        caller: Option<Caller>,
+        stop: CancellationToken,
+    ) -> Result<FloorAnswers, Status> {
         let permit = Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
             let what = format!("{N_STREAMS_MAX} other readers read the start of the history");
             status::resource_exhausted(status::reason::OVERLOADED, what, RETRY_AFTER)
@@ -47,7 +56,7 @@ impl FloorReading {
         let (messages, receiver) = mpsc::channel(N_WAITING_MAX);
         task::spawn("floor", async move {
             let end = tokio::select! {
-                end = run(store, &messages, permit) => end.err(),
+                end = run(store, caller, &messages, permit) => end.err(),
                 () = stop.cancelled() => Some(status::stopping()),
                 () = messages.closed() => None,
             };
@@ -60,15 +69,21 @@ impl FloorReading {
     }
 }
 
-async fn run(store: Store, messages: &Messages, _permit: OwnedSemaphorePermit) -> Result<(), Status> {
+async fn run(
+    store: Store,
+    caller: Option<Caller>,
+    messages: &Messages,
+    _permit: OwnedSemaphorePermit,
+) -> Result<(), Status> {
     let mut reader = blocking(move || store.floor()).await?.map_err(lost)?;
     let (base_revision, complete_revision) = (reader.base().0, reader.complete_at().0);
     let message = |records| v1::ReadFloorResponse { records, base_revision, complete_revision };
     send(messages, message(Vec::new())).await?;
     loop {
+        let shown_to = caller.clone();
         let records;
         (reader, records) = blocking(move || {
-            let records = next(&mut reader);
+            let records = next(&mut reader, shown_to.as_ref());
             (reader, records)
         })
         .await?;
@@ -94,10 +109,10 @@ async fn send(messages: &Messages, message: v1::ReadFloorResponse) -> Result<(),
 }
 
 /// The next records, as a list has them.
-fn next(reader: &mut FloorReader) -> Result<Option<Vec<v1::Record>>, Status> {
+fn next(reader: &mut FloorReader, caller: Option<&Caller>) -> Result<Option<Vec<v1::Record>>, Status> {
     let Some(records) = reader.next_records().map_err(lost)? else { return Ok(None) };
     let mut listed = Vec::with_capacity(records.len());
-    for (kind, record) in records {
+    for (kind, record) in records.into_iter().filter(|(kind, _)| is_shown(*kind, caller)) {
         if kind == v1::Kind::Rows {
             rows(&record, &mut listed)?;
         } else {
@@ -149,17 +164,17 @@ mod tests {
         let floor = FloorReading::default();
         let served: Vec<_> =
             (0..N_STREAMS_MAX).map(|_| Arc::clone(&floor.0).try_acquire_owned().unwrap()).collect();
-        let refused = floor.start(store.clone(), CancellationToken::new()).unwrap_err();
+        let refused = floor.start(store.clone(), None, CancellationToken::new()).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         assert_eq!(status::retry_after(&refused), Some(RETRY_AFTER));
         drop(served);
-        let answers = floor.start(store.clone(), CancellationToken::new()).unwrap();
+        let answers = floor.start(store.clone(), None, CancellationToken::new()).unwrap();
         let answers: Vec<_> = answers.map(Result::unwrap).collect().await;
         // A new store rests on nothing.
         assert_eq!(answers, [v1::ReadFloorResponse::default()]);
         // Who has read it all makes room for others.
         for _ in 0..2 * N_STREAMS_MAX {
-            let mut answers = floor.start(store.clone(), CancellationToken::new()).unwrap();
+            let mut answers = floor.start(store.clone(), None, CancellationToken::new()).unwrap();
             while answers.next().await.is_some() {}
         }
         store.close().await;

@@ -7,6 +7,7 @@
 
 use bytes::{Bytes, BytesMut};
 use godel_base::ids::{Revision, UnitId};
+use godel_identity::caller::Caller;
 use godel_kit::message::{MESSAGE_BYTES_MAX, field_len};
 use godel_proto::{
     kinds::{KeyForm, KindInfo},
@@ -18,7 +19,7 @@ use godel_wire::ops::rows_part_to_proto;
 use prost::Message as _;
 use tonic::Status;
 
-use super::kinds;
+use super::{is_shown, kinds};
 use crate::{
     paging::{self, Token},
     sessions::NodeSessions,
@@ -62,19 +63,27 @@ enum Listed {
     Rows(Revision, v1::UnitRows),
 }
 
-/// The page that `request` asks for.
-pub(super) fn page(hub: &NodeSessions, request: &v1::ListRecordsRequest) -> Result<RawPage, Status> {
+/// The page that `request` asks for. What `caller` is not shown is left out.
+pub(super) fn page(
+    hub: &NodeSessions,
+    request: &v1::ListRecordsRequest,
+    caller: Option<&Caller>,
+) -> Result<RawPage, Status> {
     let store = &hub.store;
-    let wanted = kinds(&request.kinds)?;
+    let mut wanted = kinds(&request.kinds)?;
     if wanted.is_empty() {
         return Err(BadField::new("kinds", "at least one is required").into());
     }
+    wanted.retain(|kind| is_shown(*kind, caller));
     let bad = || BadField::new("page_token", "is not a token of a previous page of this list");
     let size = paging::size(request.page_size, 1_000, 10_000)?;
     let token = Token::parse(&request.page_token).map_err(|_| bad())?;
     let store_id = paging::of_this_store(token.as_ref(), hub.store_id())?;
     let (mut kind_idx, mut cursor, revision) = match token {
-        None => (0, ListCursor::start(wanted[0]), store.read(State::revision).0),
+        None => {
+            let start = wanted.first().map_or(ListCursor::Records(None), |kind| ListCursor::start(*kind));
+            (0, start, store.read(State::revision).0)
+        }
         Some(Token { revision, kind, last, .. }) => {
             let kind_idx = wanted.iter().position(|wanted| *wanted as i32 == kind).ok_or_else(bad)?;
             (kind_idx, ListCursor::parse(wanted[kind_idx], &last).ok_or_else(bad)?, revision)

@@ -6,13 +6,14 @@
 use std::{sync::Arc, time::Duration};
 
 use godel_base::ids::Revision;
+use godel_identity::caller::Caller;
 use godel_kit::{
     message::field_len,
     room::{MessageSender, Messages, Share, Taken},
     status::{self, reason, with_info},
     task,
 };
-use godel_proto::{raw, v1};
+use godel_proto::{kinds::KINDS, raw, v1};
 use godel_store::{Published, WatchEnd, Watcher};
 use godel_wire::ops::kind_bit;
 use prost::Message as _;
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::kinds;
+use super::{is_shown, kinds};
 use crate::sessions::NodeSessions;
 
 /// A message takes no further commit beyond this; one larger commit goes alone, and fits as a transaction leaves
@@ -39,7 +40,7 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct StoreWatch {
     pub(super) hub: Arc<NodeSessions>,
     /// [`kind_bit`]s.
-    pub(super) kinds: u32,
+    pub(super) kinds: u64,
     pub(super) bookmark_interval: Duration,
     /// The client's room for messages that it has not read.
     pub(super) share: Share,
@@ -47,16 +48,16 @@ pub(super) struct StoreWatch {
 
 type Sender = MessageSender<v1::WatchResponse, Status>;
 
-/// Bits of the kinds asked for; all when none is named.
-pub(super) fn mask(numbers: &[i32]) -> Result<u32, Status> {
-    if numbers.is_empty() {
-        return Ok(u32::MAX);
-    }
-    Ok(kinds(numbers)?.into_iter().fold(0, |mask, kind| mask | kind_bit(kind)))
+/// Bits of the kinds asked for, or of all when none is named, without what `caller` is not shown.
+pub(super) fn mask(numbers: &[i32], caller: Option<&Caller>) -> Result<u64, Status> {
+    let wanted = kinds(numbers)?;
+    let all = KINDS.iter().map(|entry| entry.kind);
+    let shown = all.filter(|kind| (numbers.is_empty() || wanted.contains(kind)) && is_shown(*kind, caller));
+    Ok(shown.fold(0, |mask, kind| mask | kind_bit(kind)))
 }
 
 /// A commit with the operations of the kinds asked for only; `None` when it has none.
-fn filtered(published: &Published, kinds: u32) -> Option<raw::Commit> {
+fn filtered(published: &Published, kinds: u64) -> Option<raw::Commit> {
     if published.kinds & kinds == 0 {
         return None;
     }

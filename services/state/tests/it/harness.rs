@@ -1,7 +1,8 @@
 //! A state service of its own for each test, and clients for it.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use godel_crash::CrashPoints;
 use godel_kit::CancellationToken;
 use godel_proto::{
     raw,
@@ -11,7 +12,7 @@ use godel_proto::{
     },
 };
 use godel_state::{Config, Deps, Error};
-use godel_store::{Engine, log::memory::MemoryDisk};
+use godel_store::{Engine, Role, Store, StoreConfig, log::memory::MemoryDisk};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Status, Streaming, transport::Channel};
@@ -44,6 +45,21 @@ impl State {
         config.server.metrics = false;
         change(&mut config);
         Self::start_on(config, Some(Engine::Memory(MemoryDisk::default()))).await
+    }
+
+    /// On a store that holds records of identities already.
+    pub(crate) async fn start_with_records(change: impl FnOnce(&mut Config), ops: Vec<v1::op::Op>) -> Self {
+        let mut config = Config::default();
+        config.server.metrics = false;
+        change(&mut config);
+        let engine = Engine::Memory(MemoryDisk::default());
+        let store =
+            Store::open(StoreConfig::new(engine.clone()), Arc::new(|| 1), CrashPoints::default()).unwrap();
+        let ops = ops.into_iter().map(raw::encode_op).collect();
+        let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
+        store.submit(txn, Role::Identities).await.unwrap();
+        store.close().await;
+        Self::start_on(config, Some(engine)).await
     }
 
     /// On the engine that the configuration names.

@@ -3,6 +3,7 @@
 
 mod failures;
 mod harness;
+mod hidden;
 mod identity;
 mod large;
 mod leases;

@@ -120,3 +120,21 @@ pub(super) fn terms(unit_id: u64, queue: &str) -> Bytes {
     let standing = Some(v1::Standing { queue: queue.into(), ..Default::default() });
     op(v1::op::Op::ChangeTerms(v1::TermsChange { unit_id, standing, group_minima: Vec::new() }))
 }
+
+pub(super) fn put_trust_roots() -> Bytes {
+    let (name, cluster) = ("default".to_owned(), "godel-1".to_owned());
+    op(v1::op::Op::PutTrustRoots(v1::TrustRoots { name, cluster, ..Default::default() }))
+}
+
+pub(super) fn put_signer() -> Bytes {
+    let (name, sealed) = ("default".to_owned(), vec![7; 32]);
+    op(v1::op::Op::PutSealedSigner(v1::SealedSigner { name, sealed, ..Default::default() }))
+}
+
+pub(super) fn put_identity(identity: &str) -> Bytes {
+    op(v1::op::Op::PutIdentity(v1::IdentityRecord { identity: identity.into(), ..Default::default() }))
+}
+
+pub(super) fn put_join_token(token_id: &str) -> Bytes {
+    op(v1::op::Op::PutJoinToken(v1::JoinToken { token_id: token_id.into(), ..Default::default() }))
+}

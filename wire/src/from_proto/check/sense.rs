@@ -191,7 +191,7 @@ fn first_wrong(check: impl FnOnce(&mut Report)) -> Result<()> {
 }
 
 /// A name or an id that has to be there.
-fn required(path: &str, text: &str) -> Result<()> {
+pub(crate) fn required(path: &str, text: &str) -> Result<()> {
     if text.is_empty() {
         return Err(BadField::new(path, "missing"));
     }
@@ -232,7 +232,7 @@ fn keys<V>(path: &str, map: &HashMap<String, V>) -> Result<()> {
 }
 
 /// Each stands once.
-fn distinct<T: Ord>(path: &str, items: impl Iterator<Item = T>) -> Result<()> {
+pub(crate) fn distinct<T: Ord>(path: &str, items: impl Iterator<Item = T>) -> Result<()> {
     let mut seen = BTreeSet::new();
     for (idx, item) in items.enumerate() {
         if !seen.insert(item) {
@@ -243,7 +243,7 @@ fn distinct<T: Ord>(path: &str, items: impl Iterator<Item = T>) -> Result<()> {
 }
 
 /// At least one.
-fn some<T>(path: &str, items: &[T]) -> Result<()> {
+pub(crate) fn some<T>(path: &str, items: &[T]) -> Result<()> {
     if items.is_empty() { Err(BadField::new(path, "nothing: at least one is needed")) } else { Ok(()) }
 }
 
@@ -256,7 +256,7 @@ fn within<N: PartialOrd + std::fmt::Display>(path: &str, value: N, least: N, mos
 }
 
 /// An end, by one clock, that is not before its beginning; 0: there is none.
-fn until(path: &str, since_ms: i64, end_ms: i64) -> Result<()> {
+pub(crate) fn until(path: &str, since_ms: i64, end_ms: i64) -> Result<()> {
     if end_ms == 0 || end_ms >= since_ms {
         return Ok(());
     }

@@ -289,6 +289,57 @@ fn of_services() -> Vec<Odd> {
     odd_forms
 }
 
+fn of_identities() -> Vec<Odd> {
+    let mut odd_forms = odd! { PutTrustRoots:
+        "put_trust_roots.name" => |it| it.name.clear();
+        "put_trust_roots.name" => |it| it.name = "other".to_owned();
+        "put_trust_roots.cluster" => |it| it.cluster.clear();
+        "put_trust_roots.cluster" => |it| it.cluster = "Godel 1".to_owned();
+        "put_trust_roots.cluster" => |it| it.cluster = "x".repeat(64);
+        "put_trust_roots.roots" => |it| it.roots.clear();
+        "put_trust_roots.roots" => |it| it.roots[0].is_leaving = true;
+        "put_trust_roots.roots" => |it| it.roots = vec![it.roots[0].clone(); 9];
+        "put_trust_roots.roots[1]" => |it| it.roots.push(it.roots[0].clone());
+        "put_trust_roots.roots[0].certificate" => |it| it.roots[0].certificate.clear();
+        "put_trust_roots.roots[0].signs_from_ms" => |it| it.roots[0].signs_from_ms = 4;
+        "put_trust_roots.person_keys" => |it| it.person_keys.clear();
+        "put_trust_roots.person_keys[0].key_id" => |it| it.person_keys[0].key_id.clear();
+        "put_trust_roots.person_keys[0].public_key" => |it| it.person_keys[0].public_key = vec![7; 31];
+        "put_trust_roots.person_keys" => |it| it.person_keys[0].ends_ms = 7;
+        "put_trust_roots.person_keys[0].ends_ms" => |it| it.person_keys[0].ends_ms = -7;
+        "put_trust_roots.person_keys[1]" => |it| it.person_keys.push(it.person_keys[0].clone());
+    }
+    .to_vec();
+    odd_forms.extend(odd! { PutSealedSigner:
+        "put_sealed_signer.name" => |it| it.name = "default".to_owned();
+        "put_sealed_signer.name" => |it| it.name = "0B".repeat(32);
+        "put_sealed_signer.key_id" => |it| it.key_id.clear();
+        "put_sealed_signer.sealed" => |it| it.sealed.clear();
+        "put_sealed_signer.sealed" => |it| it.sealed = vec![7; (64 << 10) + 1];
+    });
+    odd_forms.extend(odd! { PutIdentity:
+        "put_identity.identity" => |it| it.identity.clear();
+        "put_identity.identity" => |it| it.identity = "agent".to_owned();
+        "put_identity.identity" => |it| it.identity = "agent/".to_owned();
+        "put_identity.identity" => |it| it.identity = "agent/n1/x".to_owned();
+        "put_identity.issued_ms" => |it| it.issued_ms = 4_000;
+        "put_identity.ends_ms" => |it| it.ends_ms = 4_999;
+        "put_identity.refused_before_ms" => |it| it.refused_before_ms = -1;
+        "put_identity.pool" => |it| it.pool = long();
+        "put_identity.root_fingerprint" => |it| it.root_fingerprint.clear();
+    });
+    odd_forms.extend(odd! { PutJoinToken:
+        "put_join_token.token_id" => |it| it.token_id.clear();
+        "put_join_token.secret_sha256" => |it| it.secret_sha256 = vec![7; 33];
+        "put_join_token.role" => |it| it.role.clear();
+        "put_join_token.names" => |it| it.names = long();
+        "put_join_token.pool" => |it| it.pool = long();
+        "put_join_token.expires_ms" => |it| it.expires_ms = 0;
+        "put_join_token.expires_ms" => |it| it.expires_ms = 4;
+    });
+    odd_forms
+}
+
 fn of_yarn() -> Vec<Odd> {
     let attempt = |start_ms, finish_ms| v1::YarnAttemptRecord {
         start_ms,
@@ -394,6 +445,7 @@ fn all() -> Vec<Odd> {
         of_people(),
         of_services(),
         of_yarn(),
+        of_identities(),
         of_rows(),
     ]
     .concat()
