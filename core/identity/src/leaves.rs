@@ -20,7 +20,7 @@ pub const LIFETIME_MS_MAX: u64 = 30 * 24 * 3_600_000;
 pub const EXPIRED_GRACE_MS: u64 = 30 * 24 * 3_600_000;
 
 /// The path of the call by which a leaf is renewed.
-pub const RENEW_IDENTITY: &str = "/godel.v1.PkiService/RenewIdentity";
+pub const RENEW_IDENTITY: &str = "/godel.v1.IdentityService/RenewIdentity";
 /// What an expired leaf may still do.
 const EXPIRED_MAY_CALL: [&str; 4] = [
     RENEW_IDENTITY,

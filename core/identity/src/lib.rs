@@ -6,16 +6,22 @@
 //!
 //! # Modules
 //!
+//! - `book`: all that is known of identities, and what joins, renewals and administrators do to it.
 //! - `caller`: whom a call is judged by, and what a call through state says of that.
 //! - `joins`: who gets an identity for a join token, and under which name.
 //! - `lease_rights`: which role may acquire which lease.
 //! - `leaves`: how long a leaf counts, when it is renewed, and what an expired one may still do.
 //! - `names`: clusters, roles and identities, and which nodes an agent speaks for.
 //! - `needs`: what each RPC needs of its caller.
+//! - `records`: what the store keeps of identities.
+//! - `rotation`: how one root replaces another.
 
+pub mod book;
 pub mod caller;
 pub mod joins;
 pub mod lease_rights;
 pub mod leaves;
 pub mod names;
 pub mod needs;
+pub mod records;
+pub mod rotation;

@@ -78,6 +78,18 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.DispatchService/ResumeEvictions", Needs::Person),
     ("/godel.v1.DispatchService/SetPartitionMode", Needs::Person),
     ("/godel.v1.DispatchService/SetPause", Needs::Person),
+    ("/godel.v1.IdentityService/AllowName", Needs::Person),
+    ("/godel.v1.IdentityService/CreateJoinToken", Needs::Person),
+    ("/godel.v1.IdentityService/DeleteJoinToken", Needs::Person),
+    ("/godel.v1.IdentityService/GetTrust", Needs::Anyone),
+    ("/godel.v1.IdentityService/IssueToken", Needs::Person),
+    // The join token says who joins.
+    ("/godel.v1.IdentityService/Join", Needs::Anyone),
+    ("/godel.v1.IdentityService/ListIdentities", Needs::Person),
+    ("/godel.v1.IdentityService/ListJoinTokens", Needs::Person),
+    ("/godel.v1.IdentityService/RenewIdentity", Needs::Roles(&Role::ALL)),
+    ("/godel.v1.IdentityService/RevokeIdentity", Needs::Person),
+    ("/godel.v1.IdentityService/RotateCa", Needs::Person),
     ("/godel.v1.LogService/ReadLog", Needs::Person),
     ("/godel.v1.LogService/SendLog", Needs::Roles(&[Agent])),
     ("/godel.v1.MemberService/AcquireLease", Needs::Roles(HOLDERS)),
@@ -348,6 +360,7 @@ mod tests {
         assert_eq!(
             expired,
             [
+                "/godel.v1.IdentityService/RenewIdentity",
                 "/godel.v1.MemberService/ReleaseLease",
                 "/godel.v1.MemberService/RenewLease",
                 "/godel.v1.NodeService/Session",

@@ -1,0 +1,112 @@
+//! How one root replaces another: everybody trusts the new one before it signs, and the old one goes when nobody has a leaf of it.
+
+use std::collections::BTreeSet;
+
+use crate::records::{ClusterTrust, IdentityRecord, PersonTokenKey, RootFingerprint, TrustedRoot};
+
+/// How long a new root is trusted before it signs, milliseconds. Members hear of it by a watch, within a second; agents with their sessions.
+pub const ROOT_LEAD_MS: u64 = 15_000;
+
+/// How long a person's token is good at most, milliseconds.
+pub const PERSON_TOKEN_MS: u64 = 12 * 3_600_000;
+
+/// A new root, and the key of persons' tokens that comes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextSigner {
+    /// The root.
+    pub root: TrustedRoot,
+    /// The key of tokens.
+    pub person_key: PersonTokenKey,
+}
+
+/// The new root cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RotationRefusal {
+    /// The last rotation has not ended.
+    #[error(
+        "root {root} is leaving still: {n_left} identities have a leaf of it; wait until they have renewed, or revoke those that are gone \
+         (`godel ca status` lists them)"
+    )]
+    UnderWay {
+        /// The root that is leaving.
+        root: RootFingerprint,
+        /// How many identities keep it.
+        n_left: usize,
+    },
+    /// It is there already.
+    #[error("root {root} is trusted already")]
+    Known {
+        /// The root.
+        root: RootFingerprint,
+    },
+}
+
+/// The root that signs at `now_ms`: the youngest whose time has come. Where the clock went back and none's has, the oldest.
+pub fn signing_root(trust: &ClusterTrust, now_ms: u64) -> Option<&TrustedRoot> {
+    let come = trust.roots.iter().rev().find(|root| root.signs_from_ms <= now_ms);
+    come.or(trust.roots.first())
+}
+
+/// Adds a root that signs after [`ROOT_LEAD_MS`]; all others are leaving from now on. The same with its key of tokens: those that others have
+/// signed count as long as they say.
+///
+/// # Errors
+/// Another root is leaving still, or it is there already.
+pub fn add_root<'a>(
+    trust: &mut ClusterTrust,
+    NextSigner { root, person_key }: NextSigner,
+    identities: impl Iterator<Item = &'a IdentityRecord>,
+    now_ms: u64,
+) -> Result<(), RotationRefusal> {
+    if let Some(known) = trust.roots.iter().find(|known| known.fingerprint == root.fingerprint) {
+        return Err(RotationRefusal::Known { root: known.fingerprint });
+    }
+    if let Some(leaving) = trust.roots.iter().find(|root| root.is_leaving) {
+        let n_left = identities.filter(|record| record.is_held(now_ms) && record.root == leaving.fingerprint);
+        return Err(RotationRefusal::UnderWay { root: leaving.fingerprint, n_left: n_left.count() });
+    }
+    trust.roots.iter_mut().for_each(|root| root.is_leaving = true);
+    let ends_ms = root.signs_from_ms.saturating_add(PERSON_TOKEN_MS);
+    for key in &mut trust.person_keys {
+        key.ends_ms.get_or_insert(ends_ms);
+    }
+    trust.roots.push(root);
+    trust.person_keys.push(person_key);
+    Ok(())
+}
+
+/// Drops roots that are leaving once the next one signs and nobody holds a leaf of them. Returns which.
+pub fn drop_unused_roots<'a>(
+    trust: &mut ClusterTrust,
+    identities: impl Iterator<Item = &'a IdentityRecord>,
+    now_ms: u64,
+) -> Vec<RootFingerprint> {
+    let Some(signing) = signing_root(trust, now_ms).map(|root| root.fingerprint) else { return Vec::new() };
+    if trust.roots.iter().all(|root| !root.is_leaving) {
+        return Vec::new();
+    }
+    let used: BTreeSet<RootFingerprint> =
+        identities.filter(|record| record.is_held(now_ms)).map(|record| record.root).collect();
+    let mut dropped = Vec::new();
+    trust.roots.retain(|root| {
+        let stays = !root.is_leaving || root.fingerprint == signing || used.contains(&root.fingerprint);
+        if !stays {
+            dropped.push(root.fingerprint);
+        }
+        stays
+    });
+    dropped
+}
+
+/// Drops keys of tokens that count no more. Returns whether there were any.
+pub fn drop_ended_keys(trust: &mut ClusterTrust, now_ms: u64) -> bool {
+    let n_before = trust.person_keys.len();
+    trust.person_keys.retain(|key| key.ends_ms.is_none_or(|ends_ms| ends_ms > now_ms));
+    trust.person_keys.len() < n_before
+}
+
+/// Whether who has a leaf of `root` should renew it at once: it is leaving, and the next one signs.
+pub fn must_renew(trust: &ClusterTrust, root: RootFingerprint, now_ms: u64) -> bool {
+    let is_leaving = trust.roots.iter().any(|known| known.fingerprint == root && known.is_leaving);
+    is_leaving && signing_root(trust, now_ms).is_some_and(|signing| signing.fingerprint != root)
+}
