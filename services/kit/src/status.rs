@@ -63,6 +63,14 @@ pub mod reason {
     pub const UNREACHABLE: &str = "UNREACHABLE";
     /// The agent of the node `node` is not connected, or does not answer.
     pub const AGENT_AWAY: &str = "AGENT_AWAY";
+    /// The join token is unknown, expired, used up, or of another cluster, role or name.
+    pub const JOIN_REFUSED: &str = "JOIN_REFUSED";
+    /// Somebody has the name: `taken` is the identity.
+    pub const NAME_IN_USE: &str = "NAME_IN_USE";
+    /// The identity was revoked, or its name was joined again since.
+    pub const IDENTITY_REVOKED: &str = "IDENTITY_REVOKED";
+    /// An older root is leaving still.
+    pub const ROTATION_UNDER_WAY: &str = "ROTATION_UNDER_WAY";
     /// The service is stopping.
     pub const STOPPING: &str = "STOPPING";
 }

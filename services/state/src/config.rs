@@ -1,16 +1,28 @@
 //! Configuration of the state service.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use godel_identity::{
+    leaves::{LIFETIME_MS_MAX, LIFETIME_MS_MIN},
+    names::ClusterName,
+};
 use godel_kit::config::{HumanDuration, LeaseConfig, ServerConfig};
 use godel_membership::leases::{TTL_MS_MAX, TTL_MS_MIN};
 use godel_wire::BadField;
 use serde::{Deserialize, Serialize};
 
+use crate::identities::{SealPlace, server_names};
+
 /// Port of the state service.
 pub const PORT: u16 = 7700;
 /// The time that an agent has to stop a running unit before state places it elsewhere.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
+
+/// Most DNS names and addresses that are configured: with those that state knows itself they fit its certificate.
+const N_SAN_MAX: usize = 24;
 
 /// Most statuses in one message of an agent: what one session may have that is not durable yet.
 const STATUSES_MAX: u32 = 16_384;
@@ -24,6 +36,19 @@ pub enum EngineKind {
     Sled,
     /// In memory; gone with the process. For tests.
     Memory,
+}
+
+/// Whether members prove who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// No: state answers plain text, and whoever reaches it is an administrator.
+    #[default]
+    Off,
+    /// Yes.
+    On,
+    /// Yes, and plain text is answered too, for as long as not everybody speaks TLS yet.
+    Migrate,
 }
 
 godel_kit::section! {
@@ -104,6 +129,19 @@ godel_kit::section! {
         /// ones are refused with RESOURCE_EXHAUSTED and a retry hint. One connection may hold as many as are free, that is, at
         /// most half of them.
         pub forwarded_max: usize = 2_048,
+        /// TLS: `on` makes a CA at the first start, and members, agents and people prove who they are; `migrate` answers plain
+        /// text as well; `off` answers plain text alone, and whoever reaches it is an administrator.
+        pub tls: TlsMode = TlsMode::Off,
+        /// Name of the cluster in identities; read when the CA is made, and never again. Not set: `godel-` and 8 random
+        /// hexadecimal digits.
+        pub cluster: Option<String> = None,
+        /// Directory of `seal.key`, the key that seals the CA's keys in the store. It is created if absent. Not set: `pki` beside
+        /// `data_dir`; with the engine `memory` the key is in memory too.
+        pub pki_dir: Option<PathBuf> = None,
+        /// Lifetime of the certificates of identities. They are renewed after a third of it. 30 s to 30 days.
+        pub leaf_lifetime: HumanDuration = HumanDuration::from_secs(24 * 3_600),
+        /// Further DNS names and addresses in the certificate of state, for people's tools; at most 24.
+        pub san: Vec<String> = Vec::new(),
         /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
         /// armed.
         pub crash_points: String = String::new(),
@@ -122,6 +160,18 @@ impl Config {
         match self.stop_after_disconnect {
             Some(given) => *given,
             None => self.node_grace.saturating_sub(STOP_MARGIN),
+        }
+    }
+
+    /// Where the key is that seals what signs.
+    pub(crate) fn seal_place(&self) -> SealPlace {
+        match (&self.pki_dir, self.engine) {
+            (Some(dir), _) => SealPlace::Dir(dir.clone()),
+            (None, EngineKind::Memory) => SealPlace::Memory,
+            (None, EngineKind::Sled) => {
+                let parent = self.data_dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+                SealPlace::Dir(parent.unwrap_or(Path::new(".")).join("pki"))
+            }
         }
     }
 
@@ -178,6 +228,17 @@ impl Config {
         if self.watch_bookmark_interval.is_zero() || self.watch_bookmark_interval.as_millis() > 1_000 {
             return bad("watch_bookmark_interval", "must be above 0 and at most 1 s");
         }
+        let lifetime_ms = self.leaf_lifetime.as_millis();
+        if !(u128::from(LIFETIME_MS_MIN)..=u128::from(LIFETIME_MS_MAX)).contains(&lifetime_ms) {
+            return bad("leaf_lifetime", "must be 30 s to 30 days");
+        }
+        if let Some(Err(why)) = self.cluster.as_ref().map(|cluster| cluster.parse::<ClusterName>()) {
+            return bad("cluster", &why.to_string());
+        }
+        if self.san.len() > N_SAN_MAX {
+            return bad("san", "must be at most 24 names and addresses");
+        }
+        server_names(&self.san).map_err(|bad| BadField::new("san", bad.to_string()))?;
         if !(u128::from(TTL_MS_MIN)..=u128::from(TTL_MS_MAX)).contains(&self.lease.ttl.as_millis()) {
             return bad("lease.ttl", "must be 500 ms to 60 s");
         }
@@ -193,7 +254,11 @@ mod tests {
     fn impossible_settings_are_named() {
         assert_eq!(Config::default().validate(), Ok(()));
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 18] = [
+        let changes: [(&str, Change); 22] = [
+            ("leaf_lifetime", |config| config.leaf_lifetime = HumanDuration::from_secs(29)),
+            ("cluster", |config| config.cluster = Some("My Cluster".to_owned())),
+            ("san", |config| config.san = vec!["http://state".to_owned()]),
+            ("san", |config| config.san = vec!["state".to_owned(); 25]),
             ("usage_window", |config| config.usage_window = HumanDuration::from_millis(59)),
             ("usage_half_life", |config| config.usage_half_life = HumanDuration::from_millis(0)),
             ("usage_headroom_percent", |config| config.usage_headroom_percent = 1_001),

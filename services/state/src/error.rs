@@ -12,6 +12,8 @@ use godel_wire::BadField;
 use tokio::sync::mpsc::error::TrySendError;
 use tonic::{Code, Status};
 
+use crate::identities::{CaError, OwnLeafError};
+
 /// Why the state service ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -33,6 +35,12 @@ pub enum Error {
     /// State cannot register itself.
     #[error("state cannot write its own registration")]
     Register(#[source] TxnRefusal),
+    /// There is no CA.
+    #[error("identities")]
+    Ca(#[from] CaError),
+    /// State has no certificate of its own.
+    #[error("identities")]
+    OwnLeaf(#[from] OwnLeafError),
     /// The server failed.
     #[error(transparent)]
     Server(#[from] ServerError),

@@ -11,6 +11,7 @@
 //! - `config`: configuration of the state service.
 //! - `error`: refusals as gRPC statuses.
 //! - `feed`: passes commits of the store to agents' sessions.
+//! - `identities`: the CA, who joined, who is revoked, and state's own leaf.
 //! - `logs`: passes the output of running units from agents to readers.
 //! - `members`: leases of services.
 //! - `metrics`: metrics of the state service.
@@ -26,6 +27,7 @@ mod check;
 mod config;
 mod error;
 mod feed;
+mod identities;
 mod logs;
 mod members;
 mod metrics;
@@ -37,6 +39,7 @@ mod serve;
 mod sessions;
 mod state_service;
 
-pub use config::{Config, EngineKind, PORT};
+pub use config::{Config, EngineKind, PORT, TlsMode};
 pub use error::Error;
+pub use identities::{CaError, NewCa, OwnLeafError, make_new_ca};
 pub use serve::{Deps, serve};

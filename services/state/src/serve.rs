@@ -14,14 +14,18 @@ use godel_kit::{
 use godel_membership::{
     leases::LeaseRequest, node_failures::FailureConfig, node_usage::Smoothing, quarantine,
 };
-use godel_proto::v1::{log_service_server::LogServiceServer, member_service_server::MemberServiceServer};
+use godel_proto::v1::{
+    identity_service_server::IdentityServiceServer, log_service_server::LogServiceServer,
+    member_service_server::MemberServiceServer,
+};
 use godel_store::{Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
 use crate::{
-    config::{Config, EngineKind},
+    config::{Config, EngineKind, TlsMode},
     error::Error,
     feed,
+    identities::{Ends, Identities, IdentityRpc, own_hosts},
     logs::Logs,
     members::Members,
     metrics::StateMetrics,
@@ -74,7 +78,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     served
 }
 
-async fn open(
+pub(crate) async fn open(
     config: &Config,
     engine: Option<Engine>,
     clock: &SharedClock,
@@ -144,6 +148,7 @@ async fn run(
     };
     let local = listener.local_addr().unwrap_or(config.server.listen);
     let address = server::advertised(&config.server, local)?;
+    let hosts = own_hosts(&address, local, &config.san);
     metrics.judge_health(|| Err("state reads its store".to_owned()));
     if config.server.metrics {
         metrics.serve(config.server.metrics_listen, stop.clone()).await?;
@@ -170,17 +175,24 @@ async fn run(
         address,
         ttl_ms: millis(*config.lease.ttl),
     };
-    let (members, lease_writer) = Members::new(store.clone(), clock, crash, counted, own);
+    let (members, lease_writer) = Members::new(store.clone(), Arc::clone(&clock), crash, counted, own);
     let epoch = lease_writer.register().await.map_err(Error::Register)?;
+    // What the RPCs rest on outlives them.
+    let inner = CancellationToken::new();
+    let identities = match config.tls {
+        TlsMode::Off => None,
+        TlsMode::On | TlsMode::Migrate => {
+            let ends = Ends { service: &stop, tasks: &inner };
+            Some(Identities::begin(config, store, clock, &hosts, ends).await?)
+        }
+    };
     hub.epochs.begin(epoch.0);
     let (jobs, job_queue) = mpsc::channel(nodes::writer::N_JOBS_MAX);
     metrics.judge_health(|| Ok(()));
     tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is ready");
 
-    // What the RPCs rest on outlives them.
-    let inner = CancellationToken::new();
     let scan = *config.node_scan_interval;
-    let tasks = vec![
+    let mut tasks = vec![
         task::spawn_service("feed", &stop, feed::run(Arc::clone(&hub), watcher, inner.clone())),
         task::spawn_service("run-status", &stop, committer::run(Arc::clone(&hub), inner.clone())),
         task::spawn_service(
@@ -192,6 +204,8 @@ async fn run(
         task::spawn_service("gauges", &stop, gauges(Arc::clone(&hub), inner.clone())),
         task::spawn_service("farewell", &stop, farewell(Arc::clone(&hub), stop.clone(), inner.clone())),
     ];
+    let identity_rpc = identities.as_ref().map_or_else(IdentityRpc::without_ca, Identities::rpc);
+    tasks.extend(identities.into_iter().flat_map(|identities| identities.tasks));
     let rpc = StateRpc::new(Arc::clone(&hub), *config.watch_bookmark_interval, stop.clone());
     let served = Server::new(&config.server, &metrics)
         .forward(Arc::new(members.clone()), config.forwarded_max)
@@ -201,6 +215,7 @@ async fn run(
             LogServiceServer::new(Logs::new(Arc::clone(&hub), stop.clone()))
                 .max_decoding_message_size(RECEIVED_BYTES_MAX),
         )
+        .add(IdentityServiceServer::new(identity_rpc).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(NodeServer::new(Arc::new(nodes::service::NodeRpc::new(hub, jobs, stop.clone()))))
         .serve(listener, stop)
         .await;

@@ -1,0 +1,139 @@
+//! Identities: the CA, who joined, who is revoked, and state's own leaf.
+//!
+//! What is known of identities is in the store, as records that nobody else writes; what signs is there too, sealed by the key of
+//! `pki/seal.key`, and no call returns it. `first_start` makes or opens the CA, `writer` is the one task that writes, `rpc` answers calls,
+//! `trust` judges callers, and `own` keeps state's own leaf. The decisions are those of `godel_identity`.
+
+mod first_start;
+mod hosts;
+mod keys;
+mod own;
+mod records;
+mod rpc;
+mod trust;
+mod writer;
+
+use std::net::SocketAddr;
+
+use godel_crash::CrashPoints;
+use godel_identity::{
+    names::{Identity, Role},
+    rotation::signing_root,
+};
+use godel_kit::{CancellationToken, clock::SharedClock, task};
+use godel_pki::tls::TlsIdentity;
+use godel_store::Store;
+use tokio::task::JoinHandle;
+
+use crate::{config::Config, error::Error, serve::open as open_store};
+use own::OwnIdentity;
+use records::unsigned;
+use writer::Ledger;
+
+pub use self::{first_start::CaError, own::OwnLeafError};
+pub(crate) use self::{first_start::SealPlace, hosts::server_names, rpc::IdentityRpc};
+
+/// Identities of a state that runs.
+pub(crate) struct Identities {
+    pub(crate) ledger: Ledger,
+    /// What state shows and trusts.
+    pub(crate) tls: TlsIdentity,
+    own: Identity,
+    lifetime_ms: u64,
+    /// End once they are told to.
+    pub(crate) tasks: Vec<JoinHandle<()>>,
+}
+
+/// When the tasks of a service end.
+pub(crate) struct Ends<'a> {
+    /// The service is to stop: a task that panics says so.
+    pub(crate) service: &'a CancellationToken,
+    /// The tasks are to end.
+    pub(crate) tasks: &'a CancellationToken,
+}
+
+impl Identities {
+    /// Opens the CA, or makes it, and issues state's own leaf with these DNS names and addresses.
+    ///
+    /// # Errors
+    /// There is no CA, or no leaf.
+    pub(crate) async fn begin(
+        config: &Config,
+        store: &Store,
+        clock: SharedClock,
+        hosts: &[String],
+        ends: Ends<'_>,
+    ) -> Result<Self, Error> {
+        let now_ms = unsigned(clock.wall_ms());
+        let cluster = config.cluster.as_ref().and_then(|cluster| cluster.parse().ok());
+        let place = config.seal_place();
+        let ca = first_start::open(store, &place, cluster, now_ms).await?;
+        let cluster = ca.book.trust().cluster.clone();
+        let root = signing_root(ca.book.trust(), now_ms).map(|root| root.fingerprint).unwrap_or_default();
+        let own = Identity::new(cluster.clone(), Role::State, &config.name)
+            .map_err(|bad| godel_wire::BadField::new("name", bad.to_string()))
+            .map_err(Error::Config)?;
+        let lifetime_ms = u64::try_from(config.leaf_lifetime.as_millis()).unwrap_or(u64::MAX);
+        let (ledger, writer) = Ledger::new(store.clone(), clock, ca.book, ca.keys);
+        let mut tasks = vec![task::spawn_service("identities", ends.service, writer.run(ends.tasks.clone()))];
+        let server_names = server_names(hosts).map_err(Error::Config)?;
+        let leaf = OwnIdentity::new(ledger.clone(), own.clone(), server_names, lifetime_ms)?;
+        let (tls, keep) = leaf.start(ends.tasks.clone()).await?;
+        tasks.push(task::spawn_service("own-leaf", ends.service, keep));
+        if ca.is_new {
+            tracing::info!(%cluster, %root, seal = %place, "made the CA of this cluster: keep a copy of the key that seals it");
+        }
+        Ok(Self { ledger, tls, own, lifetime_ms, tasks })
+    }
+
+    /// The service.
+    pub(crate) fn rpc(&self) -> IdentityRpc {
+        IdentityRpc::new(self.ledger.clone(), self.own.clone(), self.lifetime_ms)
+    }
+}
+
+/// Makes a new CA in the store of a state that does not run: that of one whose key is lost. Nodes and running work stay; members and agents join
+/// again. Returns the cluster and the new root's fingerprint.
+///
+/// # Errors
+/// The store does not open, or takes no CA.
+pub async fn make_new_ca(config: &Config, clock: SharedClock) -> Result<NewCa, Error> {
+    config.validate().map_err(Error::Config)?;
+    let stop = CancellationToken::new();
+    let Some(store) = open_store(config, None, &clock, CrashPoints::default(), &stop).await? else {
+        return Err(Error::Panicked);
+    };
+    let cluster = config.cluster.as_ref().and_then(|cluster| cluster.parse().ok());
+    let made = first_start::replace(&store, &config.seal_place(), cluster, unsigned(clock.wall_ms())).await;
+    store.close().await;
+    let trust = made?.book.trust().clone();
+    let root = trust.roots.last().map(|root| root.fingerprint.to_string()).unwrap_or_default();
+    Ok(NewCa { cluster: trust.cluster.to_string(), root })
+}
+
+/// A CA that was made in place of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCa {
+    /// The cluster, which keeps its name.
+    pub cluster: String,
+    /// SHA-256 of the root, in hexadecimal.
+    pub root: String,
+}
+
+/// DNS names and addresses by which people's tools know state: those that it tells others and listens on, this machine's, and `more`.
+pub(crate) fn own_hosts(advertised: &str, local: SocketAddr, more: &[String]) -> Vec<String> {
+    let advertised = advertised.parse::<http::Uri>().ok();
+    let advertised =
+        advertised.as_ref().and_then(http::Uri::host).map(|host| host.trim_matches(['[', ']']).to_owned());
+    let listening = (!local.ip().is_unspecified()).then(|| local.ip().to_canonical().to_string());
+    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
+    for host in advertised.into_iter().chain(listening).chain(more.iter().cloned()) {
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! Records of identities, from the store and into it. Nobody else reads what they say.
+
+use godel_identity::{
+    book::{IdentityBook, IdentityChange},
+    joins::JoinTerms,
+    names::{BadIdentity, ClusterName, Identity},
+    records::{
+        ClusterTrust, HASH_LEN, IdentityRecord, JoinTokenRecord, PersonTokenKey, RootFingerprint, TrustedRoot,
+    },
+};
+use godel_proto::{
+    raw,
+    v1::{self, op::Op},
+};
+use godel_store::State;
+use godel_wire::{BadField, to_proto};
+
+/// The name of the records of which there is one.
+pub(super) const NAME: &str = "default";
+
+type Result<T> = std::result::Result<T, BadField>;
+
+/// All that the store holds of identities; `None`: it has no CA yet. `fingerprint` is SHA-256 of a certificate.
+///
+/// # Errors
+/// A record cannot be read.
+pub(super) fn book(
+    state: &State,
+    fingerprint: impl Fn(&[u8]) -> RootFingerprint,
+) -> Result<Option<IdentityBook>> {
+    let Some(trust) = one::<v1::TrustRoots>(state, v1::Kind::TrustRoots)? else { return Ok(None) };
+    let trust = trust_from_proto(trust, fingerprint)?;
+    let identities = all::<v1::IdentityRecord>(state, v1::Kind::Identity)?;
+    let identities: Result<Vec<IdentityRecord>> =
+        identities.into_iter().map(|pb| identity_from_proto(pb, &trust.cluster)).collect();
+    let tokens = all::<v1::JoinToken>(state, v1::Kind::JoinToken)?;
+    let tokens: Result<Vec<JoinTokenRecord>> = tokens.into_iter().map(token_from_proto).collect();
+    Ok(Some(IdentityBook::new(trust, identities?, tokens?)))
+}
+
+/// The sealed keys of all roots.
+///
+/// # Errors
+/// A record cannot be read.
+pub(super) fn sealed(state: &State) -> Result<Vec<v1::SealedSigner>> {
+    all(state, v1::Kind::SealedSigner)
+}
+
+/// The name of the cluster, if the store has one.
+///
+/// # Errors
+/// The record cannot be read.
+pub(super) fn cluster(state: &State) -> Result<Option<ClusterName>> {
+    let trust = one::<v1::TrustRoots>(state, v1::Kind::TrustRoots)?;
+    let read = |trust: v1::TrustRoots| trust.cluster.parse();
+    trust.map(read).transpose().map_err(|bad: BadIdentity| BadField::new("cluster", bad.to_string()))
+}
+
+/// Keys of the records of those who hold something by the CA: identities, join tokens, and what signs.
+pub(super) fn keys_of_holders(state: &State) -> Vec<(v1::Kind, String)> {
+    let kinds = [v1::Kind::Identity, v1::Kind::JoinToken, v1::Kind::SealedSigner];
+    let keys = kinds
+        .into_iter()
+        .flat_map(|kind| state.records(kind, None).map(move |(key, _)| (kind, key.to_string())));
+    keys.collect()
+}
+
+/// What writes a change.
+pub(super) fn op(change: IdentityChange) -> bytes::Bytes {
+    match change {
+        IdentityChange::Trust(trust) => raw::encode_op(Op::PutTrustRoots(trust_to_proto(&trust))),
+        IdentityChange::Identity(record) => raw::encode_op(Op::PutIdentity(identity_to_proto(&record))),
+        IdentityChange::IdentityGone(key) => to_proto::delete_named(v1::Kind::Identity, &key),
+        IdentityChange::Token(token) => raw::encode_op(Op::PutJoinToken(token_to_proto(&token))),
+        IdentityChange::TokenGone(id) => to_proto::delete_named(v1::Kind::JoinToken, &id),
+    }
+}
+
+pub(super) fn trust_to_proto(ClusterTrust { cluster, roots, person_keys }: &ClusterTrust) -> v1::TrustRoots {
+    let root =
+        |TrustedRoot { certificate, fingerprint: _, created_ms, signs_from_ms, is_leaving }: &TrustedRoot| {
+            v1::TrustRoot {
+                certificate: certificate.clone(),
+                created_ms: signed(*created_ms),
+                signs_from_ms: signed(*signs_from_ms),
+                is_leaving: *is_leaving,
+            }
+        };
+    let key = |PersonTokenKey { id, public_key, ends_ms }: &PersonTokenKey| v1::PersonKey {
+        key_id: id.clone(),
+        public_key: public_key.to_vec(),
+        ends_ms: ends_ms.map_or(0, signed),
+    };
+    v1::TrustRoots {
+        name: NAME.to_owned(),
+        cluster: cluster.to_string(),
+        roots: roots.iter().map(root).collect(),
+        person_keys: person_keys.iter().map(key).collect(),
+    }
+}
+
+pub(super) fn identity_to_proto(record: &IdentityRecord) -> v1::IdentityRecord {
+    let IdentityRecord {
+        identity,
+        joined_ms,
+        issued_ms,
+        ends_ms,
+        refused_before_ms,
+        is_revoked,
+        may_join_again,
+        pool,
+        root,
+    } = record;
+    v1::IdentityRecord {
+        identity: identity.key(),
+        joined_ms: signed(*joined_ms),
+        issued_ms: signed(*issued_ms),
+        ends_ms: signed(*ends_ms),
+        refused_before_ms: signed(*refused_before_ms),
+        is_revoked: *is_revoked,
+        may_join_again: *may_join_again,
+        pool: pool.clone(),
+        root_fingerprint: root.0.to_vec(),
+    }
+}
+
+/// What people are shown of a token.
+pub(super) fn token_info(token: &JoinTokenRecord) -> v1::JoinTokenInfo {
+    let JoinTokenRecord { id, secret_hash: _, terms, pool, created_ms } = token;
+    let JoinTerms { role, names, expires_ms, uses_left } = terms;
+    v1::JoinTokenInfo {
+        token_id: id.clone(),
+        role: role.to_string(),
+        names: names.to_string(),
+        pool: pool.clone(),
+        created_ms: signed(*created_ms),
+        expires_ms: signed(*expires_ms),
+        uses_left: *uses_left,
+    }
+}
+
+/// The identity that a key names, as `agent/n1`.
+///
+/// # Errors
+/// It names none.
+pub(super) fn identity_of_key(path: &str, key: &str, cluster: &ClusterName) -> Result<Identity> {
+    let (role, name) =
+        key.split_once('/').ok_or_else(|| BadField::new(path, "must be a role and a name, as `agent/n1`"))?;
+    let identity = role.parse().and_then(|role| Identity::new(cluster.clone(), role, name));
+    identity.map_err(|bad| BadField::new(path, bad.to_string()))
+}
+
+/// Milliseconds as the API has them.
+pub(super) fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+/// Milliseconds as rules have them: nothing is before 1970.
+pub(super) fn unsigned(ms: i64) -> u64 {
+    u64::try_from(ms).unwrap_or(0)
+}
+
+fn one<M: prost::Message + Default>(state: &State, kind: v1::Kind) -> Result<Option<M>> {
+    Ok(all(state, kind)?.into_iter().next())
+}
+
+fn all<M: prost::Message + Default>(state: &State, kind: v1::Kind) -> Result<Vec<M>> {
+    let bad = |error: prost::DecodeError| BadField::new(kind.as_str_name(), error.to_string());
+    state.records(kind, None).map(|(_, record)| M::decode(record.value.clone()).map_err(bad)).collect()
+}
+
+fn trust_from_proto(
+    pb: v1::TrustRoots,
+    fingerprint: impl Fn(&[u8]) -> RootFingerprint,
+) -> Result<ClusterTrust> {
+    let v1::TrustRoots { name: _, cluster, roots, person_keys } = pb;
+    let cluster = cluster.parse().map_err(|bad: BadIdentity| BadField::new("cluster", bad.to_string()))?;
+    let root = |pb: v1::TrustRoot| TrustedRoot {
+        fingerprint: fingerprint(&pb.certificate),
+        certificate: pb.certificate,
+        created_ms: unsigned(pb.created_ms),
+        signs_from_ms: unsigned(pb.signs_from_ms),
+        is_leaving: pb.is_leaving,
+    };
+    let key = |pb: v1::PersonKey| {
+        let public_key = hash("person_keys.public_key", pb.public_key)?;
+        let ends_ms = Some(unsigned(pb.ends_ms)).filter(|ends_ms| *ends_ms != 0);
+        Ok(PersonTokenKey { id: pb.key_id, public_key, ends_ms })
+    };
+    let person_keys: Result<Vec<PersonTokenKey>> = person_keys.into_iter().map(key).collect();
+    Ok(ClusterTrust { cluster, roots: roots.into_iter().map(root).collect(), person_keys: person_keys? })
+}
+
+fn identity_from_proto(pb: v1::IdentityRecord, cluster: &ClusterName) -> Result<IdentityRecord> {
+    Ok(IdentityRecord {
+        identity: identity_of_key("identity", &pb.identity, cluster)?,
+        joined_ms: unsigned(pb.joined_ms),
+        issued_ms: unsigned(pb.issued_ms),
+        ends_ms: unsigned(pb.ends_ms),
+        refused_before_ms: unsigned(pb.refused_before_ms),
+        is_revoked: pb.is_revoked,
+        may_join_again: pb.may_join_again,
+        pool: pb.pool,
+        root: RootFingerprint(hash("root_fingerprint", pb.root_fingerprint)?),
+    })
+}
+
+fn token_to_proto(token: &JoinTokenRecord) -> v1::JoinToken {
+    let v1::JoinTokenInfo { token_id, role, names, pool, created_ms, expires_ms, uses_left } =
+        token_info(token);
+    let secret_sha256 = token.secret_hash.to_vec();
+    v1::JoinToken { token_id, secret_sha256, role, names, pool, created_ms, expires_ms, uses_left }
+}
+
+fn token_from_proto(pb: v1::JoinToken) -> Result<JoinTokenRecord> {
+    let v1::JoinToken { token_id, secret_sha256, role, names, pool, created_ms, expires_ms, uses_left } = pb;
+    let bad = |path: &'static str| move |bad: BadIdentity| BadField::new(path, bad.to_string());
+    let terms = JoinTerms {
+        role: role.parse().map_err(bad("role"))?,
+        names: names.parse().map_err(bad("names"))?,
+        expires_ms: unsigned(expires_ms),
+        uses_left,
+    };
+    let secret_hash = hash("secret_sha256", secret_sha256)?;
+    Ok(JoinTokenRecord { id: token_id, secret_hash, terms, pool, created_ms: unsigned(created_ms) })
+}
+
+fn hash(path: &str, bytes: Vec<u8>) -> Result<[u8; HASH_LEN]> {
+    bytes.try_into().map_err(|_| BadField::new(path, format!("must have {HASH_LEN} bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_identity::names::Role;
+
+    use super::*;
+
+    #[test]
+    fn records_come_back_as_they_were() {
+        let cluster: ClusterName = "c".parse().unwrap();
+        let record = IdentityRecord {
+            identity: Identity::new(cluster.clone(), Role::Agent, "sim-*").unwrap(),
+            joined_ms: 1,
+            issued_ms: 2,
+            ends_ms: 3,
+            refused_before_ms: 4,
+            is_revoked: true,
+            may_join_again: true,
+            pool: "gpu".to_owned(),
+            root: RootFingerprint([7; 32]),
+        };
+        assert_eq!(identity_from_proto(identity_to_proto(&record), &cluster), Ok(record));
+        let token = JoinTokenRecord {
+            id: "t1".to_owned(),
+            secret_hash: [9; 32],
+            terms: JoinTerms { role: Role::Agent, names: "n*".parse().unwrap(), expires_ms: 5, uses_left: 6 },
+            pool: "gpu".to_owned(),
+            created_ms: 7,
+        };
+        assert_eq!(token_from_proto(token_to_proto(&token)), Ok(token));
+        let trust = ClusterTrust {
+            cluster,
+            roots: vec![TrustedRoot {
+                certificate: vec![1, 2],
+                fingerprint: RootFingerprint([3; 32]),
+                created_ms: 4,
+                signs_from_ms: 5,
+                is_leaving: true,
+            }],
+            person_keys: vec![
+                PersonTokenKey { id: "p1".to_owned(), public_key: [6; 32], ends_ms: Some(7) },
+                PersonTokenKey { id: "p2".to_owned(), public_key: [7; 32], ends_ms: None },
+            ],
+        };
+        assert_eq!(trust_from_proto(trust_to_proto(&trust), |_| RootFingerprint([3; 32])), Ok(trust));
+    }
+
+    #[test]
+    fn keys_name_identities() {
+        let cluster: ClusterName = "c".parse().unwrap();
+        for (key, is_one) in [
+            ("agent/n1", true),
+            ("agent/n*", true),
+            ("state/main", true),
+            ("agent", false),
+            ("king/a", false),
+            ("state/a*", false),
+        ] {
+            let read = identity_of_key("identity", key, &cluster);
+            assert_eq!(read.is_ok_and(|identity| identity.key() == key), is_one, "{key}");
+        }
+    }
+}

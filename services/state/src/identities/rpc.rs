@@ -1,0 +1,423 @@
+//! `IdentityService`: who joins, renews and is revoked.
+//!
+//! Who calls was judged before ([`godel_identity::needs`]); here it is asked whose leaf is renewed and whose token is issued.
+
+use godel_identity::{
+    book::{BookRefusal, IdentityBook, IssueClock, IssueRefusal, IssuedLeaf, JoinAsk},
+    caller::Caller,
+    joins::{JoinRefusal, TOKEN_TTL_MS_MAX, TOKEN_USES_MAX},
+    leaves::{LeafRefusal, LeafStanding, LeafTimes},
+    names::{Identity, Role},
+    records::{IdentityRecord, JoinTokenAsk},
+    rotation::{NextSigner, PERSON_TOKEN_MS, ROOT_LEAD_MS, RotationRefusal},
+};
+use godel_kit::status::{self, reason, with_info};
+use godel_pki::{
+    join_tokens::{JoinToken, SecretHash},
+    person_tokens,
+    requests::{LeafPublicKey, check_request},
+    signer::{LeafOrder, ServerNames, Signer},
+};
+use godel_proto::v1;
+use godel_wire::BadField;
+use tonic::{Code, Request, Response, Status};
+
+use super::{
+    hosts,
+    keys::{person_key, trusted_root},
+    records::{identity_of_key, identity_to_proto, signed, token_info, trust_to_proto},
+    writer::Ledger,
+};
+
+/// How long a join token is good unless its maker says otherwise.
+const TOKEN_TTL_MS_DEFAULT: u64 = 3_600_000;
+
+/// The service; `None`: the cluster has no identities.
+pub(crate) struct IdentityRpc(Option<Issuer>);
+
+/// Issues leaves and tokens.
+struct Issuer {
+    ledger: Ledger,
+    own: Identity,
+    lifetime_ms: u64,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl IdentityRpc {
+    /// `own` is state's own identity, and `lifetime_ms` that of leaves.
+    pub(crate) fn new(ledger: Ledger, own: Identity, lifetime_ms: u64) -> Self {
+        Self(Some(Issuer { ledger, own, lifetime_ms }))
+    }
+
+    /// Of a cluster whose members speak plain text, and have no identities.
+    pub(crate) fn without_ca() -> Self {
+        Self(None)
+    }
+
+    fn issuer(&self) -> Result<&Issuer, Status> {
+        let message =
+            "this cluster has no identities: state runs without TLS; start it with TLS to make its CA";
+        self.0.as_ref().ok_or_else(|| Status::failed_precondition(message))
+    }
+}
+
+impl Issuer {
+    fn clock(&self) -> IssueClock {
+        IssueClock { now_ms: self.ledger.now_ms(), lifetime_ms: self.lifetime_ms }
+    }
+
+    /// Signs a leaf that is recorded already.
+    fn sign(
+        &self,
+        leaf: &IssuedLeaf,
+        server_names: ServerNames,
+        key: &LeafPublicKey,
+    ) -> Result<v1::Leaf, Status> {
+        let order = LeafOrder { identity: leaf.identity.clone(), times: leaf.times, server_names };
+        let keys = self.ledger.keys();
+        let signer = keys.of_root(leaf.root).map_err(|error| broken(&error))?;
+        let issued = signer.issue(&order, key).map_err(|error| broken(&error))?;
+        tracing::info!(identity = leaf.identity.key(), serial = issued.serial, "a leaf was issued");
+        Ok(v1::Leaf {
+            identity: leaf.identity.key(),
+            certificate: issued.der.to_vec(),
+            issued_ms: signed(leaf.times.issued_ms()),
+            ends_ms: signed(leaf.times.not_after_ms),
+        })
+    }
+
+    fn trust(&self) -> v1::TrustRoots {
+        self.ledger.read(|book| trust_to_proto(book.trust()))
+    }
+
+    fn identity(&self, key: &str) -> Result<Identity, Status> {
+        let cluster = self.own.cluster();
+        identity_of_key("identity", key, cluster).map_err(Status::from)
+    }
+}
+
+#[tonic::async_trait]
+impl v1::identity_service_server::IdentityService for IdentityRpc {
+    async fn join(&self, request: Request<v1::JoinRequest>) -> Answer<v1::JoinResponse> {
+        let issuer = self.issuer()?;
+        let v1::JoinRequest { token, name, csr, hosts } = request.into_inner();
+        let token: JoinToken = token
+            .parse()
+            .map_err(|bad: godel_pki::join_tokens::BadJoinToken| BadField::new("token", bad.to_string()))?;
+        let cluster = issuer.own.cluster().clone();
+        if *token.cluster() != cluster {
+            let message =
+                format!("the join token is of cluster {}, and this is cluster {cluster}", token.cluster());
+            return Err(with_info(Code::Unauthenticated, reason::JOIN_REFUSED, message, NO_METADATA));
+        }
+        let (id, hash, clock) = (token.id().to_owned(), token.secret().hash(), issuer.clock());
+        // First of all: who has no token takes no time of the writer, and has no signature checked.
+        let role = issuer.ledger.read(|book| role_of_token(book, &id, &hash))?;
+        check_hosts(role, !hosts.is_empty())?;
+        let server_names = hosts::server_names(&hosts)?;
+        let identity =
+            Identity::new(cluster, role, &name).map_err(|bad| BadField::new("name", bad.to_string()))?;
+        let key = check_request(&csr).map_err(|bad| BadField::new("csr", bad.to_string()))?;
+        let joined = issuer.ledger.decide(move |draft| {
+            role_of_token(&draft.book, &id, &hash)?;
+            let ask = JoinAsk { token: id, identity };
+            draft.book.join(&ask, clock).map_err(|refusal| refused_issue(&refusal))
+        });
+        let leaf = joined.await?;
+        tracing::info!(identity = leaf.identity.key(), token = token.id(), "an identity has joined");
+        Ok(Response::new(v1::JoinResponse {
+            leaf: Some(issuer.sign(&leaf, server_names, &key)?),
+            trust: Some(issuer.trust()),
+            pool: leaf.pool,
+            now_ms: signed(issuer.ledger.now_ms()),
+        }))
+    }
+
+    async fn renew_identity(
+        &self,
+        request: Request<v1::RenewIdentityRequest>,
+    ) -> Answer<v1::RenewIdentityResponse> {
+        let issuer = self.issuer()?;
+        let (identity, times) = leaf_of(&request, &issuer.own)?;
+        let v1::RenewIdentityRequest { csr, hosts } = request.into_inner();
+        let key = check_request(&csr).map_err(|bad| BadField::new("csr", bad.to_string()))?;
+        check_hosts(identity.role(), !hosts.is_empty())?;
+        let server_names = hosts::server_names(&hosts)?;
+        let clock = issuer.clock();
+        let renewed = issuer.ledger.decide(move |draft| {
+            draft.book.renew(&identity, times, clock).map_err(|refusal| refused_issue(&refusal))
+        });
+        let leaf = renewed.await?;
+        Ok(Response::new(v1::RenewIdentityResponse {
+            leaf: Some(issuer.sign(&leaf, server_names, &key)?),
+            trust: Some(issuer.trust()),
+            now_ms: signed(issuer.ledger.now_ms()),
+        }))
+    }
+
+    async fn create_join_token(
+        &self,
+        request: Request<v1::CreateJoinTokenRequest>,
+    ) -> Answer<v1::CreateJoinTokenResponse> {
+        let issuer = self.issuer()?;
+        let v1::CreateJoinTokenRequest { role, names, pool, ttl_ms, uses } = request.into_inner();
+        let bad = |path: &'static str| {
+            move |bad: godel_identity::names::BadIdentity| BadField::new(path, bad.to_string())
+        };
+        let ask = JoinTokenAsk {
+            role: role.parse().map_err(bad("role"))?,
+            names: names.parse().map_err(bad("names"))?,
+            pool,
+            ttl_ms: if ttl_ms == 0 { TOKEN_TTL_MS_DEFAULT } else { ttl_ms },
+            n_uses: uses.max(1),
+        };
+        if ask.ttl_ms > TOKEN_TTL_MS_MAX {
+            return Err(
+                BadField::new("ttl_ms", format!("{ttl_ms}; at most {TOKEN_TTL_MS_MAX}, 30 days")).into()
+            );
+        }
+        if ask.n_uses > TOKEN_USES_MAX {
+            return Err(BadField::new("uses", format!("{uses}; at most {TOKEN_USES_MAX}")).into());
+        }
+        godel_domain::names::text(&ask.pool, godel_domain::names::NAME_LEN_MAX)
+            .map_err(|bad| BadField::new("pool", bad.to_string()))?;
+        let now_ms = issuer.ledger.now_ms();
+        let keys = issuer.ledger.keys();
+        // Who joins sees the root of the leaf that state shows.
+        let root = issuer
+            .ledger
+            .read(|book| keys.signing(book.trust(), now_ms).map(|signer| signer.root().fingerprint()));
+        let root = root.map_err(|error| broken(&error))?;
+        let token = JoinToken::make(issuer.own.cluster().clone(), root).map_err(|error| broken(&error))?;
+        let (id, hash) = (token.id().to_owned(), *token.secret().hash().as_bytes());
+        let info = issuer.ledger.decide(move |draft| {
+            let made = draft.book.create_token(id, hash, ask, now_ms);
+            made.map(token_info).map_err(|refusal| refused_change(&refusal))
+        });
+        let info = info.await?;
+        tracing::info!(token = info.token_id, role = info.role, names = info.names, "a join token was made");
+        let token = token.to_text().to_string();
+        Ok(Response::new(v1::CreateJoinTokenResponse { token, info: Some(info) }))
+    }
+
+    async fn list_join_tokens(
+        &self,
+        _: Request<v1::ListJoinTokensRequest>,
+    ) -> Answer<v1::ListJoinTokensResponse> {
+        let issuer = self.issuer()?;
+        let tokens = issuer.ledger.read(|book| book.tokens().map(token_info).collect());
+        Ok(Response::new(v1::ListJoinTokensResponse { tokens }))
+    }
+
+    async fn delete_join_token(
+        &self,
+        request: Request<v1::DeleteJoinTokenRequest>,
+    ) -> Answer<v1::DeleteJoinTokenResponse> {
+        let issuer = self.issuer()?;
+        let id = request.into_inner().token_id;
+        let deleted = issuer
+            .ledger
+            .decide(move |draft| draft.book.delete_token(&id).map_err(|refusal| refused_change(&refusal)));
+        deleted.await?;
+        Ok(Response::new(v1::DeleteJoinTokenResponse {}))
+    }
+
+    async fn list_identities(
+        &self,
+        request: Request<v1::ListIdentitiesRequest>,
+    ) -> Answer<v1::ListIdentitiesResponse> {
+        let issuer = self.issuer()?;
+        let prefix = request.into_inner().prefix;
+        let now_ms = issuer.ledger.now_ms();
+        let identities = issuer.ledger.read(|book| {
+            let leaving = |record: &IdentityRecord| {
+                book.trust().roots.iter().any(|root| root.is_leaving && root.fingerprint == record.root)
+            };
+            let of_prefix = book.identities().filter(|record| record.identity.key().starts_with(&prefix));
+            let info = |record: &IdentityRecord| v1::IdentityInfo {
+                record: Some(identity_to_proto(record)),
+                standing: standing(record, now_ms).into(),
+                has_leaving_root: leaving(record),
+            };
+            of_prefix.map(info).collect()
+        });
+        Ok(Response::new(v1::ListIdentitiesResponse { identities, now_ms: signed(now_ms) }))
+    }
+
+    async fn revoke_identity(
+        &self,
+        request: Request<v1::RevokeIdentityRequest>,
+    ) -> Answer<v1::RevokeIdentityResponse> {
+        let issuer = self.issuer()?;
+        let (identity, own) = (issuer.identity(&request.get_ref().identity)?, issuer.own.clone());
+        let revoked = issuer.ledger.decide(move |draft| {
+            let revoked = draft.book.revoke(&identity, &own);
+            revoked.map(identity_to_proto).map_err(|refusal| refused_change(&refusal))
+        });
+        let record = revoked.await?;
+        tracing::info!(identity = record.identity, "an identity was revoked");
+        Ok(Response::new(v1::RevokeIdentityResponse { record: Some(record) }))
+    }
+
+    async fn allow_name(&self, request: Request<v1::AllowNameRequest>) -> Answer<v1::AllowNameResponse> {
+        let issuer = self.issuer()?;
+        let identity = issuer.identity(&request.get_ref().identity)?;
+        let allowed = issuer.ledger.decide(move |draft| {
+            let allowed = draft.book.allow(&identity);
+            allowed.map(identity_to_proto).map_err(|refusal| refused_change(&refusal))
+        });
+        let record = allowed.await?;
+        tracing::info!(identity = record.identity, "a name may be joined again");
+        Ok(Response::new(v1::AllowNameResponse { record: Some(record) }))
+    }
+
+    async fn rotate_ca(&self, _: Request<v1::RotateCaRequest>) -> Answer<v1::RotateCaResponse> {
+        let issuer = self.issuer()?;
+        let signer = Signer::make(issuer.own.cluster().clone()).map_err(|error| broken(&error))?;
+        let fingerprint = signer.root().fingerprint().as_bytes().to_vec();
+        let now_ms = issuer.ledger.now_ms();
+        let signs_from_ms = now_ms.saturating_add(ROOT_LEAD_MS);
+        let rotated = issuer.ledger.decide(move |draft| {
+            let root = trusted_root(&signer, now_ms, signs_from_ms);
+            let next = NextSigner { root, person_key: person_key(&signer) };
+            let mut keys = draft.keys().as_ref().clone();
+            keys.add(signer);
+            let keys = draft.seal(keys).map_err(|error| broken(&error))?;
+            draft.book.rotate(next, now_ms).map_err(|refusal| refused_rotation(&refusal))?;
+            draft.install(keys);
+            Ok(draft.book.n_with_leaving_root(now_ms))
+        });
+        let n_left = u32::try_from(rotated.await?).unwrap_or(u32::MAX);
+        tracing::info!(n_left, "a new root was made; the old one goes when nobody has a leaf of it");
+        let signs_from_ms = signed(signs_from_ms);
+        Ok(Response::new(v1::RotateCaResponse { fingerprint, signs_from_ms, n_left }))
+    }
+
+    async fn get_trust(&self, _: Request<v1::GetTrustRequest>) -> Answer<v1::GetTrustResponse> {
+        let issuer = self.issuer()?;
+        let (trust, fingerprints) = issuer.ledger.read(|book| {
+            let fingerprints = book.trust().roots.iter().map(|root| root.fingerprint.0.to_vec());
+            (trust_to_proto(book.trust()), fingerprints.collect())
+        });
+        let now_ms = signed(issuer.ledger.now_ms());
+        Ok(Response::new(v1::GetTrustResponse { trust: Some(trust), fingerprints, now_ms }))
+    }
+
+    async fn issue_token(&self, request: Request<v1::IssueTokenRequest>) -> Answer<v1::IssueTokenResponse> {
+        let issuer = self.issuer()?;
+        // Not to whoever comes in plain text: the token would outlive the time in which that may do everything.
+        let person = match request.extensions().get::<Caller>() {
+            Some(Caller::Person { name }) => name.clone(),
+            _ => {
+                let message = "a token is given over state's unix socket, or for a token that is still valid";
+                return Err(with_info(Code::PermissionDenied, reason::FORBIDDEN, message, NO_METADATA));
+            }
+        };
+        let now_ms = issuer.ledger.now_ms();
+        let expires_ms = (now_ms + PERSON_TOKEN_MS) / 1_000 * 1_000;
+        let keys = issuer.ledger.keys();
+        let signer = issuer.ledger.read(|book| keys.signing(book.trust(), now_ms).cloned());
+        let signer = signer.map_err(|error| broken(&error))?;
+        let token = person_tokens::make_token(&signer, &person, expires_ms).map_err(|error| broken(&error))?;
+        Ok(Response::new(v1::IssueTokenResponse {
+            token,
+            person,
+            expires_ms: signed(expires_ms),
+            now_ms: signed(now_ms),
+        }))
+    }
+}
+
+const NO_METADATA: [(&str, &str); 0] = [];
+
+/// The identity of the leaf that a call came with, and the times of the leaf.
+fn leaf_of<T>(request: &Request<T>, own: &Identity) -> Result<(Identity, LeafTimes), Status> {
+    let none = || {
+        let message = "the call came without the certificate of an identity; a process without one joins";
+        with_info(Code::Unauthenticated, reason::JOIN_REFUSED, message, NO_METADATA)
+    };
+    let (role, name) = match request.extensions().get::<Caller>() {
+        Some(Caller::Member { role, name }) => (*role, name.clone()),
+        Some(Caller::Agent { names }) => (Role::Agent, names.to_string()),
+        _ => return Err(none()),
+    };
+    let times = request.extensions().get::<LeafTimes>().copied().ok_or_else(none)?;
+    let identity = Identity::new(own.cluster().clone(), role, &name).map_err(|_| none())?;
+    Ok((identity, times))
+}
+
+/// The role that a token gives to who has its secret.
+fn role_of_token(book: &IdentityBook, id: &str, hash: &SecretHash) -> Result<Role, Status> {
+    let known = book.token(id).filter(|known| SecretHash::read(&known.secret_hash).as_ref() == Some(hash));
+    known.map(|known| known.terms.role).ok_or_else(|| refused_issue(&IssueRefusal::NoSuchToken))
+}
+
+/// An agent is no server.
+fn check_hosts(role: Role, has_hosts: bool) -> Result<(), Status> {
+    if has_hosts && !role.is_server() {
+        let why = "an agent is no server: its leaf has no DNS names and addresses; leave them out";
+        return Err(BadField::new("hosts", why).into());
+    }
+    Ok(())
+}
+
+fn standing(record: &IdentityRecord, now_ms: u64) -> v1::IdentityStanding {
+    match record.standing(now_ms) {
+        LeafStanding::Valid => v1::IdentityStanding::Valid,
+        LeafStanding::Expired => v1::IdentityStanding::Expired,
+        LeafStanding::Refused(LeafRefusal::Revoked) => v1::IdentityStanding::Revoked,
+        LeafStanding::Refused(_) => v1::IdentityStanding::Gone,
+    }
+}
+
+fn refused_issue(refusal: &IssueRefusal) -> Status {
+    let message = refusal.to_string();
+    let (code, reason) = match refusal {
+        IssueRefusal::Join(JoinRefusal::NameTaken { taken, .. }) => {
+            return with_info(Code::AlreadyExists, reason::NAME_IN_USE, message, [("taken", taken.clone())]);
+        }
+        IssueRefusal::Revoked { taken } => {
+            let metadata = [("taken", taken.clone())];
+            return with_info(Code::FailedPrecondition, reason::IDENTITY_REVOKED, message, metadata);
+        }
+        IssueRefusal::Long { .. } | IssueRefusal::TooManyNames { .. } => {
+            return BadField::new("name", message).into();
+        }
+        IssueRefusal::NoSuchToken | IssueRefusal::Join(_) => (Code::Unauthenticated, reason::JOIN_REFUSED),
+        IssueRefusal::Leaf { .. } => (Code::PermissionDenied, reason::IDENTITY_REVOKED),
+    };
+    with_info(code, reason, message, NO_METADATA)
+}
+
+fn refused_change(refusal: &BookRefusal) -> Status {
+    let message = refusal.to_string();
+    match refusal {
+        BookRefusal::NoIdentity { .. } | BookRefusal::NoToken { .. } => {
+            with_info(Code::NotFound, reason::UNKNOWN_NAME, message, NO_METADATA)
+        }
+        BookRefusal::Own { .. } => Status::failed_precondition(message),
+        BookRefusal::TooManyTokens => {
+            status::resource_exhausted(reason::OVERLOADED, message, std::time::Duration::from_secs(60))
+        }
+        BookRefusal::TooMuch => BadField::new("ttl_ms", message).into(),
+        BookRefusal::PoolOfService { .. } => BadField::new("pool", message).into(),
+        // Ids are random.
+        BookRefusal::KnownToken { .. } => Status::aborted(message),
+    }
+}
+
+fn refused_rotation(refusal: &RotationRefusal) -> Status {
+    match refusal {
+        RotationRefusal::UnderWay { .. } => {
+            with_info(Code::FailedPrecondition, reason::ROTATION_UNDER_WAY, refusal.to_string(), NO_METADATA)
+        }
+        RotationRefusal::Known { .. } => Status::aborted(refusal.to_string()),
+    }
+}
+
+/// What no caller can mend.
+fn broken(error: &(dyn std::error::Error + 'static)) -> Status {
+    tracing::error!(error, "nothing can be signed");
+    Status::internal("state cannot sign: its log says why")
+}

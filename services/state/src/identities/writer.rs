@@ -1,0 +1,220 @@
+//! The one writer of identities: it decides on a draft of the book, puts whatever waits into one commit, and answers once that is durable.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use godel_identity::book::IdentityBook;
+use godel_kit::{CancellationToken, clock::SharedClock, status};
+use godel_proto::raw;
+use godel_store::{Role, Store, TxnRefusal};
+use parking_lot::RwLock;
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+use super::{
+    keys::{Keys, KeysError},
+    records::{self, unsigned},
+};
+use crate::error;
+
+/// Decisions that may wait.
+const N_WAITING_MAX: usize = 1_024;
+/// Decisions in one commit.
+const N_ROUND_MAX: usize = 128;
+/// How often what nobody needs any more is looked for.
+const TIDY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What is known of identities, as committed, and the way to change it. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    shared: Arc<Shared>,
+    jobs: mpsc::Sender<Decision>,
+}
+
+struct Shared {
+    book: RwLock<IdentityBook>,
+    keys: RwLock<Arc<Keys>>,
+    clock: SharedClock,
+}
+
+/// What a decision works on.
+pub(crate) struct Draft {
+    pub(crate) book: IdentityBook,
+    /// What signs; a decision that changes it seals it first, and installs it when nothing is left to fail.
+    keys: Arc<Keys>,
+    /// Writes of keys that changed.
+    key_ops: Vec<Bytes>,
+}
+
+/// Keys, and what writes how they differ from those before.
+pub(crate) struct SealedKeys {
+    keys: Keys,
+    ops: Vec<Bytes>,
+}
+
+type Answer = Box<dyn FnOnce(Result<(), Status>) + Send>;
+/// Decides, and returns who waits for the commit; `None`: it was refused and has been answered.
+type Decision = Box<dyn FnOnce(&mut Draft) -> Option<Answer> + Send>;
+
+/// Writes what is decided, as long as it runs.
+pub(crate) struct LedgerWriter {
+    store: Store,
+    shared: Arc<Shared>,
+    jobs: mpsc::Receiver<Decision>,
+    draft: Draft,
+}
+
+impl Draft {
+    pub(crate) fn keys(&self) -> &Arc<Keys> {
+        &self.keys
+    }
+
+    /// Seals other keys.
+    ///
+    /// # Errors
+    /// They cannot be sealed.
+    pub(crate) fn seal(&self, keys: Keys) -> Result<SealedKeys, KeysError> {
+        Ok(SealedKeys { ops: keys.changed_since(&self.keys)?, keys })
+    }
+
+    /// Signs with other keys from the commit on.
+    pub(crate) fn install(&mut self, SealedKeys { keys, ops }: SealedKeys) {
+        self.key_ops.extend(ops);
+        self.keys = Arc::new(keys);
+    }
+}
+
+impl Ledger {
+    /// From what the store holds.
+    pub(crate) fn new(
+        store: Store,
+        clock: SharedClock,
+        book: IdentityBook,
+        keys: Keys,
+    ) -> (Self, LedgerWriter) {
+        let (sender, jobs) = mpsc::channel(N_WAITING_MAX);
+        let keys = Arc::new(keys);
+        let shared =
+            Arc::new(Shared { book: RwLock::new(book.clone()), keys: RwLock::new(Arc::clone(&keys)), clock });
+        let draft = Draft { book, keys, key_ops: Vec::new() };
+        let writer = LedgerWriter { store, shared: Arc::clone(&shared), jobs, draft };
+        (Self { shared, jobs: sender }, writer)
+    }
+
+    /// Milliseconds since 1970: the clock by which all is judged.
+    pub(crate) fn now_ms(&self) -> u64 {
+        unsigned(self.shared.clock.wall_ms())
+    }
+
+    /// Reads what is committed. Keep it short.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&IdentityBook) -> R) -> R {
+        read(&self.shared.book.read())
+    }
+
+    /// What signs now.
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.shared.keys.read())
+    }
+
+    /// Makes a decision, and returns what it says once it is durable. A refusal changes nothing.
+    ///
+    /// # Errors
+    /// The decision refuses, or the commit fails.
+    pub(crate) async fn decide<T: Send + 'static>(
+        &self,
+        decide: impl FnOnce(&mut Draft) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        let decision: Decision = Box::new(move |draft| match decide(draft) {
+            Ok(decided) => Some(Box::new(move |written: Result<(), Status>| {
+                // Who asked may have left.
+                drop(reply.send(written.map(|()| decided)));
+            })),
+            Err(refusal) => {
+                drop(reply.send(Err(refusal)));
+                None
+            }
+        });
+        self.jobs.try_send(decision).map_err(error::queue)?;
+        answer.await.map_err(|_| status::stopping())?
+    }
+}
+
+impl LedgerWriter {
+    /// Decides and writes until `stop`.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut tidy = tokio::time::interval(TIDY_INTERVAL);
+        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let mut answers = Vec::new();
+            tokio::select! {
+                decision = self.jobs.recv() => match decision {
+                    Some(decision) => answers.extend(decision(&mut self.draft)),
+                    None => return,
+                },
+                _ = tidy.tick() => self.tidy(),
+                () = stop.cancelled() => return,
+            }
+            for _ in 1..N_ROUND_MAX {
+                let Ok(decision) = self.jobs.try_recv() else { break };
+                answers.extend(decision(&mut self.draft));
+            }
+            let written = self.commit().await;
+            for answer in answers {
+                answer(written.clone().map_err(|refusal| error::status(&refusal, None)));
+            }
+        }
+    }
+
+    /// Drops roots that nobody uses, with their keys, and what ended long ago.
+    fn tidy(&mut self) {
+        let now_ms = unsigned(self.shared.clock.wall_ms());
+        let dropped = self.draft.book.tidy(now_ms);
+        if dropped.is_empty() {
+            return;
+        }
+        match self.draft.seal(self.draft.keys.without(&dropped)) {
+            Ok(keys) => {
+                self.draft.install(keys);
+                dropped
+                    .iter()
+                    .for_each(|root| tracing::info!(%root, "a root that nobody uses any more is dropped"));
+            }
+            Err(error) => {
+                tracing::error!(%error, "a root that nobody uses any more cannot be dropped");
+                self.start_over();
+            }
+        }
+    }
+
+    /// Writes what has changed, and shows it.
+    async fn commit(&mut self) -> Result<(), TxnRefusal> {
+        let changes = self.draft.book.take_changes();
+        let mut ops: Vec<Bytes> = std::mem::take(&mut self.draft.key_ops);
+        ops.extend(changes.iter().cloned().map(records::op));
+        if ops.is_empty() {
+            return Ok(());
+        }
+        let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
+        debug_assert_eq!(crate::check::readable(&txn), Ok(()));
+        if let Err(refusal) = self.store.submit(txn, Role::Identities).await {
+            tracing::warn!(%refusal, "records of identities were refused");
+            self.start_over();
+            return Err(refusal);
+        }
+        let mut book = self.shared.book.write();
+        changes.into_iter().for_each(|change| book.apply(change));
+        drop(book);
+        *self.shared.keys.write() = Arc::clone(&self.draft.keys);
+        Ok(())
+    }
+
+    /// Forgets what was not written.
+    fn start_over(&mut self) {
+        self.draft = Draft {
+            book: self.shared.book.read().clone(),
+            keys: Arc::clone(&self.shared.keys.read()),
+            key_ops: Vec::new(),
+        };
+    }
+}
