@@ -152,7 +152,7 @@ pub struct JoinAsk {
 
 /// The leaf that a decision allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuedLeaf {
+pub struct LeafGrant {
     /// Whose.
     pub identity: Identity,
     /// Its times.
@@ -226,6 +226,13 @@ impl IdentityBook {
         changed.into_iter().map(change).collect()
     }
 
+    /// All that is known, as changes that make the same of an empty book.
+    pub fn all(&self) -> impl Iterator<Item = IdentityChange> {
+        let identities = self.identities.values().cloned().map(IdentityChange::Identity);
+        let tokens = self.tokens.values().cloned().map(IdentityChange::Token);
+        std::iter::once(IdentityChange::Trust(self.trust.clone())).chain(identities).chain(tokens)
+    }
+
     /// Makes a change that another book has made.
     pub fn apply(&mut self, change: IdentityChange) {
         match change {
@@ -242,7 +249,7 @@ impl IdentityBook {
     ///
     /// # Errors
     /// The token is no good for it, or somebody holds the name. Nothing has changed then.
-    pub fn join(&mut self, ask: &JoinAsk, clock: IssueClock) -> Result<IssuedLeaf, IssueRefusal> {
+    pub fn join(&mut self, ask: &JoinAsk, clock: IssueClock) -> Result<LeafGrant, IssueRefusal> {
         let JoinAsk { token, identity } = ask;
         let key = identity.key();
         let token = self.tokens.get(token).ok_or(IssueRefusal::NoSuchToken)?;
@@ -261,7 +268,7 @@ impl IdentityBook {
     }
 
     /// Issues state's own leaf, which nobody can keep it from.
-    pub fn issue_own(&mut self, identity: &Identity, clock: IssueClock) -> IssuedLeaf {
+    pub fn issue_own(&mut self, identity: &Identity, clock: IssueClock) -> LeafGrant {
         match self.identities.get(&identity.key()) {
             // A state that starts again may find its leaf gone: it goes on as the same.
             Some(record) => {
@@ -283,7 +290,7 @@ impl IdentityBook {
         identity: &Identity,
         times: LeafTimes,
         clock: IssueClock,
-    ) -> Result<IssuedLeaf, IssueRefusal> {
+    ) -> Result<LeafGrant, IssueRefusal> {
         let key = identity.key();
         let record = self.identities.get(&key);
         let standing = judge_leaf(times, record.map(IdentityRecord::name_record), clock.now_ms);
@@ -402,6 +409,11 @@ impl IdentityBook {
         dropped
     }
 
+    /// Whether a root is leaving.
+    pub fn is_rotating(&self) -> bool {
+        self.trust.roots.iter().any(|root| root.is_leaving)
+    }
+
     /// How many identities hold a leaf of a root that is leaving.
     pub fn n_with_leaving_root(&self, now_ms: u64) -> usize {
         let leaving: BTreeSet<RootFingerprint> =
@@ -429,7 +441,7 @@ impl IdentityBook {
         token: Option<&str>,
         overlapping: &[String],
         clock: IssueClock,
-    ) -> IssuedLeaf {
+    ) -> LeafGrant {
         if let Some(token) = token.and_then(|token| self.tokens.get_mut(token)) {
             token.terms.uses_left = token.terms.uses_left.saturating_sub(1);
             self.changed.insert(BookKey::Token(token.id.clone()));
@@ -454,7 +466,7 @@ impl IdentityBook {
         self.issue_next(identity, issued_ms, clock)
     }
 
-    fn issue_next(&mut self, identity: &Identity, issued_ms: u64, clock: IssueClock) -> IssuedLeaf {
+    fn issue_next(&mut self, identity: &Identity, issued_ms: u64, clock: IssueClock) -> LeafGrant {
         let root = rotation::signing_root(&self.trust, clock.now_ms);
         let root = root.map_or(RootFingerprint::default(), |root| root.fingerprint);
         let times = LeafTimes::of_issue(issued_ms, clock.lifetime_ms);
@@ -466,7 +478,7 @@ impl IdentityBook {
             pool.clone_from(&record.pool);
         }
         self.changed.insert(BookKey::Identity(key));
-        IssuedLeaf { identity: identity.clone(), times, root, pool }
+        LeafGrant { identity: identity.clone(), times, root, pool }
     }
 
     /// Whether nobody holds a name that overlaps, and none of them was revoked, unless it may be joined again.

@@ -2,7 +2,7 @@
 //!
 //! What is known of identities is in the store, as records that nobody else writes; what signs is there too, sealed by the key of
 //! `pki/seal.key`, and no call returns it. `first_start` makes or opens the CA, `writer` is the one task that writes, `rpc` answers calls,
-//! `trust` judges callers, and `own` keeps state's own leaf. The decisions are those of `godel_identity`.
+//! and `own` keeps state's own leaf. The decisions are those of `godel_identity`.
 
 mod first_start;
 mod hosts;
@@ -10,7 +10,6 @@ mod keys;
 mod own;
 mod records;
 mod rpc;
-mod trust;
 mod writer;
 
 use std::net::SocketAddr;
@@ -28,15 +27,16 @@ use tokio::task::JoinHandle;
 use crate::{config::Config, error::Error, serve::open as open_store};
 use own::OwnIdentity;
 use records::unsigned;
-use writer::Ledger;
+use writer::IdentityLedger;
 
 pub use self::{first_start::CaError, own::OwnLeafError};
 pub(crate) use self::{first_start::SealPlace, hosts::server_names, rpc::IdentityRpc};
 
 /// Identities of a state that runs.
 pub(crate) struct Identities {
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: IdentityLedger,
     /// What state shows and trusts.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the server shows it once it speaks TLS"))]
     pub(crate) tls: TlsIdentity,
     own: Identity,
     lifetime_ms: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Identities {
 }
 
 /// When the tasks of a service end.
-pub(crate) struct Ends<'a> {
+pub(crate) struct TaskEnds<'a> {
     /// The service is to stop: a task that panics says so.
     pub(crate) service: &'a CancellationToken,
     /// The tasks are to end.
@@ -62,7 +62,7 @@ impl Identities {
         store: &Store,
         clock: SharedClock,
         hosts: &[String],
-        ends: Ends<'_>,
+        ends: TaskEnds<'_>,
     ) -> Result<Self, Error> {
         let now_ms = unsigned(clock.wall_ms());
         let cluster = config.cluster.as_ref().and_then(|cluster| cluster.parse().ok());
@@ -74,7 +74,7 @@ impl Identities {
             .map_err(|bad| godel_wire::BadField::new("name", bad.to_string()))
             .map_err(Error::Config)?;
         let lifetime_ms = u64::try_from(config.leaf_lifetime.as_millis()).unwrap_or(u64::MAX);
-        let (ledger, writer) = Ledger::new(store.clone(), clock, ca.book, ca.keys);
+        let (ledger, writer) = IdentityLedger::new(store.clone(), clock, ca.book, ca.keys);
         let mut tasks = vec![task::spawn_service("identities", ends.service, writer.run(ends.tasks.clone()))];
         let server_names = server_names(hosts).map_err(Error::Config)?;
         let leaf = OwnIdentity::new(ledger.clone(), own.clone(), server_names, lifetime_ms)?;

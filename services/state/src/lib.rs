@@ -18,6 +18,7 @@
 //! - `nodes`: node records and registration.
 //! - `paging`: page tokens.
 //! - `processes`: asks agents which processes really run.
+//! - `rights`: whether a caller may speak for what its call is about.
 //! - `routes`: two methods that do not go through the generated servers.
 //! - `serve`: starts the tasks of the service and stops them in order.
 //! - `sessions`: agents' sessions: assignments, reports, heartbeats.
@@ -34,6 +35,7 @@ mod metrics;
 mod nodes;
 mod paging;
 mod processes;
+mod rights;
 mod routes;
 mod serve;
 mod sessions;

@@ -32,7 +32,10 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::sessions::{NodeSessions, wake};
+use crate::{
+    rights,
+    sessions::{NodeSessions, wake},
+};
 
 /// Logs that are read at a time.
 const N_READERS_MAX: usize = 256;
@@ -339,15 +342,22 @@ impl v1::log_service_server::LogService for Logs {
         &self,
         request: Request<Streaming<v1::SendLogRequest>>,
     ) -> Result<Response<v1::SendLogResponse>, Status> {
+        let caller = rights::caller(&request).clone();
         let mut stream = request.into_inner();
         let Some(first) = stream.message().await? else {
             return Err(BadField::new("request_id", "is required").into());
         };
         let (id, node) = (first.request_id, first.node.clone());
+        rights::check_node(&caller, &node)?;
         let reader = self.waiting.0.lock().remove(&id);
         let Some(WaitingReader { incarnation, node: of_node, parts, has_lost }) = reader else {
             return Err(Status::not_found("nobody reads this log any more, or somebody has answered"));
         };
+        // Whatever node it says: the reader asked for the log of this one.
+        if let Some(asked) = of_node {
+            let names = self.hub.names.read();
+            rights::check_node(&caller, names.of(asked).map_or("", |(name, _)| name))?;
+        }
         let mut next = Ok(Some(first));
         loop {
             let (said, is_last) = match next {

@@ -25,7 +25,7 @@ use crate::{
     config::{Config, EngineKind, TlsMode},
     error::Error,
     feed,
-    identities::{Ends, Identities, IdentityRpc, own_hosts},
+    identities::{Identities, IdentityRpc, TaskEnds, own_hosts},
     logs::Logs,
     members::Members,
     metrics::StateMetrics,
@@ -182,7 +182,7 @@ async fn run(
     let identities = match config.tls {
         TlsMode::Off => None,
         TlsMode::On | TlsMode::Migrate => {
-            let ends = Ends { service: &stop, tasks: &inner };
+            let ends = TaskEnds { service: &stop, tasks: &inner };
             Some(Identities::begin(config, store, clock, &hosts, ends).await?)
         }
     };
@@ -244,7 +244,7 @@ async fn gauges(hub: Arc<NodeSessions>, stop: CancellationToken) {
     }
 }
 
-/// Ends the sessions at a stop, so that the server need not cut them.
+/// TaskEnds the sessions at a stop, so that the server need not cut them.
 async fn farewell(hub: Arc<NodeSessions>, stop: CancellationToken, inner: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => hub.close_all(Close::Stopping),

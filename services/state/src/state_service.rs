@@ -24,7 +24,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use transact::Answers;
 
 use crate::{
-    check, error,
+    check, error, rights,
     sessions::{NodeEntry, NodeSessions},
 };
 
@@ -59,6 +59,8 @@ impl v1::state_service_server::StateService for StateRpc {
     type ListAgentReportsStream = tokio_stream::Iter<AgentReports>;
 
     async fn txn(&self, request: Request<raw::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
+        let lease = request.get_ref().writer.as_ref().map_or("", |writer| &writer.lease);
+        rights::check_lease(rights::caller(&request), lease)?;
         let txn = request.into_inner();
         let writer = txn.writer.clone();
         let submitted = match check::readable(&txn) {
@@ -91,7 +93,8 @@ impl v1::state_service_server::StateService for StateRpc {
         request: Request<Streaming<raw::TxnRequest>>,
     ) -> Result<Response<Answers>, Status> {
         let (hub, stop) = (Arc::clone(&self.hub), self.stop.clone());
-        Ok(Response::new(transact::start(hub, request.into_inner(), stop)))
+        let caller = rights::caller(&request).clone();
+        Ok(Response::new(transact::start(hub, request.into_inner(), caller, stop)))
     }
 
     async fn list_records(

@@ -22,13 +22,11 @@ const SEALED_LEN_MAX: usize = 64 << 10;
 /// Most roots, and most keys that check persons' tokens: the last one and those that it replaces.
 const N_ROOTS_MAX: usize = 8;
 
-type Result<T> = std::result::Result<T, BadField>;
-
-pub(super) fn trust_roots_key(pb: &v1::TrustRoots) -> Result<StoredKey> {
+pub(super) fn trust_roots_key(pb: &v1::TrustRoots) -> Result<StoredKey, BadField> {
     key("name", &pb.name)
 }
 
-pub(super) fn check_trust_roots(pb: &v1::TrustRoots) -> Result<()> {
+pub(super) fn check_trust_roots(pb: &v1::TrustRoots) -> Result<(), BadField> {
     let v1::TrustRoots { name, cluster, roots, person_keys } = pb;
     only(name)?;
     required("cluster", cluster)?;
@@ -66,11 +64,11 @@ pub(super) fn check_trust_roots(pb: &v1::TrustRoots) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn sealed_signer_key(pb: &v1::SealedSigner) -> Result<StoredKey> {
+pub(super) fn sealed_signer_key(pb: &v1::SealedSigner) -> Result<StoredKey, BadField> {
     key("name", &pb.name)
 }
 
-pub(super) fn check_sealed_signer(pb: &v1::SealedSigner) -> Result<()> {
+pub(super) fn check_sealed_signer(pb: &v1::SealedSigner) -> Result<(), BadField> {
     let v1::SealedSigner { name, key_id, sealed } = pb;
     let is_hash =
         name.len() == 2 * HASH_LEN && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -81,11 +79,11 @@ pub(super) fn check_sealed_signer(pb: &v1::SealedSigner) -> Result<()> {
     bytes("sealed", sealed, 1, SEALED_LEN_MAX)
 }
 
-pub(super) fn identity_key(pb: &v1::IdentityRecord) -> Result<StoredKey> {
+pub(super) fn identity_key(pb: &v1::IdentityRecord) -> Result<StoredKey, BadField> {
     key("identity", &pb.identity)
 }
 
-pub(super) fn check_identity(pb: &v1::IdentityRecord) -> Result<()> {
+pub(super) fn check_identity(pb: &v1::IdentityRecord) -> Result<(), BadField> {
     let v1::IdentityRecord {
         identity,
         joined_ms,
@@ -111,11 +109,11 @@ pub(super) fn check_identity(pb: &v1::IdentityRecord) -> Result<()> {
     bytes("root_fingerprint", root_fingerprint, HASH_LEN, HASH_LEN)
 }
 
-pub(super) fn join_token_key(pb: &v1::JoinToken) -> Result<StoredKey> {
+pub(super) fn join_token_key(pb: &v1::JoinToken) -> Result<StoredKey, BadField> {
     key("token_id", &pb.token_id)
 }
 
-pub(super) fn check_join_token(pb: &v1::JoinToken) -> Result<()> {
+pub(super) fn check_join_token(pb: &v1::JoinToken) -> Result<(), BadField> {
     let v1::JoinToken { token_id, secret_sha256, role, names, pool, created_ms, expires_ms, uses_left: _ } =
         pb;
     required("token_id", token_id)?;
@@ -129,21 +127,21 @@ pub(super) fn check_join_token(pb: &v1::JoinToken) -> Result<()> {
     until("expires_ms", *created_ms, *expires_ms)
 }
 
-fn key(path: &str, name: &str) -> Result<StoredKey> {
+fn key(path: &str, name: &str) -> Result<StoredKey, BadField> {
     if name.is_empty() {
         return Err(BadField::new(path, "missing"));
     }
     Ok(StoredKey::Name(name.to_owned()))
 }
 
-fn only(name: &str) -> Result<()> {
+fn only(name: &str) -> Result<(), BadField> {
     if name == NAME {
         return Ok(());
     }
     Err(BadField::new("name", format!("must be `{NAME}`: there is one such record")))
 }
 
-fn bytes(path: &str, value: &[u8], least: usize, most: usize) -> Result<()> {
+fn bytes(path: &str, value: &[u8], least: usize, most: usize) -> Result<(), BadField> {
     if (least..=most).contains(&value.len()) {
         return Ok(());
     }

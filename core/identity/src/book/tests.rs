@@ -66,13 +66,13 @@ fn with_tokens(n_uses: u32) -> IdentityBook {
     book
 }
 
-fn join(book: &mut IdentityBook, key: &str, now_ms: u64) -> Result<IssuedLeaf, IssueRefusal> {
+fn join(book: &mut IdentityBook, key: &str, now_ms: u64) -> Result<LeafGrant, IssueRefusal> {
     let identity = identity(key);
     let token = if identity.role() == Role::Agent { "agents" } else { "schedulers" };
     book.join(&JoinAsk { token: token.to_owned(), identity }, at(now_ms))
 }
 
-fn standing(book: &IdentityBook, leaf: &IssuedLeaf, now_ms: u64) -> LeafStanding {
+fn standing(book: &IdentityBook, leaf: &LeafGrant, now_ms: u64) -> LeafStanding {
     let record = book.identity(&leaf.identity.key()).map(IdentityRecord::name_record);
     judge_leaf(leaf.times, record, now_ms)
 }
@@ -370,6 +370,9 @@ fn changes_make_the_same_book_elsewhere() {
     assert_eq!(changes.len(), 5);
     changes.into_iter().for_each(|change| reader.apply(change));
     assert_eq!(format!("{reader:?}"), format!("{book:?}"));
+    let mut empty = self::book();
+    book.all().for_each(|change| empty.apply(change));
+    assert_eq!(format!("{empty:?}"), format!("{book:?}"));
 }
 
 #[test]

@@ -19,14 +19,14 @@ use godel_pki::{
 };
 use tonic::Status;
 
-use super::writer::Ledger;
+use super::writer::IdentityLedger;
 
 /// How often it looks whether its leaf is to be renewed, and whom to trust.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// State's own identity. The key lives as long as the process.
 pub(crate) struct OwnIdentity {
-    ledger: Ledger,
+    ledger: IdentityLedger,
     identity: Identity,
     server_names: ServerNames,
     lifetime_ms: u64,
@@ -54,7 +54,7 @@ impl OwnIdentity {
     /// # Errors
     /// No key can be made.
     pub(crate) fn new(
-        ledger: Ledger,
+        ledger: IdentityLedger,
         identity: Identity,
         server_names: ServerNames,
         lifetime_ms: u64,

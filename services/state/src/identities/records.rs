@@ -18,8 +18,6 @@ use godel_wire::{BadField, to_proto};
 /// The name of the records of which there is one.
 pub(super) const NAME: &str = "default";
 
-type Result<T> = std::result::Result<T, BadField>;
-
 /// All that the store holds of identities; `None`: it has no CA yet. `fingerprint` is SHA-256 of a certificate.
 ///
 /// # Errors
@@ -27,14 +25,14 @@ type Result<T> = std::result::Result<T, BadField>;
 pub(super) fn book(
     state: &State,
     fingerprint: impl Fn(&[u8]) -> RootFingerprint,
-) -> Result<Option<IdentityBook>> {
+) -> Result<Option<IdentityBook>, BadField> {
     let Some(trust) = one::<v1::TrustRoots>(state, v1::Kind::TrustRoots)? else { return Ok(None) };
     let trust = trust_from_proto(trust, fingerprint)?;
     let identities = all::<v1::IdentityRecord>(state, v1::Kind::Identity)?;
-    let identities: Result<Vec<IdentityRecord>> =
+    let identities: Result<Vec<IdentityRecord>, BadField> =
         identities.into_iter().map(|pb| identity_from_proto(pb, &trust.cluster)).collect();
     let tokens = all::<v1::JoinToken>(state, v1::Kind::JoinToken)?;
-    let tokens: Result<Vec<JoinTokenRecord>> = tokens.into_iter().map(token_from_proto).collect();
+    let tokens: Result<Vec<JoinTokenRecord>, BadField> = tokens.into_iter().map(token_from_proto).collect();
     Ok(Some(IdentityBook::new(trust, identities?, tokens?)))
 }
 
@@ -42,7 +40,7 @@ pub(super) fn book(
 ///
 /// # Errors
 /// A record cannot be read.
-pub(super) fn sealed(state: &State) -> Result<Vec<v1::SealedSigner>> {
+pub(super) fn sealed(state: &State) -> Result<Vec<v1::SealedSigner>, BadField> {
     all(state, v1::Kind::SealedSigner)
 }
 
@@ -50,7 +48,7 @@ pub(super) fn sealed(state: &State) -> Result<Vec<v1::SealedSigner>> {
 ///
 /// # Errors
 /// The record cannot be read.
-pub(super) fn cluster(state: &State) -> Result<Option<ClusterName>> {
+pub(super) fn cluster(state: &State) -> Result<Option<ClusterName>, BadField> {
     let trust = one::<v1::TrustRoots>(state, v1::Kind::TrustRoots)?;
     let read = |trust: v1::TrustRoots| trust.cluster.parse();
     trust.map(read).transpose().map_err(|bad: BadIdentity| BadField::new("cluster", bad.to_string()))
@@ -143,7 +141,7 @@ pub(super) fn token_info(token: &JoinTokenRecord) -> v1::JoinTokenInfo {
 ///
 /// # Errors
 /// It names none.
-pub(super) fn identity_of_key(path: &str, key: &str, cluster: &ClusterName) -> Result<Identity> {
+pub(super) fn identity_of_key(path: &str, key: &str, cluster: &ClusterName) -> Result<Identity, BadField> {
     let (role, name) =
         key.split_once('/').ok_or_else(|| BadField::new(path, "must be a role and a name, as `agent/n1`"))?;
     let identity = role.parse().and_then(|role| Identity::new(cluster.clone(), role, name));
@@ -160,11 +158,11 @@ pub(super) fn unsigned(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0)
 }
 
-fn one<M: prost::Message + Default>(state: &State, kind: v1::Kind) -> Result<Option<M>> {
+fn one<M: prost::Message + Default>(state: &State, kind: v1::Kind) -> Result<Option<M>, BadField> {
     Ok(all(state, kind)?.into_iter().next())
 }
 
-fn all<M: prost::Message + Default>(state: &State, kind: v1::Kind) -> Result<Vec<M>> {
+fn all<M: prost::Message + Default>(state: &State, kind: v1::Kind) -> Result<Vec<M>, BadField> {
     let bad = |error: prost::DecodeError| BadField::new(kind.as_str_name(), error.to_string());
     state.records(kind, None).map(|(_, record)| M::decode(record.value.clone()).map_err(bad)).collect()
 }
@@ -172,7 +170,7 @@ fn all<M: prost::Message + Default>(state: &State, kind: v1::Kind) -> Result<Vec
 fn trust_from_proto(
     pb: v1::TrustRoots,
     fingerprint: impl Fn(&[u8]) -> RootFingerprint,
-) -> Result<ClusterTrust> {
+) -> Result<ClusterTrust, BadField> {
     let v1::TrustRoots { name: _, cluster, roots, person_keys } = pb;
     let cluster = cluster.parse().map_err(|bad: BadIdentity| BadField::new("cluster", bad.to_string()))?;
     let root = |pb: v1::TrustRoot| TrustedRoot {
@@ -187,11 +185,11 @@ fn trust_from_proto(
         let ends_ms = Some(unsigned(pb.ends_ms)).filter(|ends_ms| *ends_ms != 0);
         Ok(PersonTokenKey { id: pb.key_id, public_key, ends_ms })
     };
-    let person_keys: Result<Vec<PersonTokenKey>> = person_keys.into_iter().map(key).collect();
+    let person_keys: Result<Vec<PersonTokenKey>, BadField> = person_keys.into_iter().map(key).collect();
     Ok(ClusterTrust { cluster, roots: roots.into_iter().map(root).collect(), person_keys: person_keys? })
 }
 
-fn identity_from_proto(pb: v1::IdentityRecord, cluster: &ClusterName) -> Result<IdentityRecord> {
+fn identity_from_proto(pb: v1::IdentityRecord, cluster: &ClusterName) -> Result<IdentityRecord, BadField> {
     Ok(IdentityRecord {
         identity: identity_of_key("identity", &pb.identity, cluster)?,
         joined_ms: unsigned(pb.joined_ms),
@@ -212,7 +210,7 @@ fn token_to_proto(token: &JoinTokenRecord) -> v1::JoinToken {
     v1::JoinToken { token_id, secret_sha256, role, names, pool, created_ms, expires_ms, uses_left }
 }
 
-fn token_from_proto(pb: v1::JoinToken) -> Result<JoinTokenRecord> {
+fn token_from_proto(pb: v1::JoinToken) -> Result<JoinTokenRecord, BadField> {
     let v1::JoinToken { token_id, secret_sha256, role, names, pool, created_ms, expires_ms, uses_left } = pb;
     let bad = |path: &'static str| move |bad: BadIdentity| BadField::new(path, bad.to_string());
     let terms = JoinTerms {
@@ -225,7 +223,7 @@ fn token_from_proto(pb: v1::JoinToken) -> Result<JoinTokenRecord> {
     Ok(JoinTokenRecord { id: token_id, secret_hash, terms, pool, created_ms: unsigned(created_ms) })
 }
 
-fn hash(path: &str, bytes: Vec<u8>) -> Result<[u8; HASH_LEN]> {
+fn hash(path: &str, bytes: Vec<u8>) -> Result<[u8; HASH_LEN], BadField> {
     bytes.try_into().map_err(|_| BadField::new(path, format!("must have {HASH_LEN} bytes")))
 }
 

@@ -3,7 +3,7 @@
 //! Who calls was judged before ([`godel_identity::needs`]); here it is asked whose leaf is renewed and whose token is issued.
 
 use godel_identity::{
-    book::{BookRefusal, IdentityBook, IssueClock, IssueRefusal, IssuedLeaf, JoinAsk},
+    book::{BookRefusal, IdentityBook, IssueClock, IssueRefusal, JoinAsk, LeafGrant},
     caller::Caller,
     joins::{JoinRefusal, TOKEN_TTL_MS_MAX, TOKEN_USES_MAX},
     leaves::{LeafRefusal, LeafStanding, LeafTimes},
@@ -26,7 +26,7 @@ use super::{
     hosts,
     keys::{person_key, trusted_root},
     records::{identity_of_key, identity_to_proto, signed, token_info, trust_to_proto},
-    writer::Ledger,
+    writer::IdentityLedger,
 };
 
 /// How long a join token is good unless its maker says otherwise.
@@ -37,16 +37,16 @@ pub(crate) struct IdentityRpc(Option<Issuer>);
 
 /// Issues leaves and tokens.
 struct Issuer {
-    ledger: Ledger,
+    ledger: IdentityLedger,
     own: Identity,
     lifetime_ms: u64,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type IdentityAnswer<T> = Result<Response<T>, Status>;
 
 impl IdentityRpc {
     /// `own` is state's own identity, and `lifetime_ms` that of leaves.
-    pub(crate) fn new(ledger: Ledger, own: Identity, lifetime_ms: u64) -> Self {
+    pub(crate) fn new(ledger: IdentityLedger, own: Identity, lifetime_ms: u64) -> Self {
         Self(Some(Issuer { ledger, own, lifetime_ms }))
     }
 
@@ -70,7 +70,7 @@ impl Issuer {
     /// Signs a leaf that is recorded already.
     fn sign(
         &self,
-        leaf: &IssuedLeaf,
+        leaf: &LeafGrant,
         server_names: ServerNames,
         key: &LeafPublicKey,
     ) -> Result<v1::Leaf, Status> {
@@ -99,7 +99,7 @@ impl Issuer {
 
 #[tonic::async_trait]
 impl v1::identity_service_server::IdentityService for IdentityRpc {
-    async fn join(&self, request: Request<v1::JoinRequest>) -> Answer<v1::JoinResponse> {
+    async fn join(&self, request: Request<v1::JoinRequest>) -> IdentityAnswer<v1::JoinResponse> {
         let issuer = self.issuer()?;
         let v1::JoinRequest { token, name, csr, hosts } = request.into_inner();
         let token: JoinToken = token
@@ -137,7 +137,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     async fn renew_identity(
         &self,
         request: Request<v1::RenewIdentityRequest>,
-    ) -> Answer<v1::RenewIdentityResponse> {
+    ) -> IdentityAnswer<v1::RenewIdentityResponse> {
         let issuer = self.issuer()?;
         let (identity, times) = leaf_of(&request, &issuer.own)?;
         let v1::RenewIdentityRequest { csr, hosts } = request.into_inner();
@@ -159,7 +159,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     async fn create_join_token(
         &self,
         request: Request<v1::CreateJoinTokenRequest>,
-    ) -> Answer<v1::CreateJoinTokenResponse> {
+    ) -> IdentityAnswer<v1::CreateJoinTokenResponse> {
         let issuer = self.issuer()?;
         let v1::CreateJoinTokenRequest { role, names, pool, ttl_ms, uses } = request.into_inner();
         let bad = |path: &'static str| {
@@ -204,7 +204,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     async fn list_join_tokens(
         &self,
         _: Request<v1::ListJoinTokensRequest>,
-    ) -> Answer<v1::ListJoinTokensResponse> {
+    ) -> IdentityAnswer<v1::ListJoinTokensResponse> {
         let issuer = self.issuer()?;
         let tokens = issuer.ledger.read(|book| book.tokens().map(token_info).collect());
         Ok(Response::new(v1::ListJoinTokensResponse { tokens }))
@@ -213,7 +213,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     async fn delete_join_token(
         &self,
         request: Request<v1::DeleteJoinTokenRequest>,
-    ) -> Answer<v1::DeleteJoinTokenResponse> {
+    ) -> IdentityAnswer<v1::DeleteJoinTokenResponse> {
         let issuer = self.issuer()?;
         let id = request.into_inner().token_id;
         let deleted = issuer
@@ -226,7 +226,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     async fn list_identities(
         &self,
         request: Request<v1::ListIdentitiesRequest>,
-    ) -> Answer<v1::ListIdentitiesResponse> {
+    ) -> IdentityAnswer<v1::ListIdentitiesResponse> {
         let issuer = self.issuer()?;
         let prefix = request.into_inner().prefix;
         let now_ms = issuer.ledger.now_ms();
@@ -248,7 +248,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     async fn revoke_identity(
         &self,
         request: Request<v1::RevokeIdentityRequest>,
-    ) -> Answer<v1::RevokeIdentityResponse> {
+    ) -> IdentityAnswer<v1::RevokeIdentityResponse> {
         let issuer = self.issuer()?;
         let (identity, own) = (issuer.identity(&request.get_ref().identity)?, issuer.own.clone());
         let revoked = issuer.ledger.decide(move |draft| {
@@ -260,7 +260,10 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         Ok(Response::new(v1::RevokeIdentityResponse { record: Some(record) }))
     }
 
-    async fn allow_name(&self, request: Request<v1::AllowNameRequest>) -> Answer<v1::AllowNameResponse> {
+    async fn allow_name(
+        &self,
+        request: Request<v1::AllowNameRequest>,
+    ) -> IdentityAnswer<v1::AllowNameResponse> {
         let issuer = self.issuer()?;
         let identity = issuer.identity(&request.get_ref().identity)?;
         let allowed = issuer.ledger.decide(move |draft| {
@@ -272,7 +275,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         Ok(Response::new(v1::AllowNameResponse { record: Some(record) }))
     }
 
-    async fn rotate_ca(&self, _: Request<v1::RotateCaRequest>) -> Answer<v1::RotateCaResponse> {
+    async fn rotate_ca(&self, _: Request<v1::RotateCaRequest>) -> IdentityAnswer<v1::RotateCaResponse> {
         let issuer = self.issuer()?;
         let signer = Signer::make(issuer.own.cluster().clone()).map_err(|error| broken(&error))?;
         let fingerprint = signer.root().fingerprint().as_bytes().to_vec();
@@ -294,7 +297,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         Ok(Response::new(v1::RotateCaResponse { fingerprint, signs_from_ms, n_left }))
     }
 
-    async fn get_trust(&self, _: Request<v1::GetTrustRequest>) -> Answer<v1::GetTrustResponse> {
+    async fn get_trust(&self, _: Request<v1::GetTrustRequest>) -> IdentityAnswer<v1::GetTrustResponse> {
         let issuer = self.issuer()?;
         let (trust, fingerprints) = issuer.ledger.read(|book| {
             let fingerprints = book.trust().roots.iter().map(|root| root.fingerprint.0.to_vec());
@@ -304,7 +307,10 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         Ok(Response::new(v1::GetTrustResponse { trust: Some(trust), fingerprints, now_ms }))
     }
 
-    async fn issue_token(&self, request: Request<v1::IssueTokenRequest>) -> Answer<v1::IssueTokenResponse> {
+    async fn issue_token(
+        &self,
+        request: Request<v1::IssueTokenRequest>,
+    ) -> IdentityAnswer<v1::IssueTokenResponse> {
         let issuer = self.issuer()?;
         // Not to whoever comes in plain text: the token would outlive the time in which that may do everything.
         let person = match request.extensions().get::<Caller>() {

@@ -8,8 +8,10 @@ use std::sync::{
 use godel_base::time::Millis;
 use godel_crash::CrashPoints;
 use godel_identity::{
+    book::IdentityChange,
     caller::Caller,
-    leaves::{LeafStanding, LeafTimes},
+    leaves::{LeafStanding, LeafTimes, judge_leaf},
+    records::IdentityRecord,
     rotation::{PERSON_TOKEN_MS, ROOT_LEAD_MS},
 };
 use godel_kit::{
@@ -18,6 +20,7 @@ use godel_kit::{
 };
 use godel_pki::{
     leaves::{LeafUsage, PresentedLeaf},
+    person_tokens::{TokenKey, check_token},
     requests::LeafKey,
     roots::{RootCert, Trust},
 };
@@ -67,7 +70,7 @@ impl Fixture {
             Store::open(config, Arc::new(move || store_clock.wall_ms()), CrashPoints::default()).unwrap();
         let stop = CancellationToken::new();
         let config = Config { pki_dir: Some(dir.path().join("pki")), ..Config::default() };
-        let ends = Ends { service: &stop, tasks: &stop };
+        let ends = TaskEnds { service: &stop, tasks: &stop };
         let hosts = ["localhost".to_owned()];
         let shared: SharedClock = Arc::clone(&clock) as SharedClock;
         let identities = Identities::begin(&config, &store, shared, &hosts, ends).await.unwrap();
@@ -116,8 +119,21 @@ impl Fixture {
     }
 
     fn standing(&self, leaf: &v1::Leaf) -> LeafStanding {
-        let (identity, times) = self.identities.ledger.read_leaf(&leaf.certificate).unwrap();
-        self.identities.ledger.standing(&identity, times, self.identities.ledger.now_ms())
+        let PresentedLeaf { identity, times, .. } = presented(leaf);
+        let ledger = &self.identities.ledger;
+        let record = ledger.read(|book| book.identity(&identity.key()).map(IdentityRecord::name_record));
+        judge_leaf(times, record, ledger.now_ms())
+    }
+
+    /// Whose a token is, judged by the keys that everybody trusts.
+    fn person(&self, token: &str, now_ms: u64) -> Result<String, String> {
+        let (cluster, keys) = self.identities.ledger.read(|book| {
+            let trust = book.trust();
+            let keys = trust.person_keys.iter().map(|key| TokenKey::new(key.public_key));
+            (trust.cluster.clone(), keys.collect::<Vec<_>>())
+        });
+        let token = check_token(token, &cluster, &keys, now_ms);
+        token.map(|token| token.person).map_err(|bad| bad.to_string())
     }
 
     async fn identities(&self) -> Vec<v1::IdentityInfo> {
@@ -351,10 +367,7 @@ async fn a_restart_goes_on_signing_with_the_same_root_and_tokens() {
     let next = fixture.join(&token, "n2").await.unwrap().leaf.unwrap();
     trust.verify_leaf(&next.certificate.into(), LeafUsage::Client).unwrap();
     is_refused(fixture.join(&token, "n3").await, Code::Unauthenticated, reason::JOIN_REFUSED);
-    assert_eq!(
-        fixture.identities.ledger.person(&person.token, u64::try_from(NOW).unwrap()).unwrap(),
-        "admin"
-    );
+    assert_eq!(fixture.person(&person.token, u64::try_from(NOW).unwrap()).unwrap(), "admin");
     // State shows a leaf of that root.
     let own = fixture.identities.tls.own().unwrap();
     assert_eq!(own.leaf().identity.key(), "state/main");
@@ -366,8 +379,7 @@ async fn a_person_gets_a_token_for_twelve_hours() {
     let issued = fixture.rpc.issue_token(admin()).await.unwrap().into_inner();
     let ends_ms = NOW + i64::try_from(PERSON_TOKEN_MS).unwrap();
     assert_eq!((issued.person.as_str(), issued.expires_ms), ("admin", ends_ms));
-    let person =
-        |now_ms: i64| fixture.identities.ledger.person(&issued.token, u64::try_from(now_ms).unwrap());
+    let person = |now_ms: i64| fixture.person(&issued.token, u64::try_from(now_ms).unwrap());
     assert_eq!(person(ends_ms - 1).as_deref(), Ok("admin"));
     assert!(person(ends_ms).unwrap_err().contains("expired"));
     for nobody in [Caller::Anonymous, Caller::Unjudged, agent("n1")] {
@@ -415,7 +427,7 @@ async fn a_rotation_leaves_no_leaf_without_its_root() {
     fixture.until(|state| state.records(v1::Kind::SealedSigner, None).count() == 1).await;
     fixture.until(|_| fixture.identities.tls.trust().roots().len() == 1).await;
     let now_ms = fixture.identities.ledger.now_ms();
-    assert_eq!(fixture.identities.ledger.person(&person.token, now_ms).as_deref(), Ok("admin"));
+    assert_eq!(fixture.person(&person.token, now_ms).as_deref(), Ok("admin"));
     let fixture = fixture.restart().await;
     let trust = fixture.trust().await;
     trust.verify_leaf(&late.certificate.clone().into(), LeafUsage::Client).unwrap();
@@ -457,6 +469,34 @@ async fn tokens_are_listed_without_their_secrets_and_deleted() {
         let refused = fixture.rpc.create_join_token(Request::new(request)).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     }
+}
+
+/// Whoever judges callers knows of a revocation before it is answered.
+#[tokio::test]
+async fn followers_hear_of_all_that_is_durable() {
+    let fixture = Fixture::new().await;
+    let token = fixture.token("agent", "", 5).await;
+    fixture.join(&token, "n1").await.unwrap();
+    let heard: Arc<parking_lot::Mutex<Vec<String>>> = Arc::default();
+    let hears = Arc::clone(&heard);
+    fixture.identities.ledger.follow(move |change| {
+        hears.lock().push(match change {
+            IdentityChange::Trust(trust) => format!("{} roots", trust.roots.len()),
+            IdentityChange::Identity(record) => format!("{} {}", record.identity.key(), record.is_revoked),
+            IdentityChange::Token(token) => format!("{} uses", token.terms.uses_left),
+            IdentityChange::IdentityGone(_) | IdentityChange::TokenGone(_) => "gone".to_owned(),
+        });
+    });
+    let hear = || std::mem::take(&mut *heard.lock());
+    assert_eq!(hear(), ["1 roots", "agent/n1 false", "state/main false", "4 uses"]);
+    fixture.revoke("agent/n1").await.unwrap();
+    assert_eq!(hear(), ["agent/n1 true"]);
+    fixture.join(&token, "n2").await.unwrap();
+    assert_eq!(hear(), ["agent/n2 false", "3 uses"]);
+    fixture.join(&token, "n2").await.unwrap_err();
+    assert_eq!(hear(), [""; 0]);
+    fixture.rpc.rotate_ca(Request::new(v1::RotateCaRequest {})).await.unwrap();
+    assert_eq!(hear(), ["2 roots"]);
 }
 
 #[tokio::test]

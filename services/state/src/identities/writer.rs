@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_identity::book::IdentityBook;
+use godel_identity::book::{IdentityBook, IdentityChange};
 use godel_kit::{CancellationToken, clock::SharedClock, status};
 use godel_proto::raw;
 use godel_store::{Role, Store, TxnRefusal};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
@@ -26,12 +26,17 @@ const TIDY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// What is known of identities, as committed, and the way to change it. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Ledger {
-    shared: Arc<Shared>,
-    jobs: mpsc::Sender<Decision>,
+pub(crate) struct IdentityLedger {
+    shared: Arc<LedgerState>,
+    jobs: mpsc::Sender<IdentityDecision>,
 }
 
-struct Shared {
+/// Told what is durable. It must be quick.
+type ChangeFollower = Box<dyn Fn(&IdentityChange) + Send + Sync>;
+
+struct LedgerState {
+    /// Locked before the book, so that nobody misses a change or hears of one twice.
+    followers: Mutex<Vec<ChangeFollower>>,
     book: RwLock<IdentityBook>,
     keys: RwLock<Arc<Keys>>,
     clock: SharedClock,
@@ -52,15 +57,15 @@ pub(crate) struct SealedKeys {
     ops: Vec<Bytes>,
 }
 
-type Answer = Box<dyn FnOnce(Result<(), Status>) + Send>;
+type WaitingCaller = Box<dyn FnOnce(Result<(), Status>) + Send>;
 /// Decides, and returns who waits for the commit; `None`: it was refused and has been answered.
-type Decision = Box<dyn FnOnce(&mut Draft) -> Option<Answer> + Send>;
+type IdentityDecision = Box<dyn FnOnce(&mut Draft) -> Option<WaitingCaller> + Send>;
 
 /// Writes what is decided, as long as it runs.
-pub(crate) struct LedgerWriter {
+pub(crate) struct IdentityWriter {
     store: Store,
-    shared: Arc<Shared>,
-    jobs: mpsc::Receiver<Decision>,
+    shared: Arc<LedgerState>,
+    jobs: mpsc::Receiver<IdentityDecision>,
     draft: Draft,
 }
 
@@ -84,20 +89,24 @@ impl Draft {
     }
 }
 
-impl Ledger {
+impl IdentityLedger {
     /// From what the store holds.
     pub(crate) fn new(
         store: Store,
         clock: SharedClock,
         book: IdentityBook,
         keys: Keys,
-    ) -> (Self, LedgerWriter) {
+    ) -> (Self, IdentityWriter) {
         let (sender, jobs) = mpsc::channel(N_WAITING_MAX);
         let keys = Arc::new(keys);
-        let shared =
-            Arc::new(Shared { book: RwLock::new(book.clone()), keys: RwLock::new(Arc::clone(&keys)), clock });
+        let shared = Arc::new(LedgerState {
+            followers: Mutex::default(),
+            book: RwLock::new(book.clone()),
+            keys: RwLock::new(Arc::clone(&keys)),
+            clock,
+        });
         let draft = Draft { book, keys, key_ops: Vec::new() };
-        let writer = LedgerWriter { store, shared: Arc::clone(&shared), jobs, draft };
+        let writer = IdentityWriter { store, shared: Arc::clone(&shared), jobs, draft };
         (Self { shared, jobs: sender }, writer)
     }
 
@@ -116,6 +125,14 @@ impl Ledger {
         Arc::clone(&self.shared.keys.read())
     }
 
+    /// Tells `follower` all that is known, and from then on each change once it is durable.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the server judges callers by it once it speaks TLS"))]
+    pub(crate) fn follow(&self, follower: impl Fn(&IdentityChange) + Send + Sync + 'static) {
+        let mut followers = self.shared.followers.lock();
+        self.shared.book.read().all().for_each(|change| follower(&change));
+        followers.push(Box::new(follower));
+    }
+
     /// Makes a decision, and returns what it says once it is durable. A refusal changes nothing.
     ///
     /// # Errors
@@ -125,7 +142,7 @@ impl Ledger {
         decide: impl FnOnce(&mut Draft) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
-        let decision: Decision = Box::new(move |draft| match decide(draft) {
+        let decision: IdentityDecision = Box::new(move |draft| match decide(draft) {
             Ok(decided) => Some(Box::new(move |written: Result<(), Status>| {
                 // Who asked may have left.
                 drop(reply.send(written.map(|()| decided)));
@@ -140,7 +157,7 @@ impl Ledger {
     }
 }
 
-impl LedgerWriter {
+impl IdentityWriter {
     /// Decides and writes until `stop`.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut tidy = tokio::time::interval(TIDY_INTERVAL);
@@ -163,10 +180,16 @@ impl LedgerWriter {
             for answer in answers {
                 answer(written.clone().map_err(|refusal| error::status(&refusal, None)));
             }
+            // Whoever renewed may have been the last one with a leaf of a root that is leaving.
+            if self.draft.book.is_rotating() {
+                self.tidy();
+                // What it refuses is logged, and tried again.
+                let _refused = self.commit().await;
+            }
         }
     }
 
-    /// Drops roots that nobody uses, with their keys, and what ended long ago.
+    /// Drops roots that nobody uses, with their keys, and what ended long ago. Before other decisions: where it fails, it forgets them.
     fn tidy(&mut self) {
         let now_ms = unsigned(self.shared.clock.wall_ms());
         let dropped = self.draft.book.tidy(now_ms);
@@ -202,9 +225,12 @@ impl LedgerWriter {
             self.start_over();
             return Err(refusal);
         }
-        let mut book = self.shared.book.write();
-        changes.into_iter().for_each(|change| book.apply(change));
-        drop(book);
+        let followers = self.shared.followers.lock();
+        for change in changes {
+            followers.iter().for_each(|follower| follower(&change));
+            self.shared.book.write().apply(change);
+        }
+        drop(followers);
         *self.shared.keys.write() = Arc::clone(&self.draft.keys);
         Ok(())
     }

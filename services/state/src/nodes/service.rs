@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use godel_base::{ids::NodeId, resources::CPU};
 use godel_domain::names;
+use godel_identity::caller::Caller;
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
     server, status,
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     error,
     paging::{self, Token},
-    processes,
+    processes, rights,
     sessions::{NodeEntry, NodeSessions, stream::SessionStream},
 };
 
@@ -47,6 +48,12 @@ impl NodeRpc {
         Self { hub, jobs, stop }
     }
 
+    /// Whether an agent speaks for a node, whatever it was asked for by.
+    fn check_node(&self, caller: &Caller, node: NodeId) -> Result<(), Status> {
+        let names = self.hub.names.read();
+        rights::check_node(caller, names.of(node).map_or("", |(name, _)| name))
+    }
+
     async fn job<T>(
         &self,
         job: impl FnOnce(super::round::JobReply<T>) -> Job,
@@ -67,6 +74,8 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<v1::RegisterNodeRequest>,
     ) -> Result<Response<v1::RegisterNodeResponse>, Status> {
+        let name = request.get_ref().meta.as_ref().map_or("", |meta| &meta.name);
+        rights::check_node(rights::caller(&request), name)?;
         let peer = server::peer(&request);
         let registration =
             validate::registration(request.into_inner(), peer).map_err(status::invalid_argument)?;
@@ -77,18 +86,21 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<SessionStream>, Status> {
-        Ok(Response::new(SessionStream::new(Arc::clone(&self.hub), request.into_inner())))
+        let caller = rights::caller(&request).clone();
+        Ok(Response::new(SessionStream::new(Arc::clone(&self.hub), caller, request.into_inner())))
     }
 
     async fn get_node(
         &self,
         request: Request<v1::GetNodeRequest>,
     ) -> Result<Response<v1::GetNodeResponse>, Status> {
+        let caller = rights::caller(&request).clone();
         let name = request.into_inner().name;
         if name.is_empty() {
             return Err(BadField::new("name", "is required").into());
         }
         let id = resolve(&self.hub, &name)?;
+        self.check_node(&caller, id)?;
         let node = view::node(&self.hub, id, &view::HeldRoomByNode::of(&self.hub))
             .ok_or_else(|| Status::not_found(format!("node {name} was deleted")))?;
         let running_units = view::bound(&self.hub, id, N_BOUND_MAX);
@@ -212,9 +224,13 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<v1::DeregisterNodeRequest>,
     ) -> Result<Response<v1::DeregisterNodeResponse>, Status> {
+        let caller = rights::caller(&request).clone();
         let name = request.into_inner().name;
         if name.is_empty() {
             return Err(BadField::new("name", "is required").into());
+        }
+        if caller.role().is_some() {
+            self.check_node(&caller, resolve(&self.hub, &name)?)?;
         }
         let deleted = self.job(|reply| Job::Delete { name, leaves: true, reply }).await?.into_inner();
         Ok(Response::new(v1::DeregisterNodeResponse { revision: deleted.revision }))

@@ -10,6 +10,7 @@ use std::{
 };
 
 use godel_base::ids::{NodeId, RunningUnitId, StoreId};
+use godel_identity::caller::Caller;
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::v1::{self, session_request::Message as Up, session_response::Message as Down};
 use godel_wire::{BadField, from_proto};
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     nodes::{validate, view},
-    processes,
+    processes, rights,
 };
 
 /// Messages handled in one go before others get their turn.
@@ -52,6 +53,7 @@ pub(crate) const SESSION_REPLACED: &str = "SESSION_REPLACED";
 /// The answers of one session; reads its requests itself.
 pub(crate) struct SessionStream {
     hub: Arc<NodeSessions>,
+    caller: Caller,
     inbound: Streaming<v1::SessionRequest>,
     life: SessionLife,
     queued: VecDeque<v1::SessionResponse>,
@@ -68,10 +70,16 @@ enum SessionLife {
 }
 
 impl SessionStream {
-    pub(crate) fn new(hub: Arc<NodeSessions>, inbound: Streaming<v1::SessionRequest>) -> Self {
+    /// `caller` may open a session of its own nodes.
+    pub(crate) fn new(
+        hub: Arc<NodeSessions>,
+        caller: Caller,
+        inbound: Streaming<v1::SessionRequest>,
+    ) -> Self {
         let wait = Duration::from_millis(u64::from(hub.timing.open_timeout_ms));
         Self {
             hub,
+            caller,
             inbound,
             life: SessionLife::New(Box::pin(tokio::time::sleep(wait)), None),
             queued: VecDeque::new(),
@@ -279,8 +287,12 @@ impl SessionStream {
         let slot = self.hub.slot(node).ok_or_else(|| unknown(node))?;
         match self.hub.names.read().of(node) {
             None => return Err(unknown(node)),
-            Some((_, uid)) if uid != open.uid => return Err(closed(Close::Deleted)),
-            Some(_) => {}
+            Some((name, uid)) => {
+                rights::check_node(&self.caller, name)?;
+                if uid != open.uid {
+                    return Err(closed(Close::Deleted));
+                }
+            }
         }
         let (running, left_over) = self.hub.of_this_store(node, asked, running);
         let keys: Vec<_> = slot.cell.lock().entries().iter().map(|entry| entry.key).collect();

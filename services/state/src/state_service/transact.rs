@@ -9,6 +9,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use godel_identity::caller::Caller;
 use godel_kit::{status, task};
 use godel_proto::{raw, v1};
 use godel_store::{Pending, Role, TxnRefusal};
@@ -17,7 +18,7 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use crate::{check, error, sessions::NodeSessions};
+use crate::{check, error, rights, sessions::NodeSessions};
 
 /// Transactions of one stream under way; their bytes are bounded by the store's queue.
 const N_UNDER_WAY_MAX: usize = 256;
@@ -40,16 +41,18 @@ pub(crate) struct Answers {
 pub(super) fn start(
     hub: Arc<NodeSessions>,
     requests: Streaming<raw::TxnRequest>,
+    caller: Caller,
     stop: CancellationToken,
 ) -> Answers {
     let (sender, under_way) = mpsc::channel(N_UNDER_WAY_MAX);
-    task::spawn("transact", enqueue(Arc::clone(&hub), requests, sender, stop));
+    task::spawn("transact", enqueue(Arc::clone(&hub), requests, caller, sender, stop));
     Answers { hub, under_way, first: None, over: false }
 }
 
 async fn enqueue(
     hub: Arc<NodeSessions>,
     mut requests: Streaming<raw::TxnRequest>,
+    caller: Caller,
     sender: mpsc::Sender<Result<TxnsUnderWay, Status>>,
     stop: CancellationToken,
 ) {
@@ -69,6 +72,11 @@ async fn enqueue(
             Ok(None) | Err(_) => return,
         };
         let sequence = txn.writer.as_ref().map_or(0, |writer| writer.sequence);
+        let lease = txn.writer.as_ref().map_or("", |writer| &writer.lease);
+        if let Err(refusal) = rights::check_lease(&caller, lease) {
+            place.send(Err(refusal));
+            return;
+        }
         let pending = match check::readable(&txn) {
             Ok(()) => hub.store.enqueue(txn, Role::Leased).await,
             Err(refusal) => Err(refusal),

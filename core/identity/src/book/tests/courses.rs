@@ -29,7 +29,7 @@ enum Step {
 struct HeldLeaf {
     /// Number of the join.
     holder: usize,
-    leaf: IssuedLeaf,
+    leaf: LeafGrant,
     /// Its name was revoked after its issue, or joined by another holder.
     is_ended: bool,
 }
