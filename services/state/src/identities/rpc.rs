@@ -325,7 +325,8 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         let keys = issuer.ledger.keys();
         let signer = issuer.ledger.read(|book| keys.signing(book.trust(), now_ms).cloned());
         let signer = signer.map_err(|error| broken(&error))?;
-        let token = person_tokens::make_token(&signer, &person, expires_ms).map_err(|error| broken(&error))?;
+        let token =
+            person_tokens::make_token(&signer, &person, expires_ms).map_err(|error| broken(&error))?;
         Ok(Response::new(v1::IssueTokenResponse {
             token,
             person,
