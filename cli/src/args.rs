@@ -4,6 +4,7 @@ pub mod agent;
 pub mod budget;
 pub mod context;
 mod history;
+pub mod identity;
 pub mod node;
 mod offline;
 pub mod queue;
@@ -104,6 +105,14 @@ pub enum Verb {
     /// Set how nodes are split over schedulers.
     #[command(subcommand)]
     Partition(PartitionVerb),
+    /// Create a join token, with which a process joins the cluster; list or delete those that there are.
+    JoinToken(identity::JoinTokenArgs),
+    /// Manage identities: who may call, by which certificate.
+    #[command(subcommand)]
+    Identity(identity::IdentityVerb),
+    /// Manage the CA, which signs the certificates of identities.
+    #[command(subcommand)]
+    Ca(identity::Ca),
     /// Administer the control plane.
     #[command(subcommand)]
     Admin(Admin),

@@ -8,6 +8,7 @@ mod context;
 mod each;
 mod health;
 mod history;
+mod identity;
 mod node;
 mod offline;
 mod queue;
@@ -63,6 +64,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Agent(agent) => return run::agent(agent, log, &of_service()).await,
         Verb::State(state) => return offline::state(state, output).await,
         Verb::Config(config) => return offline::config(&config),
+        Verb::Ca(verb @ crate::args::identity::Ca::New { .. }) => return identity::new_ca(verb).await,
         Verb::Context(verb) => return context::run(verb, output),
         Verb::Completion { shell } => return offline::completion(shell),
         Verb::Bench { words } => return bench(output, log, &words),
@@ -86,6 +88,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Partition(PartitionVerb::Set { mode }) => {
             partition(&Client::new(&address)?, mode, output).await
         }
+        Verb::JoinToken(wanted) => identity::join_token(&Client::new(&address)?, wanted, output).await,
+        Verb::Identity(verb) => identity::run(&Client::new(&address)?, verb, output).await,
+        Verb::Ca(verb) => identity::ca(&Client::new(&address)?, verb, output).await,
         Verb::Admin(verb) => admin::run(&Client::new(&address)?, verb, output).await,
         Verb::Health(wanted) => health::run(&wanted).await,
         Verb::Status => status::run(&Client::new(&address)?, output).await,

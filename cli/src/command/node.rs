@@ -35,6 +35,7 @@ pub(super) async fn run(client: &Client, node: NodeVerb, format: Format) -> Resu
         NodeVerb::Undrain(nodes) => change::undrain(client, nodes, format).await,
         NodeVerb::Label(changes) => change::label(client, changes, format).await,
         NodeVerb::Taint(changes) => change::taint(client, changes, format).await,
+        NodeVerb::JoinToken(wanted) => super::identity::node_join_token(client, wanted, format).await,
         NodeVerb::ResumeEvictions => resume(client, format).await,
         NodeVerb::Delete { names } => change::delete(client, &names, format).await,
     }

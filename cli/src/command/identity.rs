@@ -1,0 +1,251 @@
+//! `godel identity`, `godel join-token` and `godel ca`.
+
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use godel_client::{
+    client::Client,
+    exit::{Code, Failure},
+    output::{self, Format, View, ViewColumn, count, time},
+    view,
+};
+use godel_kit::clock::SystemClock;
+use godel_proto::v1;
+
+use super::each::{Done, each};
+use crate::{
+    args::identity::{
+        Ca, IdentityVerb, JoinRole, JoinTokenArgs, JoinTokenVerb, NamedIdentities, NewJoinToken,
+        NodeJoinToken,
+    },
+    config,
+};
+
+view! {
+    struct JoinTokenView from (token: v1::JoinTokenInfo) {
+        id: String = token.token_id,
+        role: String = token.role,
+        names: String = token.names,
+        pool: String = token.pool,
+        created_ms: i64 = token.created_ms,
+        expires_ms: i64 = token.expires_ms,
+        uses_left: u32 = token.uses_left,
+    }
+}
+
+impl View for JoinTokenView {
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("ID", |view| view.id.clone()),
+        ("ROLE", |view| view.role.clone()),
+        ("NAMES", |view| view.names.clone()),
+        ("POOL", |view| view.pool.clone()),
+        ("USES-LEFT", |view| view.uses_left.to_string()),
+        ("ENDS", |view| time(view.expires_ms)),
+    ];
+}
+
+view! {
+    struct IdentityView from (info: v1::IdentityInfo) with {
+        let standing = standing_name(info.standing());
+        let record = info.record.unwrap_or_default();
+    } {
+        identity: String = record.identity,
+        standing: &'static str = standing,
+        pool: String = record.pool,
+        joined_ms: i64 = record.joined_ms,
+        issued_ms: i64 = record.issued_ms,
+        ends_ms: i64 = record.ends_ms,
+        may_join_again: bool = record.may_join_again,
+        has_leaving_root: bool = info.has_leaving_root,
+    }
+}
+
+impl View for IdentityView {
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("IDENTITY", |view| view.identity.clone()),
+        ("STANDING", |view| view.standing.to_owned()),
+        ("POOL", |view| view.pool.clone()),
+        ("ISSUED", |view| time(view.issued_ms)),
+        ("ENDS", |view| time(view.ends_ms)),
+    ];
+    const WIDE: &'static [ViewColumn<Self>] = &[
+        ("JOINED", |view| time(view.joined_ms)),
+        ("MAY-JOIN-AGAIN", |view| view.may_join_again.to_string()),
+        ("LEAVING-ROOT", |view| view.has_leaving_root.to_string()),
+    ];
+}
+
+view! {
+    struct RootView from (root: (String, String, v1::TrustRoot)) with {
+        let (cluster, fingerprint, root) = root;
+    } {
+        cluster: String = cluster,
+        fingerprint: String = fingerprint,
+        created_ms: i64 = root.created_ms,
+        signs_from_ms: i64 = root.signs_from_ms,
+        is_leaving: bool = root.is_leaving,
+    }
+}
+
+impl View for RootView {
+    const COLUMNS: &'static [ViewColumn<Self>] = &[
+        ("CLUSTER", |view| view.cluster.clone()),
+        ("FINGERPRINT", |view| view.fingerprint.clone()),
+        ("CREATED", |view| time(view.created_ms)),
+        ("LEAVING", |view| view.is_leaving.to_string()),
+    ];
+}
+
+fn standing_name(standing: v1::IdentityStanding) -> &'static str {
+    match standing {
+        v1::IdentityStanding::Unspecified => "unknown",
+        v1::IdentityStanding::Valid => "valid",
+        v1::IdentityStanding::Expired => "expired",
+        v1::IdentityStanding::Gone => "gone",
+        v1::IdentityStanding::Revoked => "revoked",
+    }
+}
+
+pub(super) async fn run(client: &Client, verb: IdentityVerb, format: Format) -> Result<(), Failure> {
+    match verb {
+        IdentityVerb::List { prefix } => {
+            let request = v1::ListIdentitiesRequest { prefix };
+            let listed =
+                client.read(async || client.identities().list_identities(request.clone()).await).await?;
+            let views: Vec<IdentityView> =
+                listed.into_inner().identities.into_iter().map(IdentityView::from).collect();
+            output::print_list(format, &views, "identities")
+        }
+        IdentityVerb::Revoke(NamedIdentities { identities }) => {
+            let revoked = each(format, "identity", &identities, async |identity| {
+                let request = v1::RevokeIdentityRequest { identity };
+                client.read(async || client.identities().revoke_identity(request.clone()).await).await?;
+                Ok(Done::at("revoked", 0))
+            });
+            revoked.await.map(drop)
+        }
+        IdentityVerb::Allow(NamedIdentities { identities }) => {
+            let allowed = each(format, "identity", &identities, async |identity| {
+                let request = v1::AllowNameRequest { identity };
+                client.read(async || client.identities().allow_name(request.clone()).await).await?;
+                Ok(Done { said: Some("may be joined once more"), ..Done::at("allowed", 0) })
+            });
+            allowed.await.map(drop)
+        }
+    }
+}
+
+pub(super) async fn join_token(
+    client: &Client,
+    wanted: JoinTokenArgs,
+    format: Format,
+) -> Result<(), Failure> {
+    let JoinTokenArgs { verb, role, token } = wanted;
+    match verb {
+        None => create(client, role.unwrap_or(JoinRole::Agent), String::new(), token, format).await,
+        Some(JoinTokenVerb::List) => {
+            let request = v1::ListJoinTokensRequest {};
+            let listed = client.read(async || client.identities().list_join_tokens(request).await).await?;
+            let views: Vec<JoinTokenView> =
+                listed.into_inner().tokens.into_iter().map(JoinTokenView::from).collect();
+            output::print_list(format, &views, "join tokens")
+        }
+        Some(JoinTokenVerb::Delete { ids }) => {
+            let deleted = each(format, "join token", &ids, async |token_id| {
+                let request = v1::DeleteJoinTokenRequest { token_id };
+                let answer = client.identities().delete_join_token(request).await;
+                answer.map_err(|status| client.explain(status))?;
+                Ok(Done::at("deleted", 0))
+            });
+            deleted.await.map(drop)
+        }
+    }
+}
+
+pub(super) async fn node_join_token(
+    client: &Client,
+    wanted: NodeJoinToken,
+    format: Format,
+) -> Result<(), Failure> {
+    let NodeJoinToken { pool, token } = wanted;
+    create(client, JoinRole::Agent, pool, token, format).await
+}
+
+/// Prints the token alone, so that it can go into a file, and says the rest to people.
+async fn create(
+    client: &Client,
+    role: JoinRole,
+    pool: String,
+    token: NewJoinToken,
+    format: Format,
+) -> Result<(), Failure> {
+    let NewJoinToken { names, ttl, uses } = token;
+    let role = role.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let request = v1::CreateJoinTokenRequest { role, names, pool, ttl_ms: millis(ttl), uses };
+    let answer = client.identities().create_join_token(request).await;
+    let v1::CreateJoinTokenResponse { token, info } =
+        answer.map_err(|status| client.explain(status))?.into_inner();
+    let info = JoinTokenView::from(info.unwrap_or_default());
+    if format == Format::Table || format == Format::Wide {
+        output::print_raw(&format!("{token}\n"))?;
+        output::say(format!(
+            "token {} is good for {} as {}, until {}: put it into a file that nobody else can read, and name that file with `--join-file`",
+            info.id,
+            count(info.uses_left, "use"),
+            info.role,
+            time(info.expires_ms)
+        ));
+        return Ok(());
+    }
+    output::print_value(format, &serde_json::json!({"token": token, "info": info}))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) async fn ca(client: &Client, verb: Ca, format: Format) -> Result<(), Failure> {
+    match verb {
+        Ca::Show => {
+            let request = v1::GetTrustRequest {};
+            let answer =
+                client.read(async || client.identities().get_trust(request).await).await?.into_inner();
+            let v1::TrustRoots { cluster, roots, .. } = answer.trust.unwrap_or_default();
+            let of = |(root, fingerprint): (v1::TrustRoot, Vec<u8>)| {
+                RootView::from((cluster.clone(), hex(&fingerprint), root))
+            };
+            let views: Vec<RootView> = roots.into_iter().zip(answer.fingerprints).map(of).collect();
+            output::print_list(format, &views, "roots")
+        }
+        Ca::Rotate => {
+            let answer = client.identities().rotate_ca(v1::RotateCaRequest {}).await;
+            let answer = answer.map_err(|status| client.explain(status))?.into_inner();
+            output::say(format!(
+                "made root {}: it signs from {}; identities get new certificates by themselves, {} of them in all",
+                hex(&answer.fingerprint),
+                time(answer.signs_from_ms),
+                answer.n_left
+            ));
+            Ok(())
+        }
+        // `new_ca` does it, without a server.
+        Ca::New { .. } => Ok(()),
+    }
+}
+
+pub(super) async fn new_ca(verb: Ca) -> Result<(), Failure> {
+    let Ca::New { data_dir, layers } = verb else { return Ok(()) };
+    let data_dir = data_dir.map(|dir| dir.display().to_string());
+    let root = config::load(&layers, &[("state.data_dir", data_dir)])?;
+    let made = godel_state::make_new_ca(&root.state, SystemClock::shared()).await;
+    let made = made.map_err(|error| Failure::chain(Code::Failed, &error))?;
+    output::say(format!(
+        "made a CA for {}, with root {}: start state, and have members and agents join again",
+        made.cluster, made.root
+    ));
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
