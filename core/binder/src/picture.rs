@@ -16,7 +16,7 @@ use godel_domain::{
     unit::UnitRecord,
 };
 use godel_queueing::{Amounts, Need, QueueIdx, Quota};
-use godel_rules::budget::Identity;
+use godel_rules::budget::UnitIdentity;
 
 use super::{
     check::PlacedReplica,
@@ -97,7 +97,7 @@ impl BinderPicture {
         self.units.insert(record.id, Box::new(unit));
         // A task group that had a topology may be gone.
         if record.spec.has_terms() || self.cluster.domains().has_terms_of(record.id) {
-            let identity = Identity::of(&record.spec);
+            let identity = UnitIdentity::of(&record.spec);
             let groups = record.group_topologies();
             if self.cluster.units_mut().put_terms(
                 record.id,

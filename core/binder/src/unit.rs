@@ -14,7 +14,7 @@ use godel_domain::{
 };
 use godel_framework::{NodeAsk, NodeRequirements};
 use godel_queueing::{PayerIdx, QueueIdx};
-use godel_rules::budget::{Identity, WantedOrdinals};
+use godel_rules::budget::{UnitIdentity, WantedOrdinals};
 use smallvec::SmallVec;
 
 use super::{classes::Priority, quotas::QuotaShape};
@@ -53,7 +53,7 @@ pub(super) struct Unit {
     /// Its priority class.
     pub(super) class: Option<u32>,
     /// What budgets know it by.
-    pub(super) identity: Identity,
+    pub(super) identity: UnitIdentity,
     /// Its record cannot be read: of what stands here only the queue counts.
     pub(super) is_unread: bool,
 }
@@ -111,7 +111,7 @@ impl Unit {
                 .unwrap_or(u32::MAX),
             end: record.spec.end(),
             class,
-            identity: Identity::of(&record.spec),
+            identity: UnitIdentity::of(&record.spec),
             is_unread: false,
         }
     }
@@ -138,7 +138,7 @@ impl Unit {
             active_deadline_s: 0,
             end: End::Unknown,
             class: None,
-            identity: Identity::default(),
+            identity: UnitIdentity::default(),
             is_unread: true,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_base::ids::{Revision, UnitId};
 use godel_domain::{budget_spec::BudgetSpec, running_units::RunningUnits};
-use godel_rules::budget::{Budgets, Identity, WantedOrdinals};
+use godel_rules::budget::{Budgets, UnitIdentity, WantedOrdinals};
 
 use super::taken::TakenRoom;
 
@@ -28,7 +28,7 @@ impl TakenRoom {
     pub(crate) fn offer(
         &mut self,
         unit: UnitId,
-        identity: &Identity,
+        identity: &UnitIdentity,
         wanted: impl FnOnce() -> WantedOrdinals,
     ) {
         let rows = self.rows.of(unit);

@@ -20,7 +20,7 @@ use godel_domain::{
     unit_affinity::{TERM_WEIGHT_MAX, UnitTerm},
     unit_topology::UnitTopology,
 };
-use godel_rules::budget::Identity;
+use godel_rules::budget::UnitIdentity;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -80,7 +80,7 @@ pub struct Domains {
 /// A unit as counters and terms of others know it.
 #[derive(Clone, Debug, Default)]
 struct KnownUnit {
-    identity: Identity,
+    identity: UnitIdentity,
     /// Those that count it.
     counters: SmallVec<[CounterIdx; 2]>,
     /// Those of units that keep it away.
@@ -171,7 +171,7 @@ impl Domains {
     pub(crate) fn put_terms(
         &mut self,
         unit: UnitId,
-        identity: &Identity,
+        identity: &UnitIdentity,
         AffinityTerms { affinity, topology, groups, .. }: &AffinityTerms<'_>,
         standing: &[StandingTerms],
         known: FreeView<'_>,
@@ -242,7 +242,7 @@ impl Domains {
     }
 
     /// Follows a unit's record, `places` being where its replicas are.
-    pub(crate) fn offer(&mut self, unit: UnitId, identity: &Identity, places: impl Fn() -> UnitPlaces) {
+    pub(crate) fn offer(&mut self, unit: UnitId, identity: &UnitIdentity, places: impl Fn() -> UnitPlaces) {
         if !self.is_active() {
             return;
         }
@@ -286,7 +286,7 @@ impl Domains {
         }
     }
 
-    fn forget_labels(&mut self, unit: UnitId, identity: &Identity) {
+    fn forget_labels(&mut self, unit: UnitId, identity: &UnitIdentity) {
         for key in keys_of(identity) {
             if let Some(units) = self.labelled.get_mut(&key) {
                 units.remove(&unit);
@@ -446,7 +446,7 @@ fn together(topology: &UnitTopology) -> Vec<UnitTerm> {
 }
 
 /// Where a unit is found: by each of its labels, and by its namespace alone.
-fn keys_of(identity: &Identity) -> impl Iterator<Item = SelectorKey> {
+fn keys_of(identity: &UnitIdentity) -> impl Iterator<Item = SelectorKey> {
     let namespace = identity.namespace().to_owned();
     let by_label = identity.labels().map(|(key, value)| Some((key.to_owned(), value.to_owned())));
     by_label.chain([None]).map(move |label| (namespace.clone(), label))
@@ -462,7 +462,7 @@ struct Begin<'a> {
     domains: &'a mut Domains,
     known: FreeView<'a>,
     unit: UnitId,
-    identity: &'a Identity,
+    identity: &'a UnitIdentity,
     /// Counters that were not there before.
     made: Vec<CounterIdx>,
 }

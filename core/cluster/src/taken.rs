@@ -10,7 +10,7 @@ use godel_domain::{
     running_units::{Compaction, Phase, RunChange, RunningUnit, RunningUnits, UnitTerms},
     work_kind::WorkKind,
 };
-use godel_rules::budget::{Budgets, Identity};
+use godel_rules::budget::{Budgets, UnitIdentity};
 use smallvec::SmallVec;
 
 use super::{
@@ -149,7 +149,7 @@ impl TakenRoom {
     pub(super) fn put_terms(
         &mut self,
         unit: UnitId,
-        identity: &Identity,
+        identity: &UnitIdentity,
         terms: &AffinityTerms<'_>,
         standing: &[StandingTerms],
         known: FreeView<'_>,

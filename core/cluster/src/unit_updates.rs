@@ -2,7 +2,7 @@
 
 use godel_base::ids::UnitId;
 use godel_domain::work_kind::WorkKind;
-use godel_rules::budget::{Identity, WantedOrdinals};
+use godel_rules::budget::{UnitIdentity, WantedOrdinals};
 
 use super::{AffinityTerms, Cluster, StandingTerms, free_view::FreeView, movers};
 
@@ -15,7 +15,7 @@ pub struct UnitUpdates<'a> {
 impl UnitUpdates<'_> {
     /// Takes what a unit says of where its replicas go in relation to running units. Returns whether all units have to be
     /// offered; the unit itself has to be in any case.
-    pub fn put_terms(&mut self, unit: UnitId, identity: &Identity, terms: &AffinityTerms<'_>) -> bool {
+    pub fn put_terms(&mut self, unit: UnitId, identity: &UnitIdentity, terms: &AffinityTerms<'_>) -> bool {
         let templates = if terms.affinity.spread.is_empty() { &[] } else { &terms.templates[..] };
         let mut standing: Vec<StandingTerms> = Vec::with_capacity(templates.len());
         for template in templates {
@@ -41,7 +41,7 @@ impl UnitUpdates<'_> {
     }
 
     /// Follows a unit's record, for the budgets and the terms of others that select it.
-    pub fn offer(&mut self, unit: UnitId, identity: &Identity, wanted: impl FnOnce() -> WantedOrdinals) {
+    pub fn offer(&mut self, unit: UnitId, identity: &UnitIdentity, wanted: impl FnOnce() -> WantedOrdinals) {
         self.cluster.taken.offer(unit, identity, wanted);
         self.cluster.settle_opened();
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_base::ids::Revision;
 use godel_domain::{budget_spec::BudgetSpec, txn::Receipt};
-use godel_rules::budget::{Budget, Budgets, Identity, Use, WantedOrdinals};
+use godel_rules::budget::{Budget, Budgets, UnitIdentity, Use, WantedOrdinals};
 
 use super::{
     queues::{RecordVersions, Versions},
@@ -73,6 +73,6 @@ impl BudgetRecords {
     /// A unit's record is another one.
     pub(super) fn offer(&mut self, entry: &UnitEntry) {
         let wanted = || WantedOrdinals::of(&entry.record);
-        self.budgets.offer(entry.record.id, &Identity::of(&entry.record.spec), wanted, Some(&entry.rows));
+        self.budgets.offer(entry.record.id, &UnitIdentity::of(&entry.record.spec), wanted, Some(&entry.rows));
     }
 }

@@ -27,7 +27,7 @@ use godel_domain::{
     unit::UnitRecord,
 };
 use godel_rules::{
-    budget::{Identity, WantedOrdinals},
+    budget::{UnitIdentity, WantedOrdinals},
     drain,
 };
 
@@ -218,7 +218,7 @@ impl ClusterPicture {
             let groups = record.group_topologies();
             if self.cluster.units_mut().put_terms(
                 record.id,
-                &Identity::of(spec),
+                &UnitIdentity::of(spec),
                 &AffinityTerms::of(spec, &groups),
             ) {
                 self.offer_all();
@@ -228,7 +228,7 @@ impl ClusterPicture {
             self.cluster.taken_mut().put_daemon(record.id);
         }
         if !self.cluster.taken().budgets().is_empty() || self.cluster.domains().is_active() {
-            self.cluster.units_mut().offer(record.id, &Identity::of(spec), || WantedOrdinals::of(record));
+            self.cluster.units_mut().offer(record.id, &UnitIdentity::of(spec), || WantedOrdinals::of(record));
         }
     }
 
@@ -250,7 +250,9 @@ impl ClusterPicture {
     fn offer_all(&mut self) {
         let Self { cluster, units, .. } = self;
         for record in units.values() {
-            cluster.units_mut().offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
+            cluster
+                .units_mut()
+                .offer(record.id, &UnitIdentity::of(&record.spec), || WantedOrdinals::of(record));
         }
     }
 

@@ -26,7 +26,7 @@ mod tests;
 
 use godel_domain::budget_spec::BudgetSpec;
 
-/// Between the parts of an [`Identity`]: neither names nor labels have it.
+/// Between the parts of an [`UnitIdentity`]: neither names nor labels have it.
 const END: char = '\u{1f}';
 
 /// A budget of [`Budgets`].
@@ -35,9 +35,9 @@ pub struct BudgetIdx(u32);
 
 /// What budgets know a unit by: namespace, name and labels, as one string, since there may be a million.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity(Arc<str>);
+pub struct UnitIdentity(Arc<str>);
 
-impl Identity {
+impl UnitIdentity {
     /// Of a unit.
     pub fn of(spec: &UnitSpec) -> Self {
         let labels = spec.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -314,7 +314,7 @@ impl Budgets {
     pub fn offer(
         &mut self,
         unit: UnitId,
-        identity: &Identity,
+        identity: &UnitIdentity,
         wanted: impl FnOnce() -> WantedOrdinals,
         rows: Option<&RunningUnits>,
     ) {
@@ -335,7 +335,7 @@ impl Budgets {
         self.recount(unit, rows);
     }
 
-    fn selecting(&self, identity: &Identity) -> SmallVec<[BudgetIdx; 1]> {
+    fn selecting(&self, identity: &UnitIdentity) -> SmallVec<[BudgetIdx; 1]> {
         let mut budgets = SmallVec::new();
         for key in identity.keys() {
             for idx in self.by_key.get(&key).into_iter().flatten() {

@@ -16,7 +16,7 @@ use godel_domain::{
     running_units::{RunChange, RunningUnits},
     work_kind::WorkKind,
 };
-use godel_rules::budget::{Identity, WantedOrdinals};
+use godel_rules::budget::{UnitIdentity, WantedOrdinals};
 
 use super::{
     Scheduler,
@@ -156,7 +156,7 @@ impl Scheduler {
                 picture
                     .cluster
                     .units_mut()
-                    .offer(record.id, &Identity::of(&record.spec), || WantedOrdinals::of(record));
+                    .offer(record.id, &UnitIdentity::of(&record.spec), || WantedOrdinals::of(record));
                 if record.spec.has_terms() {
                     picture.selection.put_terms(record, &mut picture.cluster);
                 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use godel_base::ids::UnitId;
 use godel_domain::label_expression::LabelExpression;
-use godel_rules::budget::Identity;
+use godel_rules::budget::UnitIdentity;
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -21,7 +21,7 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    pub(super) fn selects(&self, unit: &Identity) -> bool {
+    pub(super) fn selects(&self, unit: &UnitIdentity) -> bool {
         unit.namespace() == self.namespace && self.units.iter().all(|one| one.accepts(unit.label(&one.key)))
     }
 }

@@ -15,7 +15,7 @@ use godel_domain::{
     work_kind::WorkKind,
     zone::{CpuMode, ZonePolicy, ZoneRequest},
 };
-use godel_rules::budget::{Identity, WantedOrdinals};
+use godel_rules::budget::{UnitIdentity, WantedOrdinals};
 use godel_testkit::{BuildDemand as _, node};
 
 use super::RESERVES;
@@ -36,7 +36,7 @@ fn cluster() -> Cluster {
         .put_report(NodeReport { devices: (0..2).map(gpu).collect(), ..of.report }, Revision(1));
     let apart = UnitTerm { units: Vec::new(), topology: NODE.to_owned(), weight: 0 };
     let affinity = UnitAffinity { apart: vec![apart], ..UnitAffinity::default() };
-    let identity = Identity::new("default", "u", [].into_iter());
+    let identity = UnitIdentity::new("default", "u", [].into_iter());
     let topology = UnitTopology::default();
     let (groups, templates) = (&[], Vec::new());
     let terms =

@@ -8,7 +8,7 @@ use godel_domain::{
     unit_affinity::{NODE, SpreadTerm, UnitAffinity, UnitTerm},
     unit_topology::UnitTopology,
 };
-use godel_rules::budget::{Identity, WantedOrdinals};
+use godel_rules::budget::{UnitIdentity, WantedOrdinals};
 
 use super::*;
 
@@ -170,8 +170,8 @@ fn app(unit: u64) -> Option<&'static str> {
     }
 }
 
-fn identity(unit: u64) -> Identity {
-    Identity::new("default", &format!("u{unit}"), app(unit).map(|app| ("app", app)).into_iter())
+fn identity(unit: u64) -> UnitIdentity {
+    UnitIdentity::new("default", &format!("u{unit}"), app(unit).map(|app| ("app", app)).into_iter())
 }
 
 fn put_terms(cluster: &mut Cluster, unit: u64, affinity: &UnitAffinity, templates: &[&Template]) -> bool {

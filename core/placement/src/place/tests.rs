@@ -23,7 +23,7 @@ use godel_framework::{
     profile::{NodeScore, ProfileSpec},
     registry::SCORES,
 };
-use godel_rules::budget::{Identity, WantedOrdinals};
+use godel_rules::budget::{UnitIdentity, WantedOrdinals};
 use godel_testkit::{BuildUnit as _, unit};
 use proptest::prelude::*;
 
@@ -316,7 +316,7 @@ impl PlacerWorld {
     /// The template of a unit that the cluster knows from now on.
     fn known(&mut self, record: &UnitRecord) -> TemplateId {
         let (id, spec) = (record.id, &record.spec);
-        let identity = Identity::of(spec);
+        let identity = UnitIdentity::of(spec);
         if spec.has_terms() {
             self.cluster.units_mut().put_terms(id, &identity, &AffinityTerms::of(spec, &[]));
         }

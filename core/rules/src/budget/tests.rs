@@ -19,7 +19,7 @@ fn rows(phases: &[Phase]) -> RunningUnits {
 }
 
 fn offer(budgets: &mut Budgets, id: u64, labels: &[(&str, &str)], n: u32, rows: &RunningUnits) {
-    let identity = Identity::new("default", &format!("u{id}"), labels.iter().copied());
+    let identity = UnitIdentity::new("default", &format!("u{id}"), labels.iter().copied());
     let wanted = || WantedOrdinals::new([(0, n)], OnEviction::Requeue);
     budgets.offer(UnitId(id), &identity, wanted, Some(rows));
 }
@@ -66,7 +66,7 @@ fn its_use_follows_from_records_and_rows() {
         Phase::Running,
     ]);
     // Ordinal 5 is not wanted, 6 was never bound.
-    let identity = Identity::new("default", "u1", labels.into_iter());
+    let identity = UnitIdentity::new("default", "u1", labels.into_iter());
     let wanted = || WantedOrdinals::new([(0, 5), (6, 7)], OnEviction::Requeue);
     budgets.offer(UnitId(1), &identity, wanted, Some(&of_one));
     assert_eq!(shown(&budgets, "b"), (1, 5, 2, 1));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use godel_domain::reservation_spec::{self, ReservationSpec};
 
-use crate::budget::Identity;
+use crate::budget::UnitIdentity;
 
 #[test]
 fn owners_have_all_labels_in_its_namespace() {
@@ -26,7 +26,7 @@ fn owners_have_all_labels_in_its_namespace() {
     for (namespace, pairs, expected) in cases {
         let marks: Vec<u64> = reservation_spec::marks(namespace, &labels(&pairs)).collect();
         assert_eq!(spec.is_marked(&marks), expected, "{namespace} {pairs:?}");
-        let identity = Identity::new(namespace, "unit", pairs.iter().copied());
+        let identity = UnitIdentity::new(namespace, "unit", pairs.iter().copied());
         assert_eq!(identity.is_labelled(&spec.namespace, &spec.selector), expected);
     }
     assert!(!ReservationSpec::default().is_marked(&[]), "nobody owns what selects nobody");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use godel_base::ids::Revision;
 use godel_cluster::{AffinityTerms, Cluster};
 use godel_domain::{budget_spec::BudgetSpec, unit::UnitRecord};
-use godel_rules::budget::{Identity, WantedOrdinals};
+use godel_rules::budget::{UnitIdentity, WantedOrdinals};
 
 /// What changes which records of units matter.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct UnitSelection {
 impl UnitSelection {
     /// Takes what a unit says about running units, and what others' terms know it by.
     pub(crate) fn put_terms(&mut self, record: &UnitRecord, cluster: &mut Cluster) {
-        let identity = || Identity::of(&record.spec);
+        let identity = || UnitIdentity::of(&record.spec);
         // A task group that had a topology may be gone.
         if record.spec.has_terms() || cluster.domains().has_terms_of(record.id) {
             let groups = record.group_topologies();

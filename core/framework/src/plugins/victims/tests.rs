@@ -17,7 +17,7 @@ use godel_domain::{
     unit_affinity::{NODE, UnitAffinity, UnitTerm},
     unit_topology::UnitTopology,
 };
-use godel_rules::budget::{Identity, Spent, WantedOrdinals};
+use godel_rules::budget::{Spent, UnitIdentity, WantedOrdinals};
 
 use crate::{
     plugins::{
@@ -145,10 +145,10 @@ fn what_a_unit_has_to_be_near_to_does_not_leave_for_it() {
             AffinityTerms { affinity: &near, topology: &topology, groups: &[], templates: Vec::new(), pool };
         world.cluster.units_mut().put_terms(
             SEEKER.unit,
-            &Identity::new("default", "client", [].into_iter()),
+            &UnitIdentity::new("default", "client", [].into_iter()),
             &terms,
         );
-        let identity = Identity::new("default", "victim", [("app", app)].into_iter());
+        let identity = UnitIdentity::new("default", "victim", [("app", app)].into_iter());
         world
             .cluster
             .units_mut()
@@ -195,7 +195,7 @@ fn a_budget_spares_what_it_does_not_allow_beside_what_leaves_already() {
     let phases = vec![Phase::Running; 2];
     let started = Statuses { ordinals: vec![0, 1], phases, ..Statuses::default() };
     world.cluster.apply_rows(VICTIM, &RunChange::Statuses(started), Revision(3), 2_000);
-    let identity = Identity::new("default", "web", [].into_iter());
+    let identity = UnitIdentity::new("default", "web", [].into_iter());
     world.cluster.units_mut().offer(VICTIM, &identity, || WantedOrdinals::new([(0, 2)], OnEviction::Requeue));
     let mut spent = Spent::default();
     assert_eq!(world.says(&SEEKER, Some(&spent)), Ok(()));

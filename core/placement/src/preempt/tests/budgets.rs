@@ -5,7 +5,7 @@ use godel_domain::{
     running_units::{Phase, Statuses},
     unit::OnEviction,
 };
-use godel_rules::budget::{Identity, Spent, WantedOrdinals};
+use godel_rules::budget::{Spent, UnitIdentity, WantedOrdinals};
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn started(cluster: &mut Cluster, unit: &Running) {
     let statuses = Statuses { ordinals, phases, ..Statuses::default() };
     cluster.apply_rows(UnitId(unit.id), &RunChange::Statuses(statuses), Revision(4), NOW_MS);
     let name = format!("u{}", unit.id);
-    let identity = Identity::new(
+    let identity = UnitIdentity::new(
         "default",
         &name,
         [("tier", if unit.id.is_multiple_of(2) { "even" } else { "odd" })].into_iter(),
@@ -81,7 +81,7 @@ fn what_does_not_run_yet_is_nobodys_loss() {
     put(&mut cluster, of_unit(1, most(0)));
     let web = running(1, 5, 8_000, &[1]);
     run(&mut cluster, &web);
-    let identity = Identity::new("default", "u1", std::iter::empty());
+    let identity = UnitIdentity::new("default", "u1", std::iter::empty());
     cluster.units_mut().offer(UnitId(1), &identity, || WantedOrdinals::new([(0, 1)], OnEviction::Requeue));
     let ask = demand(8_000, 1, 0);
     assert_eq!(seek(&mut cluster, &ask, 1).places.len(), 1);
