@@ -141,7 +141,7 @@ async fn reasons(client: &Client, name: &str) -> Result<Option<v1::Refusals>, Fa
 async fn scheduler(client: &Client) -> Result<SchedulerServiceClient<Channel>, Failure> {
     let schedulers = client.schedulers().await?.schedulers;
     let first = schedulers.first().ok_or_else(|| Failure::failed("there is no scheduler"))?;
-    let channel = client.directory().channel(&first.address);
+    let channel = client.directory().scheduler(&first.name, &first.address);
     Ok(SchedulerServiceClient::new(channel.map_err(|bad| Failure::chain(Code::Failed, &bad))?))
 }
 

@@ -150,7 +150,7 @@ async fn stream(
     n_units: usize,
 ) -> Result<(), Status> {
     let leader = client.directory().leader("dispatcher").await?;
-    let mut grpc = Grpc::new(client.directory().channel(&leader.address)?);
+    let mut grpc = Grpc::new(client.directory().leader_channel("dispatcher", &leader)?);
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let codec = ProstCodec::<Item, v1::SubmitUnitsResponse>::default();
     let path = PathAndQuery::from_static("/godel.v1.UnitService/SubmitUnits");

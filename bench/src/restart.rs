@@ -19,7 +19,12 @@ use godel_client::{
     output::{self, Format},
     usage,
 };
-use godel_kit::{CancellationToken, client::Channel, message::RECEIVED_BYTES_MAX};
+use godel_kit::{
+    CancellationToken,
+    client::Channel,
+    message::RECEIVED_BYTES_MAX,
+    security::{ExpectedServer, Role},
+};
 use godel_proto::v1::{
     self, bind_service_client::BindServiceClient, dispatch_service_client::DispatchServiceClient,
     scheduler_service_client::SchedulerServiceClient, unit_service_client::UnitServiceClient,
@@ -193,7 +198,7 @@ async fn submit(client: &Client, unit: v1::UnitSpec) -> Result<(), Failure> {
     loop {
         let status = match directory.leader("dispatcher").await {
             Ok(leader) => {
-                let channel = directory.channel(&leader.address).map_err(Status::from)?;
+                let channel = directory.leader_channel("dispatcher", &leader).map_err(Status::from)?;
                 match UnitServiceClient::new(channel).submit_unit(request.clone()).await {
                     Ok(_) => return Ok(()),
                     Err(status) => {
@@ -243,7 +248,7 @@ impl Looks {
         let stored = client.store_status().await?.revision;
         self.spawn(leases(client.clone(), epochs, self.started, Arc::clone(&self.seen)));
         for (name, address) in parts {
-            let channel = client.directory().channel(&address).map_err(Status::from)?;
+            let channel = client.directory().channel(&expected(&name), &address).map_err(Status::from)?;
             self.spawn(list(name, channel, stored, self.started, Arc::clone(&self.seen)));
         }
         Ok(())
@@ -282,6 +287,15 @@ async fn leases(client: Client, before: BTreeMap<String, u64>, started: Instant,
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Who serves the list of a process.
+fn expected(name: &str) -> ExpectedServer {
+    ExpectedServer::any_of(match name {
+        "dispatcher" => Role::Dispatcher,
+        "binder" => Role::Binder,
+        _scheduler => Role::Scheduler,
+    })
 }
 
 async fn list(name: String, channel: Channel, stored: u64, started: Instant, seen: Arc<Mutex<Seen>>) {

@@ -7,11 +7,11 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use godel_client::client::Client;
-use godel_kit::status;
+use godel_kit::{client::open, config::ClientConfig, security::expected_holder, status, tls::HttpVersion};
 use h2::client::SendRequest;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use prost::Message as _;
-use tokio::{net::TcpStream, task::JoinSet};
+use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use super::Load;
@@ -63,7 +63,8 @@ pub(super) async fn submit(
 /// The dispatcher that calls go to.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    host: String,
+    address: String,
+    config: ClientConfig,
     path: Uri,
 }
 
@@ -78,20 +79,21 @@ impl Target {
     /// The one that leads.
     pub(crate) async fn leader(client: &Client) -> Result<Self, Status> {
         let leader = client.directory().leader("dispatcher").await?;
-        let no_url = || Status::internal(format!("the leader's address `{}` is not a URL", leader.address));
-        let address: Uri = leader.address.parse().map_err(|_| no_url())?;
+        let url = leader.address.clone();
+        let no_url = || Status::internal(format!("the leader's address `{url}` is not a URL"));
+        let address: Uri = url.parse().map_err(|_| no_url())?;
         let host = address.authority().ok_or_else(no_url)?.to_string();
         let path = format!("http://{host}/godel.v1.UnitService/SubmitUnit").parse().map_err(|_| no_url())?;
-        Ok(Self { host, path })
+        Ok(Self { address: leader.address, config: client.directory().config().clone(), path })
     }
 
     /// A connection of its own, and what has to be polled for it to work: ends with it.
     pub(crate) async fn connect(
         &self,
     ) -> Result<(UnaryCalls, impl Future<Output = Status> + Send + use<>), Status> {
-        let socket = TcpStream::connect(&self.host).await?;
-        socket.set_nodelay(true)?;
-        let (sender, connection) = h2::client::handshake(socket).await.map_err(broken)?;
+        let dispatcher = expected_holder("dispatcher");
+        let stream = open(&self.address, &dispatcher, &self.config, HttpVersion::Two).await?;
+        let (sender, connection) = h2::client::handshake(stream).await.map_err(broken)?;
         let over =
             async { connection.await.map_or_else(broken, |()| Status::unavailable("the connection ended")) };
         Ok((UnaryCalls { sender, path: self.path.clone() }, over))

@@ -188,7 +188,7 @@ pub fn needs_of(path: &str) -> Needs {
 
 /// Why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallRefusal {
+pub enum CallerRefusal {
     /// Who calls is not known.
     #[error(
         "{path} needs {needs}, and the call came with neither a certificate nor a token; use the context that `godel up` or the \
@@ -228,7 +228,7 @@ pub enum CallRefusal {
     },
 }
 
-impl CallRefusal {
+impl CallerRefusal {
     /// Whether who calls is not known (`UNAUTHENTICATED`), other than not allowed to (`PERMISSION_DENIED`).
     pub fn is_unauthenticated(&self) -> bool {
         match self {
@@ -244,15 +244,15 @@ impl CallRefusal {
 ///
 /// # Errors
 /// Why it may not.
-pub fn judge_call(path: &str, caller: &Caller, standing: LeafStanding) -> Result<(), CallRefusal> {
+pub fn judge_call(path: &str, caller: &Caller, standing: LeafStanding) -> Result<(), CallerRefusal> {
     let needs = needs_of(path);
     if needs == Needs::Anyone || *caller == Caller::Unjudged {
         return Ok(());
     }
     match standing {
-        LeafStanding::Refused(why) => return Err(CallRefusal::Refused { caller: caller.clone(), why }),
+        LeafStanding::Refused(why) => return Err(CallerRefusal::Refused { caller: caller.clone(), why }),
         LeafStanding::Expired if !leaves::may_call_expired(path) => {
-            return Err(CallRefusal::Expired { caller: caller.clone() });
+            return Err(CallerRefusal::Expired { caller: caller.clone() });
         }
         LeafStanding::Expired | LeafStanding::Valid => {}
     }
@@ -267,9 +267,9 @@ pub fn judge_call(path: &str, caller: &Caller, standing: LeafStanding) -> Result
     };
     match (is_allowed, caller) {
         (true, _) => Ok(()),
-        (false, Caller::Anonymous) => Err(CallRefusal::Unknown { path: path.to_owned(), needs }),
+        (false, Caller::Anonymous) => Err(CallerRefusal::Unknown { path: path.to_owned(), needs }),
         (false, caller) => {
-            Err(CallRefusal::NotAllowed { path: path.to_owned(), needs, caller: caller.clone() })
+            Err(CallerRefusal::NotAllowed { path: path.to_owned(), needs, caller: caller.clone() })
         }
     }
 }
@@ -372,7 +372,7 @@ mod tests {
         assert!(refusal.to_string().starts_with("the certificate of agent/n1 has expired; "), "{refusal}");
         // Expired or not, what is bound to other roles stays so.
         let refusal = judge_call("/godel.v1.NodeService/Session", &member(Binder), LeafStanding::Expired);
-        assert!(matches!(refusal, Err(CallRefusal::NotAllowed { .. })));
+        assert!(matches!(refusal, Err(CallerRefusal::NotAllowed { .. })));
     }
 
     #[test]

@@ -10,6 +10,9 @@ pub const ROOT_LEAD_MS: u64 = 15_000;
 /// How long a person's token is good at most, milliseconds.
 pub const PERSON_TOKEN_MS: u64 = 12 * 3_600_000;
 
+/// Keys that check persons' tokens at a time, at most: as many as a record may have.
+pub const N_PERSON_KEYS_MAX: usize = 8;
+
 /// A new root, and the key of persons' tokens that comes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextSigner {
@@ -25,7 +28,7 @@ pub enum RotationRefusal {
     /// The last rotation has not ended.
     #[error(
         "root {root} is leaving still: {n_left} identities have a leaf of it; wait until they have renewed, or revoke those that are gone \
-         (`godel ca status` lists them)"
+         (`godel identity list` shows them)"
     )]
     UnderWay {
         /// The root that is leaving.
@@ -33,6 +36,11 @@ pub enum RotationRefusal {
         /// How many identities keep it.
         n_left: usize,
     },
+    /// Too many keys check persons' tokens.
+    #[error(
+        "{N_PERSON_KEYS_MAX} keys check persons' tokens already; wait until tokens of the oldest have ended, 12 h after its rotation"
+    )]
+    Keys,
     /// It is there already.
     #[error("root {root} is trusted already")]
     Known {
@@ -64,6 +72,9 @@ pub fn add_root<'a>(
     if let Some(leaving) = trust.roots.iter().find(|root| root.is_leaving) {
         let n_left = identities.filter(|record| record.is_held(now_ms) && record.root == leaving.fingerprint);
         return Err(RotationRefusal::UnderWay { root: leaving.fingerprint, n_left: n_left.count() });
+    }
+    if trust.person_keys.len() >= N_PERSON_KEYS_MAX {
+        return Err(RotationRefusal::Keys);
     }
     trust.roots.iter_mut().for_each(|root| root.is_leaving = true);
     let ends_ms = root.signs_from_ms.saturating_add(PERSON_TOKEN_MS);

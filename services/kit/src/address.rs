@@ -1,7 +1,7 @@
-//! Addresses of services: `http://host:port`, or `host:port`. There is no TLS, so `https://` is refused instead of
-//! being spoken to in plain text.
+//! Addresses of services: `https://host:port` with TLS, `http://host:port` in plain text, or `unix:/path` for a unix socket. `host:port` alone is
+//! taken for what the process speaks.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use http::Uri;
 use tonic::Status;
@@ -12,10 +12,10 @@ use crate::config::ServerConfig;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
     /// It is no URL.
-    #[error("`{0}` is not an address such as http://127.0.0.1:7700")]
+    #[error("`{0}` is not an address such as https://127.0.0.1:7700")]
     Malformed(String),
     /// It asks for another protocol.
-    #[error("`{address}`: {scheme}:// is not supported, godel has no TLS; use http://{rest}")]
+    #[error("`{address}`: {scheme}:// is not supported; use https://{rest}, or http://{rest} for plain text")]
     Scheme {
         /// What was given.
         address: String,
@@ -24,10 +24,27 @@ pub enum BadAddress {
         /// What follows the scheme.
         rest: String,
     },
+    /// It asks for TLS, and the process has no roots to judge the server by.
+    #[error(
+        "`{0}` speaks TLS, and this process knows no roots of the cluster: take them with `godel context login` on the machine of state, or use \
+         http:// where plain text is served"
+    )]
+    NoRoots(String),
+    /// It asks for plain text, and the process speaks TLS.
+    #[error(
+        "`{0}` is plain text, and this process speaks TLS only: use https://, or accept the risk with `--insecure`"
+    )]
+    PlainText(String),
+    /// Others are told plain text, and the server speaks TLS only.
+    #[error("`advertise`: `{0}` is plain text, and the server speaks TLS only; use https://")]
+    AdvertisedPlainText(String),
+    /// Others are told TLS, and the server does not speak it.
+    #[error("`advertise`: `{0}` says TLS, which the server does not speak; use http://")]
+    AdvertisedTls(String),
     /// Others could reach a server at it, and nobody has said that they may.
     #[error(
-        "{0} can be reached from other machines, and godel neither encrypts connections nor asks who calls: listen \
-         on an address of this machine alone, as 127.0.0.1, or accept the risk with `--insecure`"
+        "{0} can be reached from other machines, and the server speaks plain text and does not ask who calls: listen \
+         on an address of this machine alone, as 127.0.0.1, turn on TLS, or accept the risk with `--insecure`"
     )]
     Exposed(SocketAddr),
     /// Clients of YARN on other machines could reach it, and nobody has said that they are believed.
@@ -59,31 +76,53 @@ impl From<BadAddress> for Status {
     }
 }
 
-/// The URL of `address`.
-///
-/// # Errors
-/// It is malformed, or no `http://`.
-pub fn url(address: &str) -> Result<Uri, BadAddress> {
-    let malformed = || BadAddress::Malformed(address.to_owned());
-    let with_scheme = match address.split_once("://") {
-        None => format!("http://{address}"),
-        Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") => address.to_owned(),
-        Some((scheme, rest)) => {
-            return Err(BadAddress::Scheme {
-                address: address.to_owned(),
-                scheme: scheme.to_owned(),
-                rest: rest.to_owned(),
-            });
+/// Where a server is, and what is spoken there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerAddress {
+    /// Plain text over TCP.
+    PlainText(Uri),
+    /// TLS over TCP.
+    Tls(Uri),
+    /// Plain text over a unix socket.
+    Unix(PathBuf),
+}
+
+impl ServerAddress {
+    /// Reads an address. One without a scheme is taken for TLS if `speaks_tls`.
+    ///
+    /// # Errors
+    /// It is malformed, or has another scheme.
+    pub fn parse(address: &str, speaks_tls: bool) -> Result<Self, BadAddress> {
+        let malformed = || BadAddress::Malformed(address.to_owned());
+        if let Some(path) = address.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return if path.starts_with('/') { Ok(Self::Unix(path.into())) } else { Err(malformed()) };
         }
-    };
-    let uri: Uri = with_scheme.parse().map_err(|_| malformed())?;
-    let has_host = uri.host().is_some_and(|host| !host.is_empty());
-    let has_port = uri.authority().is_some_and(|authority| {
-        let rest = authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, rest)| rest);
-        // A port that is there must be one.
-        !rest.contains(':') || authority.port_u16().is_some()
-    });
-    if has_host && has_port { Ok(uri) } else { Err(malformed()) }
+        let (scheme, rest) = match address.split_once("://") {
+            None => (if speaks_tls { "https" } else { "http" }.to_owned(), address),
+            Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+        };
+        let is_tls = match scheme.as_str() {
+            "http" => false,
+            "https" => true,
+            _ => {
+                let (address, rest) = (address.to_owned(), rest.to_owned());
+                return Err(BadAddress::Scheme { address, scheme, rest });
+            }
+        };
+        let uri: Uri = format!("{scheme}://{rest}").parse().map_err(|_| malformed())?;
+        let has_host = uri.host().is_some_and(|host| !host.is_empty());
+        let has_port = uri.authority().is_some_and(|authority| {
+            let rest = authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, rest)| rest);
+            // A port that is there must be one.
+            !rest.contains(':') || authority.port_u16().is_some()
+        });
+        match (has_host && has_port, is_tls) {
+            (false, _) => Err(malformed()),
+            (true, false) => Ok(Self::PlainText(uri)),
+            (true, true) => Ok(Self::Tls(uri)),
+        }
+    }
 }
 
 /// Returns those of `listens` that other machines can reach.
@@ -120,22 +159,33 @@ pub fn host_name() -> Result<String, BadAddress> {
     }
 }
 
-/// The URL that a server which listens on `local` tells others.
+/// The URL that a server which listens on `local` tells others: with TLS, unless it serves plain text too, which not everybody has left yet.
 ///
 /// # Errors
 /// `advertise` cannot be used, or there is none and `local` is no address of one machine.
 pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, BadAddress> {
+    let tls_only = !config.security.serves_plain_text();
+    let scheme = if tls_only { "https" } else { "http" };
     if config.advertise.is_empty() {
         return if local.ip().is_unspecified() {
             Err(BadAddress::Unspecified(local))
         } else {
-            Ok(format!("http://{local}"))
+            Ok(format!("{scheme}://{local}"))
         };
     }
     if config.advertise == HOST_NAME {
-        return Ok(format!("http://{}:{}", host_name()?, local.port()));
+        return Ok(format!("{scheme}://{}:{}", host_name()?, local.port()));
     }
-    let uri = url(&config.advertise)?;
+    let uri = match ServerAddress::parse(&config.advertise, tls_only)? {
+        ServerAddress::PlainText(_) if tls_only => {
+            return Err(BadAddress::AdvertisedPlainText(config.advertise.clone()));
+        }
+        ServerAddress::Tls(_) if !config.security.speaks_tls() => {
+            return Err(BadAddress::AdvertisedTls(config.advertise.clone()));
+        }
+        ServerAddress::Unix(_) => return Err(BadAddress::Advertised(config.advertise.clone())),
+        ServerAddress::PlainText(uri) | ServerAddress::Tls(uri) => uri,
+    };
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_unspecified = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified());
     if is_unspecified {
@@ -150,19 +200,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_http_or_host_and_port() {
-        for good in
-            ["http://127.0.0.1:7700", "127.0.0.1:7700", "state:7700", "HTTP://h:1/", "[::1]:7700", "http://h"]
-        {
-            assert!(url(good).is_ok(), "{good}");
+    fn an_address_says_what_is_spoken_there() {
+        let plain = |uri: &str| ServerAddress::PlainText(uri.parse().unwrap());
+        let tls = |uri: &str| ServerAddress::Tls(uri.parse().unwrap());
+        let unix = |path: &str| ServerAddress::Unix(path.into());
+        for (good, expected) in [
+            ("http://127.0.0.1:7700", plain("http://127.0.0.1:7700")),
+            ("127.0.0.1:7700", plain("http://127.0.0.1:7700")),
+            ("state:7700", plain("http://state:7700")),
+            ("HTTP://h:1/", plain("http://h:1/")),
+            ("[::1]:7700", plain("http://[::1]:7700")),
+            ("http://h", plain("http://h")),
+            ("https://h:7700", tls("https://h:7700")),
+            ("HTTPS://[::1]:7700", tls("https://[::1]:7700")),
+            ("unix:/run/godel.sock", unix("/run/godel.sock")),
+            ("unix:///run/godel.sock", unix("/run/godel.sock")),
+        ] {
+            assert_eq!(ServerAddress::parse(good, false), Ok(expected), "{good}");
         }
-        for bad in ["", "http://", "http://:7700", "a b:1", "h:port", "http://h:99999"] {
-            assert_eq!(url(bad), Err(BadAddress::Malformed(bad.to_owned())), "{bad}");
+        assert_eq!(ServerAddress::parse("state:7700", true), Ok(tls("https://state:7700")));
+        assert_eq!(ServerAddress::parse("http://state:7700", true), Ok(plain("http://state:7700")));
+        let malformed =
+            ["", "http://", "https://:7700", "a b:1", "h:port", "http://h:99999", "unix:", "unix:godel.sock"];
+        for bad in malformed {
+            let refused = ServerAddress::parse(bad, false);
+            assert_eq!(refused, Err(BadAddress::Malformed(bad.to_owned())), "{bad}");
         }
-        for foreign in ["https://h:7700", "HTTPS://h:7700", "grpc://h:7700", "tcp://h"] {
-            let refused = url(foreign).unwrap_err();
+        for foreign in ["grpc://h:7700", "tcp://h"] {
+            let refused = ServerAddress::parse(foreign, true).unwrap_err();
             assert!(matches!(refused, BadAddress::Scheme { .. }), "{foreign}");
-            assert!(refused.to_string().contains("use http://h"), "{refused}");
+            assert!(refused.to_string().contains("use https://h"), "{refused}");
         }
     }
 
@@ -198,6 +265,7 @@ mod tests {
         for bad in ["http://0.0.0.0:7700", "0.0.0.0:1", "http://[::]:7700"] {
             assert!(matches!(told(bad, "127.0.0.1:7700"), Err(BadAddress::Advertised(_))), "{bad}");
         }
-        assert!(matches!(told("https://state:7700", "127.0.0.1:7700"), Err(BadAddress::Scheme { .. })));
+        assert!(matches!(told("grpc://state:7700", "127.0.0.1:7700"), Err(BadAddress::Scheme { .. })));
+        assert!(matches!(told("unix:/run/godel.sock", "127.0.0.1:7700"), Err(BadAddress::Advertised(_))));
     }
 }

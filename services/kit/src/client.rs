@@ -1,6 +1,11 @@
 //! Clients: lazy channels with deadlines and request ids, bounded retries, and the directory of leaders.
+//!
+//! Every connection to a server of godel is opened in one place, `connect`.
 
+mod connect;
 mod directory;
+mod known;
+mod lazy;
 mod methods;
 mod retry;
 
@@ -9,37 +14,43 @@ mod tests;
 
 use std::time::Duration;
 
+use godel_identity::names::Role;
 use http::HeaderValue;
+use tokio::sync::watch;
 use tonic::{
     GrpcMethod, Request, Status,
     metadata::{Ascii, MetadataValue},
     service::{Interceptor, interceptor::InterceptedService},
-    transport::Endpoint,
 };
 
+pub use connect::open;
+pub(crate) use connect::{LazyConnection, connect_lazily};
 pub(crate) use directory::jittered;
 pub use directory::{Directory, FailedCall, Leader};
+pub(crate) use known::KnownChannels;
+pub use lazy::LazyChannel;
 pub(crate) use methods::{MethodShape, is_known, is_stream_path, shape};
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
 
 pub use crate::address::BadAddress;
 
 use crate::{
-    address::url,
     config::ClientConfig,
+    security::{BearerToken, ExpectedServer},
     server::SCHEDULER,
     telemetry::{REQUEST_ID, current_request_id, new_request_id},
 };
 
 /// A connection that opens itself, with request ids and deadlines. Cheap to clone.
-pub type Channel = InterceptedService<tonic::transport::Channel, OutgoingCall>;
+pub type Channel = InterceptedService<LazyChannel, OutgoingCall>;
 
-/// Puts the request id into every call, and a deadline into calls that are not streams and have none.
+/// Puts the request id into every call, the token of the person who calls, and a deadline into calls that are not streams and have none.
 #[derive(Clone, Debug)]
 pub struct OutgoingCall {
     timeout: Duration,
     /// Name of the scheduler that state is to forward calls to.
     scheduler: Option<MetadataValue<Ascii>>,
+    token: Option<watch::Receiver<BearerToken>>,
 }
 
 impl Interceptor for OutgoingCall {
@@ -55,6 +66,9 @@ impl Interceptor for OutgoingCall {
         if let Some(name) = &self.scheduler {
             request.metadata_mut().insert(SCHEDULER, name.clone());
         }
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert(AUTHORIZATION, token.borrow().header());
+        }
         let streams = request
             .extensions()
             .get::<GrpcMethod<'static>>()
@@ -66,39 +80,48 @@ impl Interceptor for OutgoingCall {
     }
 }
 
-/// A channel to `address` (`http://host:port`, or `host:port`). Nothing is opened before the first call.
+/// The header with the token of a person.
+const AUTHORIZATION: &str = "authorization";
+
+/// A channel to the state service at `address` ([`ServerAddress`](crate::address::ServerAddress)). Nothing is opened before the first call.
 ///
 /// # Errors
-/// The address is malformed, or asks for TLS.
+/// The address is malformed, or asks for something that this client does not speak.
 pub fn channel(address: &str, config: &ClientConfig) -> Result<Channel, BadAddress> {
-    Ok(with_deadlines(connection(address, config)?, config, None))
+    channel_to(&ExpectedServer::any_of(Role::State), address, config)
+}
+
+/// The same to another server.
+///
+/// # Errors
+/// The address is malformed, or asks for something that this client does not speak.
+pub fn channel_to(
+    expected: &ExpectedServer,
+    address: &str,
+    config: &ClientConfig,
+) -> Result<Channel, BadAddress> {
+    Ok(with_deadlines(connection(address, expected, config)?, config, None))
 }
 
 /// A connection on which calls have request ids and deadlines; state forwards those for schedulers to the one called
 /// `scheduler`.
 fn with_deadlines(
-    connection: tonic::transport::Channel,
+    connection: LazyConnection,
     config: &ClientConfig,
     scheduler: Option<MetadataValue<Ascii>>,
 ) -> Channel {
-    InterceptedService::new(connection, OutgoingCall { timeout: *config.request_timeout, scheduler })
+    let LazyConnection { channel, token } = connection;
+    InterceptedService::new(channel, OutgoingCall { timeout: *config.request_timeout, scheduler, token })
 }
 
-fn connection(address: &str, config: &ClientConfig) -> Result<tonic::transport::Channel, BadAddress> {
-    let endpoint = endpoint(address, config)?
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
-    Ok(endpoint.connect_lazy())
-}
-
-/// An address with the timeouts of every connection.
-pub(crate) fn endpoint(address: &str, config: &ClientConfig) -> Result<Endpoint, BadAddress> {
-    Ok(Endpoint::from(url(address)?)
-        .connect_timeout(*config.connect_timeout)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(*config.keepalive_interval)
-        .keep_alive_timeout(*config.keepalive_timeout)
-        .keep_alive_while_idle(true))
+fn connection(
+    address: &str,
+    expected: &ExpectedServer,
+    config: &ClientConfig,
+) -> Result<LazyConnection, BadAddress> {
+    connect_lazily(address, expected, config, |endpoint| {
+        endpoint.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW)
+    })
 }
 
 /// Bytes in flight on one stream: four messages of the largest size.

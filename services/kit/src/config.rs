@@ -28,8 +28,8 @@ pub trait Section: Default + Serialize + DeserializeOwned {
 
 /// Declares a configuration section: a struct with serde, `Default` and [`Section`].
 ///
-/// Leaves come first, each with its default; nested sections follow after `sections:`, with a default only
-/// where it differs from the section's own.
+/// Leaves come first, each with its default; nested sections follow after `sections`, with a default only
+/// where it differs from the section's own. What no file can say, and the process sets itself, comes last after `given`.
 ///
 /// ```
 /// use godel_kit::config::{HumanDuration, ServerConfig};
@@ -59,6 +59,9 @@ macro_rules! section {
         $(sections {
             $($(#[doc = $sub_doc:literal])* pub $sub:ident : $sub_type:ty $(= $sub_default:expr)?,)*
         })?
+        $(given {
+            $($(#[doc = $given_doc:literal])* pub $given:ident : $given_type:ty,)*
+        })?
     ) => {
         $(#[doc = $doc])*
         #[derive(Clone, Debug, PartialEq, $crate::config::macros::Serialize, $crate::config::macros::Deserialize)]
@@ -66,6 +69,7 @@ macro_rules! section {
         $vis struct $name {
             $($(#[doc = $leaf_doc])* pub $leaf: $leaf_type,)*
             $($($(#[doc = $sub_doc])* pub $sub: $sub_type,)*)?
+            $($($(#[doc = $given_doc])* #[serde(skip)] pub $given: $given_type,)*)?
         }
 
         impl Default for $name {
@@ -73,6 +77,7 @@ macro_rules! section {
                 Self {
                     $($leaf: $leaf_default,)*
                     $($($sub: $crate::section!(@default $($sub_default)?),)*)?
+                    $($($given: Default::default(),)*)?
                 }
             }
         }

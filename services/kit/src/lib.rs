@@ -20,12 +20,14 @@
 //! - `metrics`: Prometheus metrics and their listener.
 //! - `quiet`: rate limits of log lines that clients can cause.
 //! - `room`: room for bytes that a server holds, shared over its clients.
+//! - `security`: who is at the other end of a connection, and by whom a call is judged.
 //! - `server`: the gRPC server: connections, limits, request ids.
 //! - `service`: the skeleton of a service: start, serve, stop cleanly.
 //! - `shutdown`: the stop token of the process.
 //! - `status`: errors as gRPC statuses with details.
 //! - `task`: named tasks whose panic ends the process.
 //! - `telemetry`: logs and spans.
+//! - `tls`: byte streams of connections: TCP, unix sockets, TLS.
 //! - `txn`: transactions as a pipeline, several in flight.
 
 // The section! macro names this crate by its outer name, also in here.
@@ -45,12 +47,14 @@ pub mod message;
 pub mod metrics;
 pub mod quiet;
 pub mod room;
+pub mod security;
 pub mod server;
 pub mod service;
 pub mod shutdown;
 pub mod status;
 pub mod task;
 pub mod telemetry;
+pub mod tls;
 pub mod txn;
 
 #[cfg(test)]

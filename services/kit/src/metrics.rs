@@ -1,21 +1,24 @@
 //! Prometheus metrics: one registry per service, shown on `/metrics`, with `/healthz` beside it.
 
 mod listen;
+mod opening;
 mod process;
 
 use std::{fmt, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::State,
+    extract::{ConnectInfo, Request, State},
     http::{
         HeaderMap, Method, StatusCode, Uri,
-        header::{CONTENT_TYPE, ORIGIN},
+        header::{CONTENT_TYPE, ORIGIN, WWW_AUTHENTICATE},
     },
-    response::IntoResponse,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
     routing::get,
 };
 pub use listen::{Few, hold};
+pub use opening::GuestTransport;
 use parking_lot::Mutex;
 pub use prometheus_client;
 use prometheus_client::{
@@ -35,7 +38,7 @@ use prometheus_client::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::ServerError;
+use crate::{security::ServerSecurity, server::ServerError};
 
 /// The metrics of one service. Clones share them.
 #[derive(Clone)]
@@ -78,6 +81,13 @@ pub(crate) struct ConnectionMetrics {
     pub(crate) ended: Counter,
     pub(crate) accept_errors: Counter,
     pub(crate) answers_cut: Counter,
+    /// Of those that are open, in plain text over TCP.
+    pub(crate) plain_text: Gauge,
+    pub(crate) plain_text_refused: Counter,
+    pub(crate) tls_refused: Counter,
+    pub(crate) handshakes_failed: Counter,
+    pub(crate) handshakes_ended: Counter,
+    pub(crate) revoked: Counter,
 }
 
 impl ConnectionMetrics {
@@ -100,6 +110,18 @@ impl ConnectionMetrics {
             "Connections that could not be accepted",
             self.accept_errors.clone(),
         );
+        let help = "Connections open now in plain text over TCP, which have sent something";
+        registry.register("connections_plain_text", help, self.plain_text.clone());
+        let help = "Connections refused because they came in plain text to a port with TLS";
+        registry.register("connections_plain_text_refused", help, self.plain_text_refused.clone());
+        let help = "Connections refused because they came with TLS to a port without";
+        registry.register("connections_tls_refused", help, self.tls_refused.clone());
+        let help = "TLS handshakes that failed, as with a certificate of another cluster";
+        registry.register("handshakes_failed", help, self.handshakes_failed.clone());
+        let help = "TLS handshakes that were ended because they took too long";
+        registry.register("handshakes_ended", help, self.handshakes_ended.clone());
+        let help = "Connections ended because their certificate was revoked or replaced";
+        registry.register("connections_revoked", help, self.revoked.clone());
     }
 }
 
@@ -276,6 +298,11 @@ impl Metrics {
         *self.posts.lock() = Some(Arc::new(answer));
     }
 
+    /// Clients that speak plain text over TCP now, by connections.
+    pub fn plain_text_connections(&self) -> u64 {
+        u64::try_from(self.connections.plain_text.get()).unwrap_or(0)
+    }
+
     pub(crate) fn rpc(&self) -> &RpcMetrics {
         &self.rpc
     }
@@ -284,7 +311,7 @@ impl Metrics {
         &self.connections
     }
 
-    /// Serves `/metrics` and `/healthz` on `address` until `stop`; returns the bound address at once. `/healthz` answers 200, or 503
+    /// Serves `/metrics` and `/healthz` on `address` in plain text until `stop`; returns the bound address at once. `/healthz` answers 200, or 503
     /// and why ([`Metrics::judge_health`]).
     ///
     /// # Errors
@@ -294,17 +321,31 @@ impl Metrics {
         address: SocketAddr,
         stop: CancellationToken,
     ) -> Result<SocketAddr, ServerError> {
+        self.serve_secured(address, &ServerSecurity::default(), stop).await
+    }
+
+    /// The same as `security` says. With TLS all but `/healthz` is for those who have a certificate of the cluster or a token.
+    ///
+    /// # Errors
+    /// The address cannot be bound.
+    pub async fn serve_secured(
+        &self,
+        address: SocketAddr,
+        security: &ServerSecurity,
+        stop: CancellationToken,
+    ) -> Result<SocketAddr, ServerError> {
         let failed = |source| ServerError::Metrics { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        let routes = Router::new()
-            .route("/metrics", get(show))
-            .route("/healthz", get(healthz))
-            .fallback(other)
-            .with_state(self.clone());
+        let mut routes = Router::new().route("/metrics", get(show)).fallback(other);
+        if security.speaks_tls() {
+            routes = routes.layer(middleware::from_fn_with_state(security.clone(), identified));
+        }
+        let routes = routes.route("/healthz", get(healthz)).with_state(self.clone());
+        let routes = routes.into_make_service_with_connect_info::<GuestTransport>();
+        let listener = listen::Few::new(listener).secured(security);
         crate::task::spawn("metrics", async move {
-            let served = axum::serve(listen::Few::new(listener), routes)
-                .with_graceful_shutdown(stop.clone().cancelled_owned());
+            let served = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
             tokio::select! {
                 result = served.into_future() => {
                     if let Err(error) = result {
@@ -328,6 +369,22 @@ async fn healthz(State(metrics): State<Metrics>) -> impl IntoResponse {
     match (metrics.judge.lock())() {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+/// Lets requests of those pass who say who they are.
+async fn identified(
+    State(security): State<ServerSecurity>,
+    ConnectInfo(transport): ConnectInfo<GuestTransport>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match security.identify(transport.get(), request.headers()) {
+        Ok(_caller) => next.run(request).await,
+        Err(refusal) => {
+            let words = format!("{}\n", refusal.message());
+            (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], words).into_response()
+        }
     }
 }
 

@@ -1,20 +1,26 @@
 //! Servers: one stack of tower layers for all of them, health and reflection included.
 //!
-//! From the outside in: request id and span, metrics, deadline, the wait for the request message, the limit
+//! From the outside in: request id and span, metrics, the caller, deadline, the wait for the request message, the limit
 //! with shedding. Handlers of streams must answer at once and read the stream afterwards: until the answer they hold
 //! a slot.
 //!
 //! What one client may take is bounded, as `docs/api.md` says: calls and frames a second (`frames`), slots
-//! (`slots`), connections without a call (`connections`), and bytes of answers that are not read (`unread`).
+//! (`slots`), connections without a call (`connections`), TLS handshakes (`handshakes`), and bytes of answers that are not read
+//! (`unread`).
+//!
+//! A TCP port is served in plain text, with TLS, or both, as [`ServerSecurity`](crate::security::ServerSecurity) says; the first byte tells which.
 
 mod accept;
 mod connections;
 mod descriptors;
 mod forward;
 mod frames;
+mod handshakes;
 mod io;
 mod layers;
+mod listeners;
 mod slots;
+mod unix;
 mod unread;
 
 #[cfg(test)]
@@ -44,6 +50,9 @@ use accept::Serving;
 use connections::{Connection, Connections};
 pub(crate) use descriptors::is_short as is_short_of_descriptors;
 pub use forward::{FORWARDED, ForwardTo, SCHEDULER};
+use handshakes::Handshakes;
+pub use listeners::Listeners;
+pub use unix::{BadSocket, SOCKET_PATH_BYTES_MAX, UnixDoor};
 
 /// Why a server cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +72,9 @@ pub enum ServerError {
     /// Others could not reach it at the address that it would tell them.
     #[error(transparent)]
     Address(#[from] BadAddress),
+    /// The unix socket cannot be made.
+    #[error(transparent)]
+    Socket(#[from] BadSocket),
     /// The address for metrics cannot be bound.
     #[error("metrics: {address}")]
     Metrics {
@@ -89,7 +101,10 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
 pub async fn listen(config: &ServerConfig) -> Result<TcpListener, ServerError> {
     let metrics = config.metrics.then_some(config.metrics_listen);
     let listens: Vec<SocketAddr> = std::iter::once(config.listen).chain(metrics).collect();
-    may_listen(config.insecure, &listens)?;
+    // With TLS alone, nobody is served who has not said who they are.
+    if config.security.serves_plain_text() {
+        may_listen(config.insecure, &listens)?;
+    }
     bind(config.listen).await
 }
 
@@ -112,7 +127,8 @@ pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, Se
     Ok(address::advertised(config, local)?)
 }
 
-/// Returns who makes a call; `None` where it did not come over a connection of this server.
+/// Returns the address from which a call comes, that of this machine for calls over a unix socket; `None` where it did not come over a
+/// connection of this server. Who calls, [`crate::security::caller`] says.
 pub fn peer<T>(request: &tonic::Request<T>) -> Option<SocketAddr> {
     request.extensions().get::<Arc<Connection>>().map(|connection| connection.peer)
 }
@@ -183,11 +199,16 @@ impl Server {
         self.health.clone()
     }
 
-    /// Serves until `stop`, then lets open RPCs end for at most `stop_grace` and cuts the rest.
+    /// Serves a port, or several [`Listeners`], until `stop`, then lets open RPCs end for at most `stop_grace` and cuts the rest.
     ///
     /// # Errors
     /// Reflection cannot be set up, or the listener fails.
-    pub async fn serve(mut self, listener: TcpListener, stop: CancellationToken) -> Result<(), ServerError> {
+    pub async fn serve(
+        mut self,
+        listeners: impl Into<Listeners>,
+        stop: CancellationToken,
+    ) -> Result<(), ServerError> {
+        let listeners = listeners.into();
         self.add_own_services().await?;
         descriptors::raise();
         let mut served = self.shown();
@@ -196,6 +217,7 @@ impl Server {
         let stack = ServiceBuilder::new()
             .layer(layers::SpanLayer)
             .layer(layers::MetricsLayer::new(metrics.rpc().clone(), served.into()))
+            .layer(layers::CallerLayer::new(&config.security))
             .layer(layers::DeadlineLayer::new(&config))
             .layer(layers::LimitLayer::new(&config, metrics.rpc().clone()))
             .layer(forward::ForwardLayer::new(forwarded))
@@ -203,7 +225,6 @@ impl Server {
         let cut = CancellationToken::new();
         // However this ends (also when it is dropped), no connection outlives it.
         let _guard = cut.clone().drop_guard();
-        let local = listener.local_addr().ok();
         let connections = Connections::new(
             *config.idle_timeout,
             config.idle_connections_per_address_max,
@@ -212,22 +233,28 @@ impl Server {
         );
         let sweep_interval = (*config.idle_timeout / 4).clamp(SWEEP_MIN, SWEEP_MAX);
         let grace = *config.stop_grace;
+        let security = config.security.clone();
         let serving = Serving {
             service: stack,
-            config,
             connections: connections.clone(),
+            handshakes: Handshakes::new(config.handshakes_max, *config.handshake_timeout),
+            config,
             metrics: metrics.connections().clone(),
             stop: stop.clone(),
             cut: cut.clone(),
             ended: Quiet::default(),
+            strange: Quiet::default(),
         };
-        if let Some(local) = local {
-            tracing::info!(address = %local, "serving");
+        for address in listeners.places() {
+            tracing::info!(address, ?security, "serving");
         }
         let sweeper = async {
             loop {
                 tokio::time::sleep(sweep_interval).await;
                 connections.sweep(tokio::time::Instant::now());
+                if security.speaks_tls() {
+                    connections.sweep_leaves(&security);
+                }
             }
         };
         let cutter = async {
@@ -241,7 +268,7 @@ impl Server {
             tokio::time::sleep(CUT_TIME).await;
         };
         tokio::select! {
-            () = serving.run(listener) => {}
+            () = serving.run(listeners) => {}
             () = cutter => {}
             () = sweeper => {}
         }

@@ -125,7 +125,7 @@ impl Service {
         let address = advertised(server, local)?;
         metrics.judge_health(|| Err("the service starts".to_owned()));
         if server.metrics {
-            metrics.serve(server.metrics_listen, stop.clone()).await?;
+            metrics.serve_secured(server.metrics_listen, &server.security, stop.clone()).await?;
         }
         let unread = UnreadCount::register(&metrics);
         let (server, clock) = (server.clone(), deps.clock);

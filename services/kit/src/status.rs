@@ -9,6 +9,7 @@ use godel_domain::{
     records::RecordKind,
     unwelcome::{NotAdmitted, Unwelcome},
 };
+use godel_identity::{caller::BadHeader, needs::CallerRefusal};
 use godel_wire::BadField;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
@@ -73,6 +74,20 @@ pub mod reason {
     pub const ROTATION_UNDER_WAY: &str = "ROTATION_UNDER_WAY";
     /// The service is stopping.
     pub const STOPPING: &str = "STOPPING";
+    /// The port speaks TLS, and the call came in plain text.
+    pub const TLS_REQUIRED: &str = "TLS_REQUIRED";
+    /// The call needs a certificate or a token, and came with neither.
+    pub const NO_IDENTITY: &str = "NO_IDENTITY";
+    /// The certificate has expired, and the call needs one that has not.
+    pub const IDENTITY_EXPIRED: &str = "IDENTITY_EXPIRED";
+    /// The certificate does not count, as one whose name was revoked.
+    pub const IDENTITY_REFUSED: &str = "IDENTITY_REFUSED";
+    /// Who calls may not make this call.
+    pub const NOT_ALLOWED: &str = "NOT_ALLOWED";
+    /// The token does not count, as one that has expired.
+    pub const BAD_TOKEN: &str = "BAD_TOKEN";
+    /// A header says that the call is somebody else's, and did not come from state.
+    pub const FORGED_CALLER: &str = "FORGED_CALLER";
 }
 
 /// A status with an `ErrorInfo`.
@@ -154,6 +169,37 @@ pub fn no_leader(lease: &str) -> Status {
 pub fn unreachable_member(status: &Status) -> Option<String> {
     let is_named = has_reason(status, reason::UNREACHABLE) || has_reason(status, reason::NOT_LEADER);
     is_named.then(|| metadata_of(status, "address"))?.filter(|address| !address.is_empty())
+}
+
+/// UNAUTHENTICATED or PERMISSION_DENIED: a call that its caller may not make.
+pub fn refused_call(refusal: &CallerRefusal) -> Status {
+    let (code, reason) = match refusal {
+        CallerRefusal::Unknown { .. } => (Code::Unauthenticated, reason::NO_IDENTITY),
+        CallerRefusal::Expired { .. } => (Code::Unauthenticated, reason::IDENTITY_EXPIRED),
+        CallerRefusal::Refused { .. } => (Code::Unauthenticated, reason::IDENTITY_REFUSED),
+        CallerRefusal::NotAllowed { .. } => (Code::PermissionDenied, reason::NOT_ALLOWED),
+    };
+    with_info(code, reason, refusal.to_string(), NO_METADATA)
+}
+
+/// UNAUTHENTICATED: who calls is not known.
+pub fn no_identity(message: impl Into<String>) -> Status {
+    with_info(Code::Unauthenticated, reason::NO_IDENTITY, message, NO_METADATA)
+}
+
+/// UNAUTHENTICATED: a token does not count.
+pub fn bad_token(why: impl Into<String>) -> Status {
+    with_info(Code::Unauthenticated, reason::BAD_TOKEN, why, NO_METADATA)
+}
+
+/// PERMISSION_DENIED: a header speaks for somebody else, and may not.
+pub fn forged_caller(bad: &BadHeader) -> Status {
+    with_info(Code::PermissionDenied, reason::FORGED_CALLER, bad.to_string(), NO_METADATA)
+}
+
+/// UNAUTHENTICATED: the call came in plain text, and the port speaks TLS.
+pub fn tls_required(message: impl Into<String>) -> Status {
+    with_info(Code::Unauthenticated, reason::TLS_REQUIRED, message, NO_METADATA)
 }
 
 /// RESOURCE_EXHAUSTED with a hint when to come back.

@@ -3,7 +3,7 @@
 //! Every field is read in its place and everything must be used up; what is not needed is skipped as one value.
 
 use yasna::{
-    ASN1Result, BERReader, BERReaderSeq, Tag,
+    ASN1Error, ASN1ErrorKind, ASN1Result, BERReader, BERReaderSeq, Tag,
     models::ObjectIdentifier,
     tags::{TAG_BITSTRING, TAG_UTCTIME},
 };
@@ -42,9 +42,48 @@ pub(crate) struct RequestFields {
     pub(crate) signature: Vec<u8>,
 }
 
+/// Values in one another at most.
+const DEPTH_MAX: usize = 24;
+
+/// Reads DER whose lengths are sound: yasna adds lengths up without checks, and would panic at hostile ones.
+fn parse<T>(der: &[u8], read: impl for<'a, 'b> FnOnce(BERReader<'a, 'b>) -> ASN1Result<T>) -> ASN1Result<T> {
+    if !is_sound(der, DEPTH_MAX) {
+        return Err(ASN1Error::new(ASN1ErrorKind::Invalid));
+    }
+    yasna::parse_der(der, read)
+}
+
+/// Whether each value ends where the one around it does, or before.
+fn is_sound(mut der: &[u8], depth: usize) -> bool {
+    while let Some((tag, rest)) = der.split_first() {
+        // No certificate has tags of several bytes, or lengths that are open or of more than four.
+        if tag & 0x1f == 0x1f {
+            return false;
+        }
+        let Some((first, rest)) = rest.split_first() else { return false };
+        let (length, rest) = match first {
+            0..=0x7f => (usize::from(*first), rest),
+            0x81..=0x84 => {
+                let Some((bytes, rest)) = rest.split_at_checked(usize::from(first & 0x7f)) else {
+                    return false;
+                };
+                (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+            }
+            _ => return false,
+        };
+        let Some((value, rest)) = rest.split_at_checked(length) else { return false };
+        let is_made_of_values = tag & 0x20 != 0;
+        if is_made_of_values && (depth == 0 || !is_sound(value, depth - 1)) {
+            return false;
+        }
+        der = rest;
+    }
+    true
+}
+
 /// Reads a certificate in DER; `None`: it is not one.
 pub(crate) fn read_certificate(der: &[u8]) -> Option<CertificateFields> {
-    yasna::parse_der(der, |reader| {
+    parse(der, |reader| {
         reader.read_sequence(|certificate| {
             let fields = certificate.next().read_sequence(read_certificate_body)?;
             // The kind of signature, and the signature.
@@ -87,7 +126,7 @@ fn read_certificate_body(body: &mut BERReaderSeq<'_, '_>) -> ASN1Result<Certific
 }
 
 fn read_usages(value: &[u8], fields: &mut CertificateFields) -> ASN1Result<()> {
-    yasna::parse_der(value, |usages| {
+    parse(value, |usages| {
         usages.read_sequence_of(|usage| {
             let oid = usage.read_oid()?;
             fields.is_for_servers |= is(&oid, SERVER_AUTH);
@@ -106,7 +145,7 @@ fn read_time(reader: BERReader<'_, '_>) -> ASN1Result<i64> {
 
 /// Reads a request in DER; `None`: it is not one.
 pub(crate) fn read_request(der: &[u8]) -> Option<RequestFields> {
-    yasna::parse_der(der, |reader| {
+    parse(der, |reader| {
         reader.read_sequence(|request| {
             let ((key_oids, key), signed) = {
                 let (key, signed) =
@@ -142,12 +181,11 @@ fn read_algorithm(
 ) -> ASN1Result<(ObjectIdentifier, Option<ObjectIdentifier>)> {
     let oid = algorithm.next().read_oid()?;
     let parameter = algorithm.read_optional(|reader| reader.read_der())?;
-    Ok((oid, parameter.and_then(|der| yasna::parse_der(&der, |reader| reader.read_oid()).ok())))
+    Ok((oid, parameter.and_then(|der| parse(&der, |reader| reader.read_oid()).ok())))
 }
 
 /// A bit string of whole bytes.
 fn read_bits(reader: BERReader<'_, '_>) -> ASN1Result<Vec<u8>> {
-    use yasna::{ASN1Error, ASN1ErrorKind};
     if reader.lookahead_tag()? != TAG_BITSTRING {
         return Err(ASN1Error::new(ASN1ErrorKind::Invalid));
     }
@@ -158,4 +196,36 @@ fn read_bits(reader: BERReader<'_, '_>) -> ASN1Result<Vec<u8>> {
 /// Whether an identifier is the one with these numbers.
 pub(crate) fn is(oid: &ObjectIdentifier, numbers: &[u64]) -> bool {
     oid.components() == numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{requests::LeafKey, signer::Signer};
+
+    #[test]
+    fn hostile_lengths_are_refused_and_nothing_panics() {
+        // A serial number that would end before it begins.
+        let mut body = vec![0xa0, 3, 2, 1, 2, 2, 0x88];
+        body.extend([0xff; 7]);
+        body.extend([0xf0, 0x30, 0]);
+        let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
+        let inner = [&[0x30, length(&body)][..], &body].concat();
+        assert_eq!(read_certificate(&[&[0x30, length(&inner)][..], &inner].concat()), None);
+
+        let root = Signer::make("c".parse().unwrap()).unwrap().root().der().to_vec();
+        let request = LeafKey::generate().unwrap().request().unwrap();
+        assert!(read_certificate(&root).is_some() && read_request(&request).is_some());
+        for whole in [root, request] {
+            for at in 0..whole.len() {
+                for byte in [0, 0x1f, 0x30, 0x7f, 0x80, 0x81, 0x84, 0x88, 0xff] {
+                    let mut changed = whole.clone();
+                    changed[at] = byte;
+                    // Whatever it says, it says something.
+                    let _read = (read_certificate(&changed), read_request(&changed));
+                    let _cut = (read_certificate(&changed[..at]), read_request(&changed[..at]));
+                }
+            }
+        }
+    }
 }

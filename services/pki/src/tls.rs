@@ -104,7 +104,7 @@ impl TlsIdentity {
             .with_protocol_versions(&[&TLS13])
             .expect("the provider has cipher suites of TLS 1.3")
             .with_client_cert_verifier(Arc::new(verifier))
-            .with_cert_resolver(Arc::new(server::OwnLeafSource(self.clone())));
+            .with_cert_resolver(Arc::new(server::ServerLeafSource(self.clone())));
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -121,7 +121,7 @@ impl TlsIdentity {
             .expect("the provider has cipher suites of TLS 1.3")
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_client_cert_resolver(Arc::new(client::OwnLeafSource(self.clone())));
+            .with_client_cert_resolver(Arc::new(client::ClientLeafSource(self.clone())));
         finished(config, protocols)
     }
 

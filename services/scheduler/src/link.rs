@@ -243,7 +243,7 @@ impl<P: Protocol> LinkTask<P> {
 
     /// One stream, from its opening to its end.
     async fn connect(&mut self, leader: &Leader) -> Status {
-        let channel = match self.directory.channel(&leader.address) {
+        let channel = match self.directory.leader_channel(P::LEASE, leader) {
             Ok(channel) => channel,
             Err(bad) => return bad.into(),
         };

@@ -3,13 +3,22 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use godel_base::ids::Epoch;
+use godel_identity::names::Role;
 use godel_proto::v1::{self, member_service_client::MemberServiceClient};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
-use super::{BadAddress, Channel, RetryPolicy, channel, connection, retry, retry_idempotent, with_deadlines};
-use crate::{config::ClientConfig, message::RECEIVED_BYTES_MAX, status};
+use super::{
+    BadAddress, Channel, KnownChannels, LazyConnection, RetryPolicy, channel_to, connection, retry,
+    retry_idempotent, with_deadlines,
+};
+use crate::{
+    config::ClientConfig,
+    message::RECEIVED_BYTES_MAX,
+    security::{ExpectedServer, expected_holder, expected_scheduler},
+    status,
+};
 
 /// The present holder of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +46,13 @@ pub struct Directory {
 
 struct DirectoryInner {
     config: ClientConfig,
-    state: tonic::transport::Channel,
+    state: LazyConnection,
     /// Every call goes to state, which forwards it.
     is_through_state: bool,
     /// Leaders by lease name.
     leaders: Mutex<HashMap<String, Leader>>,
-    /// One channel per address: connections are shared.
-    channels: Mutex<HashMap<String, Channel>>,
+    /// One channel for each server at an address: connections are shared.
+    channels: KnownChannels<Channel>,
 }
 
 /// Channels kept at most; a directory that meets more addresses starts anew.
@@ -67,13 +76,13 @@ impl Directory {
     }
 
     fn with(config: &ClientConfig, is_through_state: bool) -> Result<Self, BadAddress> {
-        let state = connection(&config.state, config)?;
+        let state = connection(&config.state, &ExpectedServer::any_of(Role::State), config)?;
         let inner = DirectoryInner {
             config: config.clone(),
             state,
             is_through_state,
             leaders: Mutex::new(HashMap::new()),
-            channels: Mutex::new(HashMap::new()),
+            channels: KnownChannels::new(N_CHANNELS_MAX),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -89,14 +98,21 @@ impl Directory {
     /// The address is malformed, or the name cannot be that of a scheduler.
     pub fn scheduler(&self, name: &str, address: &str) -> Result<Channel, BadAddress> {
         if !self.inner.is_through_state {
-            return self.channel(address);
+            return self.channel(&expected_scheduler(name), address);
         }
         let name = name.parse().map_err(|_| BadAddress::Malformed(name.to_owned()))?;
         Ok(with_deadlines(self.inner.state.clone(), &self.inner.config, Some(name)))
     }
 
-    fn leader_channel(&self, leader: &Leader) -> Result<Channel, BadAddress> {
-        if self.inner.is_through_state { Ok(self.state()) } else { self.channel(&leader.address) }
+    /// The channel to the holder of a lease, or to state, which forwards to it.
+    ///
+    /// # Errors
+    /// Its address is malformed, or asks for something that this client does not speak.
+    pub fn leader_channel(&self, lease: &str, leader: &Leader) -> Result<Channel, BadAddress> {
+        if self.inner.is_through_state {
+            return Ok(self.state());
+        }
+        self.channel(&expected_holder(lease), &leader.address)
     }
 
     /// Calls the holder of `lease` once: for streams, which their callers open again.
@@ -109,7 +125,8 @@ impl Directory {
         op: impl AsyncFnOnce(Channel) -> Result<T, Status>,
     ) -> Result<T, FailedCall> {
         let leader = self.leader(lease).await.map_err(|status| FailedCall { leader: None, status })?;
-        let channel = self.leader_channel(&leader).map_err(|bad| self.failed_call(&leader, bad.into()))?;
+        let channel =
+            self.leader_channel(lease, &leader).map_err(|bad| self.failed_call(&leader, bad.into()))?;
         op(channel).await.map_err(|status| {
             self.failed(lease, &leader, &status);
             self.failed_call(&leader, status)
@@ -134,21 +151,13 @@ impl Directory {
         RetryPolicy::from(&self.inner.config)
     }
 
-    /// The shared channel to an address.
+    /// The shared channel to a server at an address.
     ///
     /// # Errors
-    /// The address is malformed.
-    pub fn channel(&self, address: &str) -> Result<Channel, BadAddress> {
-        let mut channels = self.inner.channels.lock();
-        if let Some(known) = channels.get(address) {
-            return Ok(known.clone());
-        }
-        let fresh = channel(address, &self.inner.config)?;
-        if channels.len() >= N_CHANNELS_MAX {
-            channels.clear();
-        }
-        channels.insert(address.to_owned(), fresh.clone());
-        Ok(fresh)
+    /// The address is malformed, or asks for something that this client does not speak.
+    pub fn channel(&self, expected: &ExpectedServer, address: &str) -> Result<Channel, BadAddress> {
+        let open = || channel_to(expected, address, &self.inner.config);
+        self.inner.channels.get_or_open(expected, address, open)
     }
 
     /// Leases in force and the last holders of others whose name starts with `prefix`.
@@ -251,7 +260,7 @@ impl Directory {
             *called.lock() = None;
             let leader = self.leader(lease).await?;
             *called.lock() = Some(leader.clone());
-            let call = (op.lock())(self.leader_channel(&leader)?);
+            let call = (op.lock())(self.leader_channel(lease, &leader)?);
             let answer = call.await;
             if let Err(status) = &answer {
                 self.failed(lease, &leader, status);

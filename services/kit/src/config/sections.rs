@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use super::HumanDuration;
+use crate::security::{ClientSecurity, ServerSecurity};
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,15 @@ crate::section! {
         /// Maximum number of connections without an open call from one address. Beyond the limit the server closes
         /// those that have been idle longest.
         pub idle_connections_per_address_max: usize = 512,
+        /// A TLS handshake must end within this time.
+        pub handshake_timeout: HumanDuration = HumanDuration::from_secs(5),
+        /// Maximum number of TLS handshakes in progress. Further ones wait: those of the address with the fewest in progress go
+        /// first, the youngest first. While some wait, a handshake that has taken a fifth of `handshake_timeout` is ended.
+        pub handshakes_max: usize = 256,
+    }
+    given {
+        /// What it speaks and whom it believes.
+        pub security: ServerSecurity,
     }
 }
 
@@ -120,6 +130,10 @@ crate::section! {
         pub keepalive_timeout: HumanDuration = HumanDuration::from_secs(3),
         /// Interval between look-ups of the leaders in use.
         pub directory_interval: HumanDuration = HumanDuration::from_millis(300),
+    }
+    given {
+        /// What it shows, and whom it believes.
+        pub security: ClientSecurity,
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     os::fd::AsRawFd as _,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -15,15 +15,18 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     time::Sleep,
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::opening::{GuestTransport, PageSecurity};
 use crate::{
     guests::{Guest, Guests},
     quiet::Quiet,
     room::{Room, Taken},
+    security::ServerSecurity,
+    tls::ByteStream,
 };
 
 /// Connections to metrics that are kept.
@@ -39,6 +42,7 @@ pub struct Few {
     listener: TcpListener,
     guests: Arc<Guests>,
     failed: Quiet,
+    pages: PageSecurity,
 }
 
 impl Few {
@@ -48,7 +52,22 @@ impl Few {
 
     /// Keeps at most `n_max` connections.
     pub fn at_most(listener: TcpListener, n_max: usize) -> Self {
-        Self { listener, guests: Guests::new(n_max), failed: Quiet::default() }
+        let (failed, pages) = (Quiet::default(), PageSecurity::default());
+        Self { listener, guests: Guests::new(n_max), failed, pages }
+    }
+
+    /// Speaks what `security` says. Who calls is the handlers' to judge ([`GuestTransport`]).
+    #[must_use]
+    pub fn secured(mut self, security: &ServerSecurity) -> Self {
+        self.pages.security = security.clone();
+        self
+    }
+
+    /// Serves callers on this machine in plain text too.
+    #[must_use]
+    pub fn with_plain_text_on_loopback(mut self) -> Self {
+        self.pages.is_plain_on_loopback = true;
+        self
     }
 }
 
@@ -63,7 +82,14 @@ impl axum::serve::Listener for Few {
                     // None of them counts as one with a call in hand: one always makes room.
                     let Some(guest) = self.guests.admit(stream.as_raw_fd()) else { continue };
                     let cut = Box::pin(guest.leave().cancelled_owned());
-                    return (Cuttable { stream, guest, cut, is_cut: false, write_by: None }, address);
+                    let transport = GuestTransport::default();
+                    let stream = if self.pages.is_plain_text() {
+                        GuestStream::Open(ByteStream::Tcp(stream))
+                    } else {
+                        GuestStream::Opening(Box::pin(self.pages.clone().open(stream, transport.clone())))
+                    };
+                    let io = Cuttable { stream, transport, guest, cut, is_cut: false, write_by: None };
+                    return (io, address);
                 }
                 Err(error) => {
                     self.guests.make_room();
@@ -116,10 +142,43 @@ impl HttpBody for HeldConnection {
     }
 }
 
+/// A connection, which makes its handshake when it is first read from: in its own task, and nobody else waits for it.
+enum GuestStream {
+    Opening(Pin<Box<dyn Future<Output = io::Result<ByteStream>> + Send>>),
+    Open(ByteStream),
+    Failed,
+}
+
+impl GuestStream {
+    /// The stream, once it is open.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut ByteStream>>> {
+        if let Self::Opening(opening) = self {
+            let opened = ready!(opening.as_mut().poll(cx));
+            *self = Self::Failed;
+            *self = Self::Open(opened?);
+        }
+        match self {
+            Self::Open(stream) => Poll::Ready(Ok(Pin::new(stream))),
+            Self::Opening(_) | Self::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+}
+
+impl std::fmt::Debug for GuestStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Opening(_) => "Opening",
+            Self::Open(_) => "Open",
+            Self::Failed => "Failed",
+        })
+    }
+}
+
 /// A connection that fails once it is cut.
 #[derive(Debug)]
 pub struct Cuttable {
-    stream: TcpStream,
+    stream: GuestStream,
+    transport: GuestTransport,
     guest: Guest,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,
@@ -128,6 +187,11 @@ pub struct Cuttable {
 }
 
 impl Cuttable {
+    /// How it came.
+    pub(super) fn transport(&self) -> &GuestTransport {
+        &self.transport
+    }
+
     /// Fails once the connection is cut, also where it waits for nothing but room to write.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.is_cut || self.cut.as_mut().poll(cx).is_ready() {
@@ -146,7 +210,8 @@ impl AsyncRead for Cuttable {
     ) -> Poll<io::Result<()>> {
         self.check(cx)?;
         let n_before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let stream = ready!(self.stream.poll_open(cx))?;
+        let read = stream.poll_read(cx, buf);
         if buf.filled().len() > n_before {
             self.guest.spoke();
         }
@@ -157,7 +222,8 @@ impl AsyncRead for Cuttable {
 impl AsyncWrite for Cuttable {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let stream = ready!(self.stream.poll_open(cx))?;
+        let written = stream.poll_write(cx, buf);
         match &written {
             Poll::Ready(Ok(0) | Err(_)) => {}
             Poll::Ready(Ok(_)) => {
@@ -180,11 +246,11 @@ impl AsyncWrite for Cuttable {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(self.stream.poll_open(cx))?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        ready!(self.stream.poll_open(cx))?.poll_shutdown(cx)
     }
 }
 

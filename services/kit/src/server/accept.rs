@@ -1,26 +1,27 @@
 //! The accept loop, and the life of each connection.
 
+mod handshake;
+
 use std::{
-    convert::Infallible, error::Error as _, io, net::SocketAddr, os::fd::AsRawFd as _, sync::Arc,
+    convert::Infallible, error::Error as _, io, net::SocketAddr, os::fd::AsRawFd as _, pin::Pin, sync::Arc,
     time::Duration,
 };
 
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::Instant,
-};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::body::Body;
 use tower::Service;
 
 use super::{
-    connections::{Connections, Place},
+    connections::{Connection, Connections, Leave, Place},
     descriptors::{Supply, supply},
     frames::FrameBudget,
+    handshakes::Handshakes,
     io::Paced,
+    listeners::{Listeners, Origin, Socket},
 };
 use crate::{
     client::{CONNECTION_WINDOW, STREAM_WINDOW},
@@ -28,6 +29,7 @@ use crate::{
     idle::relieve,
     metrics::ConnectionMetrics,
     quiet::Quiet,
+    tls::ByteStream,
 };
 
 /// Pause after an accept that failed for want of descriptors or memory.
@@ -45,13 +47,15 @@ pub(super) struct Serving<S> {
     pub(super) service: S,
     pub(super) config: ServerConfig,
     pub(super) connections: Arc<Connections>,
+    pub(super) handshakes: Arc<Handshakes>,
     pub(super) metrics: ConnectionMetrics,
     /// Connections end when their calls have.
     pub(super) stop: CancellationToken,
     /// Connections end at once.
     pub(super) cut: CancellationToken,
-    /// A line that a flood must not multiply.
+    /// Lines that a flood must not multiply.
     pub(super) ended: Quiet,
+    pub(super) strange: Quiet,
 }
 
 impl<S> Serving<S>
@@ -60,7 +64,7 @@ where
     S::Future: Send + 'static,
 {
     /// Accepts until `stop`, then waits until every connection has ended.
-    pub(super) async fn run(self, listener: TcpListener) {
+    pub(super) async fn run(self, mut listeners: Listeners) {
         let this = Arc::new(self);
         let tasks = TaskTracker::new();
         let warnings = Warnings::default();
@@ -68,27 +72,27 @@ where
             let accepted = tokio::select! {
                 biased;
                 () = this.stop.cancelled() => break,
-                accepted = listener.accept() => accepted,
+                accepted = listeners.accept() => accepted,
             };
             match accepted {
-                Ok((stream, address)) => this.accepted(stream, address, &tasks, &warnings).await,
+                Ok((socket, origin)) => this.accepted(socket, origin, &tasks, &warnings).await,
                 Err(error) => this.failed(&error, &warnings).await,
             }
         }
-        // The port is free as soon as nobody new can be served.
-        drop(listener);
+        // The ports are free as soon as nobody new can be served.
+        drop(listeners);
         tasks.close();
         tasks.wait().await;
     }
 
     async fn accepted(
         self: &Arc<Self>,
-        stream: TcpStream,
-        address: SocketAddr,
+        socket: Socket,
+        origin: Origin,
         tasks: &TaskTracker,
         warnings: &Warnings,
     ) {
-        let supply = supply(stream.as_raw_fd());
+        let supply = supply(socket.as_raw_fd());
         if supply != Supply::Enough {
             let open_before = self.metrics.open.get();
             let n_closed = relieve();
@@ -100,13 +104,13 @@ where
             }
             if supply == Supply::Out {
                 self.metrics.refused.inc();
-                drop(stream);
+                drop(socket);
             } else {
-                self.spawn(stream, address, tasks);
+                self.spawn(socket, origin, tasks);
             }
             self.until_gone(open_before, n_closed).await;
         } else {
-            self.spawn(stream, address, tasks);
+            self.spawn(socket, origin, tasks);
         }
     }
 
@@ -121,13 +125,13 @@ where
         }
     }
 
-    fn spawn(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, tasks: &TaskTracker) {
-        let place = self.connections.add(address);
+    fn spawn(self: &Arc<Self>, socket: Socket, origin: Origin, tasks: &TaskTracker) {
+        let place = self.connections.add(origin);
         let this = Arc::clone(self);
         tasks.spawn(async move {
             let cut = this.cut.clone();
             // However far it is, a cut drops it.
-            let _served = cut.run_until_cancelled(this.serve(stream, address, place)).await;
+            let _served = cut.run_until_cancelled(this.serve(socket, place)).await;
         });
     }
 
@@ -156,19 +160,18 @@ where
         }
     }
 
-    async fn serve(&self, stream: TcpStream, address: SocketAddr, place: Place) {
+    async fn serve(&self, socket: Socket, place: Place) {
         let connection = &place.connection;
         // Until the first byte a connection costs its socket and nothing else.
-        let mut first = [0];
-        let speaks = tokio::select! {
-            peeked = tokio::time::timeout(SILENT_MAX, stream.peek(&mut first)) => matches!(peeked, Ok(Ok(1))),
-            _ = connection.asked_to_leave() => false,
-            () = self.stop.cancelled() => false,
+        let first = tokio::select! {
+            first = tokio::time::timeout(SILENT_MAX, socket.first_byte()) => first.ok().flatten(),
+            _ = connection.asked_to_leave() => None,
+            () = self.stop.cancelled() => None,
         };
-        if !speaks || stream.set_nodelay(true).is_err() {
-            return;
-        }
+        let Some(first) = first else { return };
+        let Some(stream) = self.opened(socket, first, connection).await else { return };
         connection.speaks();
+        let _plain_text = self.count_plain_text(&stream);
         let ServerConfig { calls_per_second, frames_per_second, .. } = self.config;
         let budget = FrameBudget::new(calls_per_second, frames_per_second, Instant::now());
         let io = TokioIo::new(Paced::new(stream, Arc::clone(connection), budget));
@@ -179,34 +182,44 @@ where
         });
         let mut http = std::pin::pin!(self.builder().serve_connection(io, service));
         loop {
-            let in_a_hurry = tokio::select! {
+            let leave = tokio::select! {
                 ended = &mut http => {
                     if let Err(error) = ended {
-                        self.ended(&error, address);
+                        self.ended(&error, connection.peer);
                     }
                     return;
                 }
                 () = self.stop.cancelled() => {
                     http.as_mut().graceful_shutdown();
-                    let _ended = http.await;
-                    return;
+                    return until_ended(http.as_mut(), connection).await;
                 }
-                in_a_hurry = connection.asked_to_leave() => in_a_hurry,
+                leave = connection.asked_to_leave() => leave,
+            };
+            let time = match leave {
+                Leave::Revoked => return,
+                Leave::Idle => LEAVE_TIME,
+                Leave::InAHurry => Duration::ZERO,
             };
             // A call may have come meanwhile.
             if connection.is_idle() {
                 http.as_mut().graceful_shutdown();
-                let time = if in_a_hurry { Duration::ZERO } else { LEAVE_TIME };
                 let left = tokio::time::timeout(time, http.as_mut()).await;
                 if left.is_ok() || connection.is_idle() {
                     return;
                 }
                 // A call was under way when the other side was told: it is served, and then the connection ends.
-                let _ended = http.await;
-                return;
+                return until_ended(http.as_mut(), connection).await;
             }
             connection.cancel_close();
         }
+    }
+
+    /// Counts a connection in plain text over TCP for as long as what it returns is kept.
+    fn count_plain_text(&self, stream: &ByteStream) -> Option<OnePlainText<'_>> {
+        matches!(stream, ByteStream::Tcp(_)).then(|| {
+            self.metrics.plain_text.inc();
+            OnePlainText(&self.metrics)
+        })
     }
 
     fn builder(&self) -> http2::Builder<TokioExecutor> {
@@ -222,6 +235,29 @@ where
             .keep_alive_interval(Some(*self.config.keepalive_interval))
             .keep_alive_timeout(*self.config.keepalive_timeout);
         builder
+    }
+}
+
+/// Waits until a connection that takes no further calls has ended, or its leaf counts no more.
+async fn until_ended<H: Future>(mut http: Pin<&mut H>, connection: &Connection) {
+    loop {
+        tokio::select! {
+            _ended = http.as_mut() => return,
+            leave = connection.asked_to_leave() => {
+                if leave == Leave::Revoked {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A connection in plain text, while it is served.
+struct OnePlainText<'a>(&'a ConnectionMetrics);
+
+impl Drop for OnePlainText<'_> {
+    fn drop(&mut self) {
+        self.0.plain_text.dec();
     }
 }
 

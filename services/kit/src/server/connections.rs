@@ -5,20 +5,22 @@ use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use godel_identity::leaves::LeafStanding;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::{slots::SlotShare, unread::UnreadBytes};
+use super::{listeners::Origin, slots::SlotShare, unread::UnreadBytes};
 use crate::{
     idle::{self, Activity, Evictable, Idleness, Listener, first_to_go, idle_ones},
     metrics::ConnectionMetrics,
     room::Room,
+    security::{PeerLeaf, ServerSecurity, Transport},
 };
 
 /// Connections that this process has accepted.
@@ -33,10 +35,12 @@ pub(super) struct Connection {
     /// Who is at the other end.
     pub(super) peer: SocketAddr,
     activity: Activity,
+    /// How it came; not known before the end of its handshake.
+    transport: OnceLock<Transport>,
     /// Asks the connection's task to close it.
     leave: Notify,
-    /// Whether its descriptor is needed at once.
-    in_a_hurry: AtomicBool,
+    /// The most urgent [`Leave`] that it was asked for.
+    how_to_leave: AtomicU8,
     was_slowed: AtomicBool,
     metrics: ConnectionMetrics,
     /// What it holds of each kind of slot.
@@ -45,6 +49,18 @@ pub(super) struct Connection {
     pub(super) unread: UnreadBytes,
     /// Of all connections of this process.
     pub(super) number: u64,
+}
+
+/// How a connection is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Leave {
+    /// It is idle, and ends in good order unless a call has come meanwhile.
+    Idle,
+    /// The same, and its descriptor is needed at once.
+    InAHurry,
+    /// At once, whatever is under way: its leaf does not count any more.
+    Revoked,
 }
 
 /// What one connection holds of each pool of slots.
@@ -69,8 +85,9 @@ impl Connection {
             number: N_ACCEPTED.fetch_add(1, Ordering::Relaxed),
             peer,
             activity: Activity::default(),
+            transport: OnceLock::new(),
             leave: Notify::new(),
-            in_a_hurry: AtomicBool::new(false),
+            how_to_leave: AtomicU8::new(Leave::Idle as u8),
             was_slowed: AtomicBool::new(false),
             metrics,
             shares: ConnectionShares::default(),
@@ -99,10 +116,24 @@ impl Connection {
         }
     }
 
-    /// Waits until it is to be closed; whether its descriptor is needed at once.
-    pub(super) async fn asked_to_leave(&self) -> bool {
+    /// Says how it came, once that is known.
+    pub(super) fn came_by(&self, transport: Transport) {
+        let _ = self.transport.set(transport);
+    }
+
+    /// How it came. Until that is known it counts as plain text.
+    pub(super) fn transport(&self) -> &Transport {
+        self.transport.get().unwrap_or(&Transport::PlainText)
+    }
+
+    /// Waits until it is to be closed.
+    pub(super) async fn asked_to_leave(&self) -> Leave {
         self.leave.notified().await;
-        self.in_a_hurry.load(Ordering::Acquire)
+        let asked = self.how_to_leave.swap(Leave::Idle as u8, Ordering::AcqRel);
+        [Leave::Revoked, Leave::InAHurry]
+            .into_iter()
+            .find(|leave| *leave as u8 == asked)
+            .unwrap_or(Leave::Idle)
     }
 
     /// It was asked, and a call has come meanwhile.
@@ -110,10 +141,17 @@ impl Connection {
         self.activity.set_leaving(false);
     }
 
-    fn ask_to_leave(&self, in_a_hurry: bool) {
+    fn ask_to_leave(&self, leave: Leave) {
         self.activity.set_leaving(true);
-        self.in_a_hurry.store(in_a_hurry, Ordering::Release);
+        self.how_to_leave.fetch_max(leave as u8, Ordering::AcqRel);
         self.leave.notify_one();
+    }
+
+    fn leaf(&self) -> Option<&PeerLeaf> {
+        match self.transport.get()? {
+            Transport::Tls { leaf } => leaf.as_deref(),
+            Transport::PlainText | Transport::Unix => None,
+        }
     }
 }
 
@@ -124,7 +162,7 @@ impl Evictable for Connection {
 
     fn evict_for_descriptor(&self) {
         self.metrics.closed_short.inc();
-        self.ask_to_leave(true);
+        self.ask_to_leave(Leave::InAHurry);
     }
 }
 
@@ -177,9 +215,9 @@ impl Connections {
         connections
     }
 
-    pub(super) fn add(self: &Arc<Self>, peer: SocketAddr) -> Place {
-        let connection = Arc::new(Connection::new(peer, self.metrics.clone(), &self.room));
-        let address = peer.ip();
+    pub(super) fn add(self: &Arc<Self>, origin: Origin) -> Place {
+        let connection = Arc::new(Connection::new(origin.peer(), self.metrics.clone(), &self.room));
+        let address = origin.counted_as();
         let mut known = self.known.lock();
         let id = known.next;
         known.next += 1;
@@ -210,12 +248,25 @@ impl Connections {
             let idle = connection.activity.idleness();
             if idle.is_some_and(|idle| idle.age(now) >= self.idle_timeout) {
                 self.metrics.closed_idle.inc();
-                connection.ask_to_leave(false);
+                connection.ask_to_leave(Leave::Idle);
             }
         }
         for (address, n) in &known.n_by_address {
             if *n > self.idle_per_address_max {
                 self.thin_out(&known, *address);
+            }
+        }
+    }
+
+    /// Ends the connections whose leaf counts no more, whatever is under way on them.
+    pub(super) fn sweep_leaves(&self, security: &ServerSecurity) {
+        let known = self.known.lock();
+        for (_, connection) in known.by_id.values() {
+            let Some(leaf) = connection.leaf() else { continue };
+            if let LeafStanding::Refused(why) = security.standing(leaf) {
+                self.metrics.revoked.inc();
+                tracing::debug!(caller = leaf.key, %why, "ended a connection whose certificate counts no more");
+                connection.ask_to_leave(Leave::Revoked);
             }
         }
     }
@@ -226,7 +277,7 @@ impl Connections {
         let n = idle.len().saturating_sub(self.idle_per_address_max);
         for connection in first_to_go(idle, n) {
             self.metrics.closed_idle.inc();
-            connection.ask_to_leave(true);
+            connection.ask_to_leave(Leave::InAHurry);
         }
     }
 }
@@ -265,8 +316,8 @@ mod tests {
         ConnectionMetrics::default()
     }
 
-    fn at(address: IpAddr) -> SocketAddr {
-        SocketAddr::new(address, 7)
+    fn at(address: IpAddr) -> Origin {
+        Origin::Tcp(SocketAddr::new(address, 7))
     }
 
     /// Whether the connection's task would be woken to close it.

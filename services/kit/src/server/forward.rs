@@ -4,9 +4,11 @@
 //! metrics. It holds a further slot until its answer has ended, because the answer takes memory until the caller has read it.
 //! What a caller does not read stays with the member by HTTP/2 flow control; each stream has a window of its own, so that
 //! one slow reader holds up nobody else.
+//!
+//! A server with security says in a header by whom a call is judged ([`CALLER_HEADER`]). That header counts because the leaf of the connection
+//! is one of role `state`; a token that came with the call goes no further.
 
 use std::{
-    collections::HashMap,
     convert::Infallible,
     pin::Pin,
     sync::Arc,
@@ -15,11 +17,17 @@ use std::{
 };
 
 use bytes::Bytes;
+use godel_identity::{
+    caller::{CALLER_HEADER, Caller},
+    names::Role,
+};
 use godel_membership::front_door::{Forwarding, SERVICES, ServingPart, forwarding};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header::HOST};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, Response,
+    header::{AUTHORIZATION, HOST},
+};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use parking_lot::Mutex;
-use tonic::{Code, Status, body::Body, transport::Channel};
+use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service, ServiceExt as _};
 
 use super::{
@@ -28,8 +36,9 @@ use super::{
     slots::{CallSlot, SlotPool, SlotShare},
 };
 use crate::{
-    client::{MethodShape, endpoint, is_known, shape},
+    client::{KnownChannels, LazyChannel, MethodShape, connect_lazily, is_known, shape},
     config::{ClientConfig, ServerConfig},
+    security::{ExpectedServer, expected_scheduler},
     status::{self, OUTCOME, OUTCOME_UNKNOWN, reason, with_info},
 };
 
@@ -62,7 +71,8 @@ pub(super) fn services() -> impl Iterator<Item = &'static str> {
 /// What calls are forwarded with.
 pub(super) struct Forwarded {
     to: Arc<dyn ForwardTo>,
-    channels: Mutex<HashMap<String, Channel>>,
+    client: ClientConfig,
+    channels: KnownChannels<LazyChannel>,
     calls: Arc<SlotPool>,
     streams: Arc<SlotPool>,
     retry_after: Duration,
@@ -72,7 +82,8 @@ impl Forwarded {
     pub(super) fn new(to: Arc<dyn ForwardTo>, n_max: usize, config: &ServerConfig) -> Self {
         Self {
             to,
-            channels: Mutex::default(),
+            client: ClientConfig { security: config.security.forwards(), ..ClientConfig::default() },
+            channels: KnownChannels::new(N_CHANNELS_MAX),
             calls: SlotPool::new(n_max),
             streams: SlotPool::new(n_max),
             retry_after: *config.retry_after,
@@ -89,11 +100,24 @@ impl Forwarded {
         // The member shares out its room over the clients of this server.
         let origin = HeaderValue::from(connection.map_or(0, |connection| connection.number));
         let slot = self.slot(shape, connection)?;
-        let address = self.to.address(part, scheduler(request.headers())?)?;
+        let scheduler = scheduler(request.headers())?;
+        let address = self.to.address(part, scheduler)?;
+        let expected = match scheduler {
+            // In plain text nobody is told apart, and one connection is enough.
+            Some(name) if self.client.security.speaks_tls() => expected_scheduler(name),
+            Some(_) | None => ExpectedServer::any_of(role_of(part)),
+        };
         let unreachable = |status| unreachable(part, &address, status);
-        let channel = self.channel(shape, &address).map_err(unreachable)?;
-        request.headers_mut().insert(HeaderName::from_static(FORWARDED), origin);
-        request.headers_mut().remove(HOST);
+        let channel = self.channel(shape, &address, &expected).map_err(unreachable)?;
+        let named = request.extensions().get::<Caller>().map(named_caller).transpose()?;
+        let headers = request.headers_mut();
+        headers.insert(HeaderName::from_static(FORWARDED), origin);
+        headers.remove(HOST);
+        headers.remove(CALLER_HEADER);
+        if let Some(named) = named {
+            headers.remove(AUTHORIZATION);
+            headers.insert(HeaderName::from_static(CALLER_HEADER), named);
+        }
         // Those of the connection to this server mean nothing to the next one.
         *request.extensions_mut() = http::Extensions::new();
         let answer = channel.oneshot(request).await;
@@ -117,28 +141,41 @@ impl Forwarded {
 
     /// The connection for a call. A stream of the caller's has its own: a member that stops reading it fills the window of
     /// its connection, and would hold up all others.
-    fn channel(&self, shape: MethodShape, address: &str) -> Result<Channel, Status> {
+    fn channel(
+        &self,
+        shape: MethodShape,
+        address: &str,
+        expected: &ExpectedServer,
+    ) -> Result<LazyChannel, Status> {
         if shape == MethodShape::ClientStream {
-            return connection(address);
+            return self.connection(address, expected);
         }
-        let mut channels = self.channels.lock();
-        if let Some(known) = channels.get(address) {
-            return Ok(known.clone());
-        }
-        let fresh = connection(address)?;
-        if channels.len() >= N_CHANNELS_MAX {
-            channels.clear();
-        }
-        channels.insert(address.to_owned(), fresh.clone());
-        Ok(fresh)
+        self.channels.get_or_open(expected, address, || self.connection(address, expected))
+    }
+
+    fn connection(&self, address: &str, expected: &ExpectedServer) -> Result<LazyChannel, Status> {
+        let opened = connect_lazily(address, expected, &self.client, |endpoint| {
+            endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW_OF_ALL)
+        });
+        Ok(opened?.channel)
     }
 }
 
-fn connection(address: &str) -> Result<Channel, Status> {
-    let endpoint = endpoint(address, &ClientConfig::default())?
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW_OF_ALL);
-    Ok(endpoint.connect_lazy())
+/// The role of the members of a part.
+fn role_of(part: ServingPart) -> Role {
+    match part {
+        ServingPart::State => Role::State,
+        ServingPart::Dispatcher => Role::Dispatcher,
+        ServingPart::Binder => Role::Binder,
+        ServingPart::Scheduler => Role::Scheduler,
+        ServingPart::Yarn => Role::Yarn,
+        ServingPart::Rescheduler => Role::Rescheduler,
+    }
+}
+
+fn named_caller(caller: &Caller) -> Result<HeaderValue, Status> {
+    let named = HeaderValue::from_str(&caller.to_string());
+    named.map_err(|_| Status::internal(format!("the caller {caller} cannot be named in a header")))
 }
 
 /// The scheduler that the caller names.

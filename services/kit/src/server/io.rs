@@ -1,4 +1,4 @@
-//! The socket of a connection, read no faster than the connection's budget allows.
+//! The bytes of a connection, read no faster than the connection's budget allows.
 
 use std::{
     io,
@@ -9,7 +9,6 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
     time::{Instant, Sleep},
 };
 
@@ -18,9 +17,9 @@ use super::{
     frames::{FrameBudget, Frames},
 };
 
-/// A TCP connection within its [`FrameBudget`].
-pub(super) struct Paced {
-    stream: TcpStream,
+/// A connection within its [`FrameBudget`]. It is counted above TLS: what is counted is HTTP/2.
+pub(super) struct Paced<S> {
+    stream: S,
     connection: Arc<Connection>,
     frames: Frames,
     budget: FrameBudget,
@@ -28,13 +27,13 @@ pub(super) struct Paced {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Paced {
-    pub(super) fn new(stream: TcpStream, connection: Arc<Connection>, budget: FrameBudget) -> Self {
+impl<S> Paced<S> {
+    pub(super) fn new(stream: S, connection: Arc<Connection>, budget: FrameBudget) -> Self {
         Self { stream, connection, frames: Frames::default(), budget, pause: None }
     }
 }
 
-impl AsyncRead for Paced {
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -59,7 +58,7 @@ impl AsyncRead for Paced {
     }
 }
 
-impl AsyncWrite for Paced {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -1,4 +1,4 @@
-//! The layers of the stack, outermost first: span, metrics, deadline, limit.
+//! The layers of the stack, outermost first: span, metrics, caller, deadline, limit.
 //!
 //! They answer with gRPC statuses themselves, so that nothing but a status ever reaches a caller.
 
@@ -17,11 +17,13 @@ use tower::{Layer, Service};
 use tracing::{Instrument as _, field};
 
 mod body;
+mod caller;
 mod limit;
 mod message;
 mod words;
 
 pub(super) use self::{
+    caller::CallerLayer,
     limit::LimitLayer,
     words::{Served, named},
 };
@@ -148,7 +150,9 @@ impl MetricsLayer {
         let Self { metrics, served } = self;
         let start = Instant::now();
         let method = request.uri().path().to_owned();
-        let open_call = request.extensions().get::<Arc<Connection>>().map(Connection::call);
+        let connection = request.extensions().get::<Arc<Connection>>();
+        // What a stranger calls keeps no connection open: those go first when there are too many.
+        let open_call = connection.filter(|_| !caller::is_of_stranger(&request)).map(Connection::call);
         let answer = call(request);
         let open = body::CountedCall::new(metrics.clone(), method, open_call);
         Box::pin(async move {

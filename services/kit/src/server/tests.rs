@@ -1,4 +1,5 @@
 mod floods;
+mod secure;
 
 use std::{net::SocketAddr, time::Duration};
 

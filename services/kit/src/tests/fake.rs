@@ -32,7 +32,8 @@ use crate::{
     client::{Channel, channel},
     config::{ClientConfig, ServerConfig},
     metrics::Metrics,
-    server::{Server, bind},
+    security::{self, Caller},
+    server::{Listeners, Server, bind, connection_number},
     status,
 };
 
@@ -81,6 +82,10 @@ pub(crate) struct World {
     pub(crate) request_ids: Vec<String>,
     /// GetStoreStatus answers NOT_LEADER with this address.
     pub(crate) leader: Option<String>,
+    /// By whom calls of GetStoreStatus were judged.
+    pub(crate) callers: Vec<Caller>,
+    /// The connection of the last one.
+    pub(crate) connection: u64,
 }
 
 #[derive(Clone, Default)]
@@ -177,12 +182,23 @@ impl Fake {
     ) -> Served {
         let listener = bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
+        self.serve_at(listener.into(), address, config, metrics)
+    }
+
+    /// Serves on listeners, one of which is at `address`.
+    pub(crate) fn serve_at(
+        &self,
+        listeners: Listeners,
+        address: SocketAddr,
+        config: &ServerConfig,
+        metrics: &Metrics,
+    ) -> Served {
         let server = Server::new(config, metrics)
             .add(StateServiceServer::new(self.clone()))
             .add(MemberServiceServer::new(self.clone()));
         let stop = CancellationToken::new();
         let token = stop.clone();
-        let done = crate::task::spawn("fake", async move { server.serve(listener, token).await.unwrap() });
+        let done = crate::task::spawn("fake", async move { server.serve(listeners, token).await.unwrap() });
         Served { address, stop, done }
     }
 
@@ -365,9 +381,12 @@ impl StateService for Fake {
     ) -> Result<Response<v1::GetStoreStatusResponse>, Status> {
         let id =
             request.metadata().get(crate::telemetry::REQUEST_ID).map(|id| id.to_str().unwrap().to_owned());
+        let (caller, connection) = (security::caller(&request).clone(), connection_number(&request));
         self.with(|world| {
             world.status_calls += 1;
             world.request_ids.extend(id);
+            world.callers.push(caller);
+            world.connection = connection;
         });
         self.until(|world| !world.block_status).await;
         if let Some(leader) = self.with(|world| world.leader.clone()) {

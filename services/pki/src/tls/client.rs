@@ -199,9 +199,9 @@ impl ServerCertVerifier for PinnedRoot {
 
 /// Shows the leaf that the process has at this moment, if it has one.
 #[derive(Debug)]
-pub(super) struct OwnLeafSource(pub(super) TlsIdentity);
+pub(super) struct ClientLeafSource(pub(super) TlsIdentity);
 
-impl ResolvesClientCert for OwnLeafSource {
+impl ResolvesClientCert for ClientLeafSource {
     fn resolve(
         &self,
         _root_hint_subjects: &[&[u8]],

@@ -75,9 +75,9 @@ impl ClientCertVerifier for ClientJudge {
 
 /// Shows the leaf that the process has at this moment, to every client.
 #[derive(Debug)]
-pub(super) struct OwnLeafSource(pub(super) TlsIdentity);
+pub(super) struct ServerLeafSource(pub(super) TlsIdentity);
 
-impl ResolvesServerCert for OwnLeafSource {
+impl ResolvesServerCert for ServerLeafSource {
     fn resolve(&self, _client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.own().map(|own| own.certified())
     }

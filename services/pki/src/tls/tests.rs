@@ -271,7 +271,7 @@ fn older_versions_of_tls_are_refused() {
         .with_protocol_versions(&[&TLS12])
         .unwrap()
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(server::OwnLeafSource(state.clone())));
+        .with_cert_resolver(Arc::new(server::ServerLeafSource(state.clone())));
     let shaken = shake(&state.client_config(expected, &[HTTP2]), &Arc::new(old_server));
     assert!(!shaken.is_open());
     assert!(explain(&shaken.server_error.unwrap()).contains("only TLS 1.3 is accepted"));

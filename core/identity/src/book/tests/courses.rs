@@ -21,7 +21,7 @@ enum Step {
     /// Until all leaves have ended, and may renew.
     WaitLong,
     /// The clock goes back by a day.
-    StepBack,
+    ClockBack,
 }
 
 /// A leaf as its holder has it.
@@ -94,7 +94,7 @@ impl Course {
             }
             Step::Wait => self.now_ms += rotation::ROOT_LEAD_MS,
             Step::WaitLong => self.now_ms += 2 * DAY,
-            Step::StepBack => self.now_ms -= DAY,
+            Step::ClockBack => self.now_ms -= DAY,
         }
         self.book.tidy(self.now_ms);
         self.judge();
@@ -159,7 +159,7 @@ fn at_now(now_ms: u64) -> IssueClock {
 }
 
 fn all_steps() -> Vec<Step> {
-    let mut steps = vec![Step::Rotate, Step::Wait, Step::WaitLong, Step::StepBack];
+    let mut steps = vec![Step::Rotate, Step::Wait, Step::WaitLong, Step::ClockBack];
     for at in 0..3 {
         steps.extend([Step::Join(at), Step::Allow(at)]);
     }

@@ -11,8 +11,8 @@ use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::{Code, Status, body::Body};
 
-use super::{super::connections::OpenCall, code_name};
-use crate::metrics::RpcMetrics;
+use super::{super::connections::OpenCall, caller::is_refusal, code_name};
+use crate::{client::is_known, metrics::RpcMetrics};
 
 /// An RPC that has not ended; counts it once, whatever happens to it.
 pub(super) struct CountedCall {
@@ -38,7 +38,7 @@ impl CountedCall {
     /// The answer (or the opening of a stream) took so long.
     pub(super) fn opened(&mut self, took: Duration, code: Option<Code>) {
         // Nobody's made-up path becomes a time series.
-        if code == Some(Code::Unimplemented) {
+        if code == Some(Code::Unimplemented) || (is_refusal(code) && !is_known(&self.method)) {
             self.method = "unknown".to_owned();
         }
         self.metrics.took(&self.method, took);

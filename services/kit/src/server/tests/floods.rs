@@ -114,7 +114,7 @@ async fn served(fake: &Fake, config: ServerConfig) -> (Served, Metrics) {
 }
 
 /// Waits until a metric without further labels has a value.
-async fn shows(metrics: &Metrics, name: &str, is: impl Fn(u64) -> bool) {
+pub(super) async fn shows(metrics: &Metrics, name: &str, is: impl Fn(u64) -> bool) {
     let line = format!("godel_{name}{{service=\"fake\"}} ");
     let value = || metrics.encode().lines().find_map(|found| found.strip_prefix(&line)?.parse().ok());
     eventually(name, || value().filter(|value: &u64| is(*value))).await;

@@ -1,0 +1,107 @@
+//! A cluster of identities for tests: a signer, leaves, and what servers and clients make of them.
+
+use std::sync::Arc;
+
+use godel_identity::{
+    leaves::{LIFETIME_MS, LeafTimes, NameRecord},
+    names::{ClusterName, Identity},
+};
+use godel_pki::{
+    leaves::OwnLeaf,
+    person_tokens::make_token,
+    requests::{LeafKey, check_request},
+    roots::Trust,
+    signer::{LeafOrder, ServerNames, Signer},
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{BearerToken, CallerRecords, ClientSecurity, ServerSecurity, TlsIdentity};
+
+/// When leaves are issued, milliseconds.
+const NOW_MS: u64 = 1_790_000_000_000;
+
+/// A cluster with its signer.
+pub(crate) struct TestCluster {
+    pub(crate) signer: Signer,
+    records: CallerRecords,
+    now_ms: Arc<Mutex<u64>>,
+}
+
+impl TestCluster {
+    pub(crate) fn new() -> Self {
+        let cluster: ClusterName = "c".parse().unwrap();
+        let signer = Signer::make(cluster.clone()).unwrap();
+        let records = CallerRecords::new(cluster);
+        records.set_token_keys(vec![signer.token_key()]);
+        Self { signer, records, now_ms: Arc::new(Mutex::new(NOW_MS)) }
+    }
+
+    /// What trusts this cluster and shows no leaf.
+    pub(crate) fn nobody(&self) -> TlsIdentity {
+        self.identity(None)
+    }
+
+    /// What has the leaf of `<role>/<name>`.
+    pub(crate) fn process(&self, key: &str) -> TlsIdentity {
+        self.identity(Some(self.leaf(key)))
+    }
+
+    /// What trusts this cluster and shows that.
+    pub(crate) fn identity(&self, own: Option<OwnLeaf>) -> TlsIdentity {
+        let now_ms = Arc::clone(&self.now_ms);
+        TlsIdentity::new(self.trust(), own, Arc::new(move || *now_ms.lock()))
+    }
+
+    pub(crate) fn trust(&self) -> Trust {
+        Trust::new(self.signer.cluster().clone(), vec![self.signer.root().clone()]).unwrap()
+    }
+
+    /// A leaf for `<role>/<name>`.
+    pub(crate) fn leaf(&self, key: &str) -> OwnLeaf {
+        let identity: Identity = format!("spiffe://c/{key}").parse().unwrap();
+        let times = LeafTimes::of_issue(NOW_MS, LIFETIME_MS);
+        let order = LeafOrder { identity, times, server_names: ServerNames::default() };
+        let own = LeafKey::generate().unwrap();
+        let issued = self.signer.issue(&order, &check_request(&own.request().unwrap()).unwrap()).unwrap();
+        OwnLeaf::new(issued.der, self.signer.root(), &own).unwrap()
+    }
+
+    /// A server with the leaf of `<role>/<name>`.
+    pub(crate) fn server(&self, key: &str) -> ServerSecurity {
+        self.server_of(self.process(key))
+    }
+
+    pub(crate) fn server_of(&self, identity: TlsIdentity) -> ServerSecurity {
+        let now_ms = Arc::clone(&self.now_ms);
+        ServerSecurity::new(identity, self.records.clone(), Arc::new(move || *now_ms.lock()))
+    }
+
+    /// A client that shows no leaf.
+    pub(crate) fn stranger(&self) -> ClientSecurity {
+        ClientSecurity::new(self.nobody())
+    }
+
+    /// A client with the leaf of `<role>/<name>`.
+    pub(crate) fn member(&self, key: &str) -> ClientSecurity {
+        ClientSecurity::new(self.process(key))
+    }
+
+    /// A client of the administrator, whose token is good for an hour.
+    pub(crate) fn person(&self) -> ClientSecurity {
+        let token = make_token(&self.signer, "admin", NOW_MS + 3_600_000).unwrap();
+        let (_, token) = watch::channel(BearerToken::new(&token).unwrap());
+        self.stranger().with_token(token)
+    }
+
+    /// Revokes `<role>/<name>`.
+    pub(crate) fn revoke(&self, key: &str) {
+        let record = NameRecord { is_revoked: true, ..NameRecord::default() };
+        self.records.set_name(key, Some(record));
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass_ms(&self, ms: u64) {
+        *self.now_ms.lock() += ms;
+    }
+}
