@@ -262,8 +262,10 @@ impl Writer {
 
     /// Validates one transaction and applies it to the head.
     fn take(&mut self, txn: raw::TxnRequest, role: Role, answer: Answer, room: Room, group: &mut Group) {
-        // Leases are all that the judge of leases writes: who leads must be able to change on a full disk.
-        let has_room = room >= if role == Role::State { Room::Leases } else { Room::Commits };
+        // Leases are all that the judge of leases writes: who leads must be able to change on a full disk. Identities are small, and without them
+        // state does not start, and nobody is revoked.
+        let is_needed = matches!(role, Role::State | Role::Identities);
+        let has_room = room >= if is_needed { Room::Leases } else { Room::Commits };
         let result = if has_room {
             self.head.transact(txn, role, (self.settings.wall_clock)())
         } else {

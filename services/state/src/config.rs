@@ -138,6 +138,9 @@ godel_kit::section! {
         /// Directory of `seal.key`, the key that seals the CA's keys in the store. It is created if absent. Not set: `pki` beside
         /// `data_dir`; with the engine `memory` the key is in memory too.
         pub pki_dir: Option<PathBuf> = None,
+        /// Unix socket at which whoever runs state is the administrator without a token; with TLS only. Not set: `godel.sock` beside
+        /// `data_dir`; with the engine `memory` none.
+        pub socket: Option<PathBuf> = None,
         /// Lifetime of the certificates of identities. They are renewed after a third of it. 30 s to 30 days.
         pub leaf_lifetime: HumanDuration = HumanDuration::from_secs(24 * 3_600),
         /// Further DNS names and addresses in the certificate of state, for people's tools; at most 24.
@@ -163,15 +166,27 @@ impl Config {
         }
     }
 
+    /// Where the unix socket is.
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
+        match (&self.socket, self.engine) {
+            (Some(path), _) => Some(path.clone()),
+            (None, EngineKind::Memory) => None,
+            (None, EngineKind::Sled) => Some(self.beside_data().join("godel.sock")),
+        }
+    }
+
+    /// The directory in which the data directory is.
+    fn beside_data(&self) -> &Path {
+        let parent = self.data_dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        parent.unwrap_or(Path::new("."))
+    }
+
     /// Where the key is that seals what signs.
     pub(crate) fn seal_place(&self) -> SealPlace {
         match (&self.pki_dir, self.engine) {
             (Some(dir), _) => SealPlace::Dir(dir.clone()),
             (None, EngineKind::Memory) => SealPlace::Memory,
-            (None, EngineKind::Sled) => {
-                let parent = self.data_dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-                SealPlace::Dir(parent.unwrap_or(Path::new(".")).join("pki"))
-            }
+            (None, EngineKind::Sled) => SealPlace::Dir(self.beside_data().join("pki")),
         }
     }
 

@@ -12,19 +12,29 @@ mod records;
 mod rpc;
 mod writer;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use godel_crash::CrashPoints;
 use godel_identity::{
+    book::IdentityChange,
     names::{Identity, Role},
     rotation::signing_root,
 };
-use godel_kit::{CancellationToken, clock::SharedClock, task};
-use godel_pki::tls::TlsIdentity;
+use godel_kit::{
+    CancellationToken,
+    clock::SharedClock,
+    security::{CallerRecords, ServerSecurity},
+    task,
+};
+use godel_pki::{person_tokens::TokenKey, tls::TlsIdentity};
 use godel_store::Store;
 use tokio::task::JoinHandle;
 
-use crate::{config::Config, error::Error, serve::open as open_store};
+use crate::{
+    config::{Config, TlsMode},
+    error::Error,
+    serve::open as open_store,
+};
 use own::OwnIdentity;
 use records::unsigned;
 use writer::IdentityLedger;
@@ -36,7 +46,6 @@ pub(crate) use self::{first_start::SealPlace, hosts::server_names, rpc::Identity
 pub(crate) struct Identities {
     pub(crate) ledger: IdentityLedger,
     /// What state shows and trusts.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the server shows it once it speaks TLS"))]
     pub(crate) tls: TlsIdentity,
     own: Identity,
     lifetime_ms: u64,
@@ -84,6 +93,26 @@ impl Identities {
             tracing::info!(%cluster, %root, seal = %place, "made the CA of this cluster: keep a copy of the key that seals it");
         }
         Ok(Self { ledger, tls, own, lifetime_ms, tasks })
+    }
+
+    /// What state's server speaks, and how it judges those who call.
+    pub(crate) fn security(&self, mode: TlsMode) -> ServerSecurity {
+        let records = CallerRecords::new(self.own.cluster().clone());
+        let known = records.clone();
+        self.ledger.follow(move |change| match change {
+            IdentityChange::Trust(trust) => {
+                let keys = trust.person_keys.iter().map(|key| TokenKey::new(key.public_key));
+                known.set_token_keys(keys.collect());
+            }
+            IdentityChange::Identity(record) => {
+                known.set_name(&record.identity.key(), Some(record.name_record()));
+            }
+            IdentityChange::IdentityGone(key) => known.set_name(key, None),
+            IdentityChange::Token(_) | IdentityChange::TokenGone(_) => {}
+        });
+        let ledger = self.ledger.clone();
+        let security = ServerSecurity::new(self.tls.clone(), records, Arc::new(move || ledger.now_ms()));
+        if mode == TlsMode::Migrate { security.with_plain_text() } else { security }
     }
 
     /// The service.

@@ -6,9 +6,10 @@ use godel_crash::CrashPoints;
 use godel_kit::{
     CancellationToken,
     clock::{SharedClock, SystemClock},
+    config::ServerConfig,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
-    server::{self, Server},
+    server::{self, Listeners, Server, ServerError, UnixDoor},
     task,
 };
 use godel_membership::{
@@ -142,16 +143,36 @@ async fn run(
     crash: CrashPoints,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let listener = match listener {
-        Some(listener) => listener,
-        None => server::listen(&config.server).await?,
+    let listener = match (listener, config.tls) {
+        (Some(listener), _) => listener,
+        // Nobody is served who has not said who they are.
+        (None, TlsMode::On) => server::bind(config.server.listen).await?,
+        (None, TlsMode::Off | TlsMode::Migrate) => server::listen(&config.server).await?,
     };
     let local = listener.local_addr().unwrap_or(config.server.listen);
-    let address = server::advertised(&config.server, local)?;
-    let hosts = own_hosts(&address, local, &config.san);
+    // What the RPCs rest on outlives them.
+    let inner = CancellationToken::new();
+    let _ends = inner.clone().drop_guard();
+    let identities = match config.tls {
+        TlsMode::Off => None,
+        TlsMode::On | TlsMode::Migrate => {
+            let hosts = own_hosts(&config.server.advertise, local, &config.san);
+            let ends = TaskEnds { service: &stop, tasks: &inner };
+            Some(Identities::begin(config, store, Arc::clone(&clock), &hosts, ends).await?)
+        }
+    };
+    let security = identities.as_ref().map(|identities| identities.security(config.tls)).unwrap_or_default();
+    let served_with = ServerConfig { security, ..config.server.clone() };
+    let address = server::advertised(&served_with, local)?;
+    let listeners = match config.socket().filter(|_| identities.is_some()) {
+        Some(socket) => {
+            Listeners::from(listener).and_unix(UnixDoor::bind(&socket).await.map_err(ServerError::from)?)
+        }
+        None => Listeners::from(listener),
+    };
     metrics.judge_health(|| Err("state reads its store".to_owned()));
     if config.server.metrics {
-        metrics.serve(config.server.metrics_listen, stop.clone()).await?;
+        metrics.serve_secured(config.server.metrics_listen, &served_with.security, stop.clone()).await?;
     }
     let counted = StateMetrics::new(&metrics);
     let hub = Arc::new(NodeSessions::new(
@@ -177,15 +198,6 @@ async fn run(
     };
     let (members, lease_writer) = Members::new(store.clone(), Arc::clone(&clock), crash, counted, own);
     let epoch = lease_writer.register().await.map_err(Error::Register)?;
-    // What the RPCs rest on outlives them.
-    let inner = CancellationToken::new();
-    let identities = match config.tls {
-        TlsMode::Off => None,
-        TlsMode::On | TlsMode::Migrate => {
-            let ends = TaskEnds { service: &stop, tasks: &inner };
-            Some(Identities::begin(config, store, clock, &hosts, ends).await?)
-        }
-    };
     hub.epochs.begin(epoch.0);
     let (jobs, job_queue) = mpsc::channel(nodes::writer::N_JOBS_MAX);
     metrics.judge_health(|| Ok(()));
@@ -207,7 +219,7 @@ async fn run(
     let identity_rpc = identities.as_ref().map_or_else(IdentityRpc::without_ca, Identities::rpc);
     tasks.extend(identities.into_iter().flat_map(|identities| identities.tasks));
     let rpc = StateRpc::new(Arc::clone(&hub), *config.watch_bookmark_interval, stop.clone());
-    let served = Server::new(&config.server, &metrics)
+    let served = Server::new(&served_with, &metrics)
         .forward(Arc::new(members.clone()), config.forwarded_max)
         .add(StateServer::new(Arc::new(rpc)))
         .add(MemberServiceServer::new(members).max_decoding_message_size(RECEIVED_BYTES_MAX))
@@ -217,7 +229,7 @@ async fn run(
         )
         .add(IdentityServiceServer::new(identity_rpc).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(NodeServer::new(Arc::new(nodes::service::NodeRpc::new(hub, jobs, stop.clone()))))
-        .serve(listener, stop)
+        .serve(listeners, stop)
         .await;
     tracing::info!("no longer serving calls");
     inner.cancel();
@@ -244,7 +256,7 @@ async fn gauges(hub: Arc<NodeSessions>, stop: CancellationToken) {
     }
 }
 
-/// TaskEnds the sessions at a stop, so that the server need not cut them.
+/// Ends the sessions at a stop, so that the server need not cut them.
 async fn farewell(hub: Arc<NodeSessions>, stop: CancellationToken, inner: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => hub.close_all(Close::Stopping),

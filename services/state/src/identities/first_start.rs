@@ -138,7 +138,7 @@ pub(crate) async fn replace(
     cluster: Option<ClusterName>,
     now_ms: u64,
 ) -> Result<OpenedCa, CaError> {
-    let known = store.read(|state| records::cluster(state))?;
+    let known = store.read(records::cluster)?;
     let made = make(store, place, known.or(cluster), now_ms).await?;
     let keeps: Vec<String> =
         made.book.trust().roots.iter().map(|root| root.fingerprint.to_string()).collect();

@@ -160,6 +160,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         &self,
         request: Request<v1::CreateJoinTokenRequest>,
     ) -> IdentityAnswer<v1::CreateJoinTokenResponse> {
+        refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
         let v1::CreateJoinTokenRequest { role, names, pool, ttl_ms, uses } = request.into_inner();
         let bad = |path: &'static str| {
@@ -214,6 +215,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         &self,
         request: Request<v1::DeleteJoinTokenRequest>,
     ) -> IdentityAnswer<v1::DeleteJoinTokenResponse> {
+        refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
         let id = request.into_inner().token_id;
         let deleted = issuer
@@ -249,6 +251,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         &self,
         request: Request<v1::RevokeIdentityRequest>,
     ) -> IdentityAnswer<v1::RevokeIdentityResponse> {
+        refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
         let (identity, own) = (issuer.identity(&request.get_ref().identity)?, issuer.own.clone());
         let revoked = issuer.ledger.decide(move |draft| {
@@ -264,6 +267,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         &self,
         request: Request<v1::AllowNameRequest>,
     ) -> IdentityAnswer<v1::AllowNameResponse> {
+        refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
         let identity = issuer.identity(&request.get_ref().identity)?;
         let allowed = issuer.ledger.decide(move |draft| {
@@ -275,7 +279,8 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         Ok(Response::new(v1::AllowNameResponse { record: Some(record) }))
     }
 
-    async fn rotate_ca(&self, _: Request<v1::RotateCaRequest>) -> IdentityAnswer<v1::RotateCaResponse> {
+    async fn rotate_ca(&self, request: Request<v1::RotateCaRequest>) -> IdentityAnswer<v1::RotateCaResponse> {
+        refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
         let signer = Signer::make(issuer.own.cluster().clone()).map_err(|error| broken(&error))?;
         let fingerprint = signer.root().fingerprint().as_bytes().to_vec();
@@ -337,6 +342,16 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
 }
 
 const NO_METADATA: [(&str, &str); 0] = [];
+
+/// Refuses whoever comes in plain text: what is made here would outlive the time in which that may do everything.
+fn refuse_unjudged<T>(request: &Request<T>) -> Result<(), Status> {
+    if request.extensions().get::<Caller>() != Some(&Caller::Unjudged) {
+        return Ok(());
+    }
+    let message =
+        "plain text may not manage identities: call over state's unix socket, or with a token over TLS";
+    Err(with_info(Code::PermissionDenied, reason::FORBIDDEN, message, NO_METADATA))
+}
 
 /// The identity of the leaf that a call came with, and the times of the leaf.
 fn leaf_of<T>(request: &Request<T>, own: &Identity) -> Result<(Identity, LeafTimes), Status> {
@@ -419,6 +434,7 @@ fn refused_rotation(refusal: &RotationRefusal) -> Status {
         RotationRefusal::UnderWay { .. } => {
             with_info(Code::FailedPrecondition, reason::ROTATION_UNDER_WAY, refusal.to_string(), NO_METADATA)
         }
+        RotationRefusal::Keys => Status::failed_precondition(refusal.to_string()),
         RotationRefusal::Known { .. } => Status::aborted(refusal.to_string()),
     }
 }

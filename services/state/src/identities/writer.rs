@@ -126,7 +126,6 @@ impl IdentityLedger {
     }
 
     /// Tells `follower` all that is known, and from then on each change once it is durable.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the server judges callers by it once it speaks TLS"))]
     pub(crate) fn follow(&self, follower: impl Fn(&IdentityChange) + Send + Sync + 'static) {
         let mut followers = self.shared.followers.lock();
         self.shared.book.read().all().for_each(|change| follower(&change));

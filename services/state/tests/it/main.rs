@@ -13,5 +13,6 @@ mod processes;
 mod records;
 mod restores;
 mod sessions;
+mod tls;
 mod usage;
 mod watches;
