@@ -125,6 +125,8 @@ pub(crate) fn of_run(run: &Run, container: &Container) -> ContainerCreateBody {
         device_requests: (!gpus.is_empty()).then(|| vec![devices]),
         mounts: Some(run.volumes.dirs(run.key()).filter_map(|(dir, volume)| mount(&dir, volume)).collect()),
         init: Some(true),
+        // A program of the image that is its owner's (setuid) would be root again.
+        security_opt: (!run.users.is_empty()).then(|| vec!["no-new-privileges:true".to_owned()]),
         network_mode: Some("host".to_owned()),
         // The keeper writes the output; a second copy would have no bound.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),

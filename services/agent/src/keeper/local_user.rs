@@ -55,8 +55,10 @@ fn runs_services(uid: u32) -> bool {
     let Ok(entries) = fs::read_dir("/proc") else { return false };
     entries.filter_map(Result::ok).any(|entry| {
         let is_program = || {
-            let program = fs::read_link(entry.path().join("exe"));
-            program.is_ok_and(|path| path.file_name() == Some(OsStr::new(PROGRAM)))
+            let Ok(program) = fs::read_link(entry.path().join("exe")) else { return false };
+            let name = program.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+            // So the kernel names a program whose file was replaced since.
+            name.trim_end_matches(" (deleted)") == PROGRAM
         };
         entry.metadata().is_ok_and(|about| about.is_dir() && about.uid() == uid) && is_program()
     })
