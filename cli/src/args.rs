@@ -106,12 +106,13 @@ pub enum Verb {
     #[command(subcommand)]
     Partition(PartitionVerb),
     /// Create a join token, with which a process joins the cluster; list or delete those that there are.
+    #[command(hide = true)]
     JoinToken(identity::JoinTokenArgs),
     /// Manage identities: who may call, by which certificate.
-    #[command(subcommand)]
+    #[command(subcommand, hide = true)]
     Identity(identity::IdentityVerb),
     /// Manage the CA, which signs the certificates of identities.
-    #[command(subcommand)]
+    #[command(subcommand, hide = true)]
     Ca(identity::Ca),
     /// Administer the control plane.
     #[command(subcommand)]

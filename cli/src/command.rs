@@ -65,35 +65,33 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::State(state) => return offline::state(state, output).await,
         Verb::Config(config) => return offline::config(&config),
         Verb::Ca(verb @ crate::args::identity::Ca::New { .. }) => return identity::new_ca(verb).await,
-        Verb::Context(verb) => return context::run(verb, output),
+        Verb::Context(verb) => return context::run(verb, output).await,
         Verb::Completion { shell } => return offline::completion(shell),
         Verb::Bench { words } => return bench(output, log, &words),
         _ => {}
     }
     let _guard = process::quiet_telemetry(log)?;
-    let address = context::address(address, context.as_deref())?;
+    let access = context::access(address, context.as_deref()).await?;
     match verb {
-        Verb::Node(node) => node::run(&Client::new(&address)?, node, output).await,
-        Verb::Unit(unit) => unit::run(&address, unit, output).await,
-        Verb::History(wanted) => history::run(&Client::new(&address)?, wanted, output).await,
-        Verb::Top(top) => top::run(&Client::new(&address)?, top, output).await,
-        Verb::Queue(wanted) => queue::run(&Client::new(&address)?, wanted, output).await,
-        Verb::Budget(wanted) => budget::run(&Client::new(&address)?, wanted, output).await,
-        Verb::Reservation(wanted) => reservation::run(&Client::new(&address)?, wanted, output).await,
-        Verb::PriorityClass(class) => queue::run_class(&Client::new(&address)?, class, output).await,
-        Verb::Reschedule(verb) => reschedule::run(&Client::new(&address)?, verb, output).await,
-        Verb::Yarn(verb) => yarn::run(&address, verb, output).await,
-        Verb::Apply(files) => apply::run(&address, &files, output).await,
-        Verb::Scheduler(SchedulerVerb::List) => schedulers(&Client::new(&address)?, output).await,
-        Verb::Partition(PartitionVerb::Set { mode }) => {
-            partition(&Client::new(&address)?, mode, output).await
-        }
-        Verb::JoinToken(wanted) => identity::join_token(&Client::new(&address)?, wanted, output).await,
-        Verb::Identity(verb) => identity::run(&Client::new(&address)?, verb, output).await,
-        Verb::Ca(verb) => identity::ca(&Client::new(&address)?, verb, output).await,
-        Verb::Admin(verb) => admin::run(&Client::new(&address)?, verb, output).await,
+        Verb::Node(node) => node::run(&Client::new(&access)?, node, output).await,
+        Verb::Unit(unit) => unit::run(&access, unit, output).await,
+        Verb::History(wanted) => history::run(&Client::new(&access)?, wanted, output).await,
+        Verb::Top(top) => top::run(&Client::new(&access)?, top, output).await,
+        Verb::Queue(wanted) => queue::run(&Client::new(&access)?, wanted, output).await,
+        Verb::Budget(wanted) => budget::run(&Client::new(&access)?, wanted, output).await,
+        Verb::Reservation(wanted) => reservation::run(&Client::new(&access)?, wanted, output).await,
+        Verb::PriorityClass(class) => queue::run_class(&Client::new(&access)?, class, output).await,
+        Verb::Reschedule(verb) => reschedule::run(&Client::new(&access)?, verb, output).await,
+        Verb::Yarn(verb) => yarn::run(&access, verb, output).await,
+        Verb::Apply(files) => apply::run(&access, &files, output).await,
+        Verb::Scheduler(SchedulerVerb::List) => schedulers(&Client::new(&access)?, output).await,
+        Verb::Partition(PartitionVerb::Set { mode }) => partition(&Client::new(&access)?, mode, output).await,
+        Verb::JoinToken(wanted) => identity::join_token(&Client::new(&access)?, wanted, output).await,
+        Verb::Identity(verb) => identity::run(&Client::new(&access)?, verb, output).await,
+        Verb::Ca(verb) => identity::ca(&Client::new(&access)?, verb, output).await,
+        Verb::Admin(verb) => admin::run(&Client::new(&access)?, verb, output).await,
         Verb::Health(wanted) => health::run(&wanted).await,
-        Verb::Status => status::run(&Client::new(&address)?, output).await,
+        Verb::Status => status::run(&Client::new(&access)?, output).await,
         Verb::Audit(wanted) => {
             let mut ledger = Vec::new();
             for path in &wanted.ledger {
@@ -102,11 +100,11 @@ pub async fn run(args: Args) -> Result<(), Failure> {
             let ledger = (!wanted.ledger.is_empty()).then_some(ledger);
             let patience = wanted.patience;
             let of_run = audit::Wanted { ledger, patience, look_here: Some(run::processes_here) };
-            let findings = audit::run(&Client::new(&address)?, of_run).await?;
+            let findings = audit::run(&Client::new(&access)?, of_run).await?;
             output::show(output, &findings.view(), || findings.text(Paint::stdout()))?;
             audit_ended(&findings, wanted.strict)
         }
-        Verb::Trace(crate::args::Trace::Replay(replay)) => trace::replay(&address, replay, output).await,
+        Verb::Trace(crate::args::Trace::Replay(replay)) => trace::replay(&access, replay, output).await,
         Verb::Up(_)
         | Verb::Demo(_)
         | Verb::Serve(_)

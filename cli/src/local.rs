@@ -177,7 +177,7 @@ impl Local {
         let listener = server::listen(&server).await.map_err(|error| {
             let failure = Failure::chain(Code::Failed, &error).during(name);
             match error {
-                ServerError::Address(_) => failure,
+                ServerError::Address(_) | ServerError::Socket(_) => failure,
                 ServerError::Bind { .. } | ServerError::Reflection(_) | ServerError::Metrics { .. } => {
                     failure.hint("is another `godel up` running? --port 0 takes free ports")
                 }

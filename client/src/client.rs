@@ -20,6 +20,7 @@ use godel_proto::v1::{
 use tonic::Status;
 
 use crate::{
+    access::Access,
     exit::{Code, Failure},
     output::shown,
     pages::{PAGE_SIZE, read_all, read_pages},
@@ -41,10 +42,12 @@ impl Client {
     ///
     /// # Errors
     /// The address is malformed.
-    pub fn new(address: &str) -> Result<Self, Failure> {
+    pub fn new(access: impl Into<Access>) -> Result<Self, Failure> {
+        let Access { address, security } = access.into();
         // A person waits: give up soon, and say what to do.
         let config = ClientConfig {
-            state: address.to_owned(),
+            state: address,
+            security,
             retry_attempts: 5,
             retry_deadline: HumanDuration::from_secs(10),
             ..ClientConfig::default()
@@ -56,16 +59,16 @@ impl Client {
     ///
     /// # Errors
     /// The address is malformed.
-    pub fn patient(address: &str) -> Result<Self, Failure> {
-        Self::of(Directory::through_state(&patient(address)))
+    pub fn patient(access: impl Into<Access>) -> Result<Self, Failure> {
+        Self::of(Directory::through_state(&patient(access.into())))
     }
 
     /// A client as patient, which calls leaders directly: for measurements, and for programs among the services.
     ///
     /// # Errors
     /// The address is malformed.
-    pub fn direct(address: &str) -> Result<Self, Failure> {
-        Self::of(Directory::new(&patient(address)))
+    pub fn direct(access: impl Into<Access>) -> Result<Self, Failure> {
+        Self::of(Directory::new(&patient(access.into())))
     }
 
     fn of(directory: Result<Directory, BadAddress>) -> Result<Self, Failure> {
@@ -384,9 +387,10 @@ impl Client {
 }
 
 /// Keeps trying for as long as a restart of the servers takes.
-fn patient(address: &str) -> ClientConfig {
+fn patient(Access { address, security }: Access) -> ClientConfig {
     ClientConfig {
-        state: address.to_owned(),
+        state: address,
+        security,
         retry_attempts: 200,
         retry_deadline: HumanDuration::from_secs(60),
         retry_max: HumanDuration::from_millis(500),

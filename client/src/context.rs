@@ -7,14 +7,24 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     fs::{File, OpenOptions, Permissions},
     io::Write as _,
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
-use godel_kit::config::env;
+use godel_identity::names::BadIdentity;
+use godel_kit::{
+    clock::SystemClock,
+    config::env,
+    security::{BearerToken, ClientSecurity, TlsIdentity, wall_clock},
+};
+use godel_pki::roots::Trust;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::access::Access;
 
 /// Variable that names the file.
 pub const CONTEXTS_VARIABLE: &str = "GODEL_CONTEXTS";
@@ -57,6 +67,22 @@ pub enum ContextError {
         /// The file.
         path: PathBuf,
     },
+    /// What stands in a context is no trust, or no token.
+    #[error("the context of {address} is spoilt: {why}; make it anew with `godel context login`")]
+    Spoilt {
+        /// Where it leads.
+        address: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A context of another cluster, or of the roots that one had before.
+    #[error(
+        "context `{name}` is of a cluster with other roots: give this one another name, or `godel context delete {name}` first"
+    )]
+    Taken {
+        /// Its name.
+        name: String,
+    },
     /// A context that is not there.
     #[error("there is no context `{name}`; `godel context list` shows those that there are")]
     Unknown {
@@ -77,8 +103,64 @@ pub enum ContextError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
-    /// Address of state: `http://host:port`.
+    /// Address of state: `https://host:port`, or `http://host:port` in plain text.
     pub address: String,
+    /// Whom to believe there; without it only plain text is spoken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<ContextTrust>,
+    /// What the person shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<ContextToken>,
+}
+
+/// Whom to believe to be a server of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContextTrust {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Its roots, PEM.
+    pub roots: String,
+}
+
+/// The token of a person.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContextToken {
+    /// The token.
+    pub token: String,
+    /// Its end, Unix milliseconds.
+    pub expires_ms: i64,
+}
+
+/// Says nothing of the token itself.
+impl fmt::Debug for ContextToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContextToken").field("expires_ms", &self.expires_ms).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// How its cluster is reached.
+    ///
+    /// # Errors
+    /// What it trusts cannot be read, or its token is none.
+    pub fn access(&self) -> Result<Access, ContextError> {
+        let Some(ContextTrust { cluster, roots }) = &self.trust else {
+            return Ok(Access::from(&self.address));
+        };
+        let spoilt = |why: String| ContextError::Spoilt { address: self.address.clone(), why };
+        let cluster = cluster.parse().map_err(|bad: BadIdentity| spoilt(bad.to_string()))?;
+        let trust = Trust::read_pem(cluster, roots).map_err(|bad| spoilt(bad.to_string()))?;
+        let identity = TlsIdentity::new(trust, None, wall_clock(SystemClock::shared()));
+        let mut security = ClientSecurity::new(identity);
+        if let Some(ContextToken { token, .. }) = &self.token {
+            let token = BearerToken::new(token).map_err(|bad| spoilt(bad.to_string()))?;
+            // The command is over before it would be renewed.
+            security = security.with_token(watch::channel(token).1);
+        }
+        Ok(Access { address: self.address.clone(), security })
+    }
 }
 
 /// All contexts of a person.
@@ -110,14 +192,23 @@ impl Contexts {
         self.contexts.iter().map(|(name, context)| (name.as_str(), context))
     }
 
-    /// The context of this name, or the current one without a name; `None` if there is no current one.
+    /// The context of this name, or the current one without a name, with its name; `None` if there is no current one.
     ///
     /// # Errors
     /// The context that is named, or that is the current one, is not there.
-    pub fn find(&self, name: Option<&str>) -> Result<Option<&Context>, ContextError> {
+    pub fn find(&self, name: Option<&str>) -> Result<Option<(&str, &Context)>, ContextError> {
         let Some(name) = name.or(self.current()) else { return Ok(None) };
-        let unknown = || ContextError::Unknown { name: name.to_owned() };
-        self.contexts.get(name).ok_or_else(unknown).map(Some)
+        match self.contexts.get_key_value(name) {
+            Some((name, context)) => Ok(Some((name, context))),
+            None => Err(ContextError::Unknown { name: name.to_owned() }),
+        }
+    }
+
+    /// A context that leads to this address, the current one before others, with its name.
+    pub fn leading_to(&self, address: &str) -> Option<(&str, &Context)> {
+        let leads = |(_, context): &(&str, &Context)| context.address == address;
+        let current = self.find(None).ok().flatten().filter(leads);
+        current.or_else(|| self.iter().find(leads))
     }
 
     /// Adds a context, or replaces the one of this name. The first one becomes the current one.
@@ -134,6 +225,14 @@ impl Contexts {
         }
         self.contexts.insert(name.to_owned(), context);
         Ok(())
+    }
+
+    /// Replaces a token of a context by a newer one; where it has another one by now, that stays.
+    pub fn renew_token(&mut self, name: &str, old: &ContextToken, new: ContextToken) {
+        let context = self.contexts.get_mut(name).filter(|context| context.token.as_ref() == Some(old));
+        if let Some(context) = context {
+            context.token = Some(new);
+        }
     }
 
     /// Makes a context the current one.
@@ -261,23 +360,23 @@ mod tests {
     use super::*;
 
     fn at(address: &str) -> Context {
-        Context { address: address.to_owned() }
+        Context { address: address.to_owned(), ..Context::default() }
     }
 
     #[test]
     fn the_first_context_is_the_current_one_until_another_is_chosen() {
         let mut contexts = Contexts::default();
         assert_eq!(contexts.find(None).unwrap(), None);
+        let one = |contexts: &Contexts, name: Option<&str>| {
+            contexts.find(name).unwrap().map(|(_, context)| context.clone())
+        };
         contexts.put("one", at("http://a:1")).unwrap();
         contexts.put("two", at("http://b:2")).unwrap();
-        assert_eq!(contexts.find(None).unwrap(), Some(&at("http://a:1")));
-        assert_eq!(contexts.find(Some("two")).unwrap(), Some(&at("http://b:2")));
+        assert_eq!(one(&contexts, None), Some(at("http://a:1")));
+        assert_eq!(one(&contexts, Some("two")), Some(at("http://b:2")));
         contexts.choose("two").unwrap();
         contexts.put("one", at("http://a:3")).unwrap();
-        assert_eq!(
-            (contexts.current(), contexts.find(None).unwrap()),
-            (Some("two"), Some(&at("http://b:2")))
-        );
+        assert_eq!((contexts.current(), one(&contexts, None)), (Some("two"), Some(at("http://b:2"))));
         assert!(matches!(contexts.choose("three"), Err(ContextError::Unknown { name }) if name == "three"));
         contexts.remove("two").unwrap();
         assert_eq!(contexts.current(), None, "nobody has chosen the other one");
@@ -290,6 +389,24 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn a_token_is_renewed_in_its_own_context_alone() {
+        let token = |text: &str| ContextToken { token: text.to_owned(), expires_ms: 7 };
+        let mut contexts = Contexts::default();
+        for name in ["one", "two"] {
+            contexts.put(name, Context { token: Some(token(name)), ..at("https://a:1") }).unwrap();
+        }
+        let names = |contexts: &Contexts| contexts.leading_to("https://a:1").map(|(name, _)| name.to_owned());
+        assert_eq!(names(&contexts).as_deref(), Some("one"));
+        contexts.choose("two").unwrap();
+        assert_eq!(names(&contexts).as_deref(), Some("two"), "the current one goes first");
+        contexts.renew_token("two", &token("two"), token("newer"));
+        contexts.renew_token("one", &token("other"), token("newer"));
+        let tokens: Vec<_> =
+            contexts.iter().map(|(_, context)| context.token.clone().unwrap().token).collect();
+        assert_eq!(tokens, ["one", "newer"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!
 //! # Modules
 //!
+//! - `access`: how a client reaches a cluster.
 //! - `audit`: `godel audit`: the invariants on a live system.
 //! - `bulk`: submission of many units on one stream.
 //! - `client`: clients of the API, with deadlines and retries.
@@ -23,6 +24,7 @@
 //! - `views`: views of units, nodes and queues for commands.
 //! - `yarn`: applications and queues of the YARN adapter.
 
+pub mod access;
 pub mod audit;
 pub mod bulk;
 pub mod client;

@@ -93,6 +93,7 @@ pub enum NodeVerb {
     /// of effect no-execute evicts running units that do not tolerate it.
     Taint(Changes),
     /// Create a token with which agents join the cluster.
+    #[command(hide = true)]
     JoinToken(super::identity::NodeJoinToken),
     /// Resume evictions from lost nodes after the brake has stopped them.
     ResumeEvictions,

@@ -2,6 +2,7 @@
 //! disruption budgets and reservations are put and units submitted one by one, and what is there as given is left alone.
 
 use godel_client::{
+    access::Access,
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
@@ -47,9 +48,9 @@ struct LoadedDocuments {
     units: Vec<(String, v1::UnitSpec)>,
 }
 
-pub(super) async fn run(address: &str, apply: &Apply, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(access: &Access, apply: &Apply, format: Format) -> Result<(), Failure> {
     let loaded = load(apply)?;
-    let client = Client::new(address)?;
+    let client = Client::new(access)?;
     let mut views = queues(&client, &loaded).await?;
     let failures = one_by_one(&client, &loaded, &mut views).await;
     // What was done is told in any case.
@@ -59,12 +60,12 @@ pub(super) async fn run(address: &str, apply: &Apply, format: Format) -> Result<
 
 /// Puts queues together or not at all, each with where it stands, and says what became of them.
 pub(super) async fn put_queues(
-    address: &str,
+    access: &Access,
     placed: Vec<(String, v1::Queue)>,
     format: Format,
 ) -> Result<(), Failure> {
     let loaded = LoadedDocuments { queues: placed, ..LoadedDocuments::default() };
-    let views = queues(&Client::new(address)?, &loaded).await?;
+    let views = queues(&Client::new(access)?, &loaded).await?;
     print(format, &views)
 }
 

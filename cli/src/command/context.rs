@@ -1,17 +1,27 @@
 //! `godel context`: the clusters that a person uses.
 
+use std::time::Duration;
+
 use godel_client::{
+    access::Access,
     client::Client,
-    context::{Context, ContextError, ContextFile, Contexts},
+    context::{Context, ContextError, ContextFile, ContextToken, ContextTrust, Contexts},
     exit::{Code, Failure},
     output::{self, Format, View, ViewColumn},
 };
+use godel_kit::clock::SystemClock;
+use godel_pki::pem::write_certificates;
+use godel_proto::v1;
 use serde::Serialize;
 
-use crate::args::context::{ContextSettings, ContextVerb, NamedContext};
+use crate::args::context::{ContextSettings, ContextVerb, LoginArgs, NamedContext};
 
 /// Where state is unless something else says so.
 pub(super) const DEFAULT_ADDRESS: &str = "http://127.0.0.1:7700";
+/// A token that ends within this time is renewed, milliseconds: half of its life.
+const RENEWED_MS: i64 = 6 * 3_600_000;
+/// Longest time that a command spends on that.
+const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
 /// A context as shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,22 +39,81 @@ impl View for ContextView {
     ];
 }
 
-/// The address of state: the one that is given, or that of the context that is named, or that of the current one.
-pub(super) fn address(given: Option<String>, context: Option<&str>) -> Result<String, Failure> {
-    if let Some(address) = given {
-        return Ok(address);
-    }
+/// How the cluster is reached at the address that is given, or in the context that is named, or else in the current one. A token of which half is
+/// over is renewed on the way.
+pub(super) async fn access(given: Option<String>, context: Option<&str>) -> Result<Access, Failure> {
     let file = match ContextFile::of_environment() {
         // A process without a home, as a unit, has no contexts.
-        Err(ContextError::NoHome) if context.is_none() => return Ok(DEFAULT_ADDRESS.to_owned()),
+        Err(ContextError::NoHome) if context.is_none() => {
+            return Ok(Access::from(given.as_deref().unwrap_or(DEFAULT_ADDRESS)));
+        }
         file => file.map_err(|error| failed(&error))?,
     };
-    let contexts = file.read().map_err(|error| failed(&error))?;
-    let found = contexts.find(context).map_err(|error| failed(&error))?;
-    Ok(found.map_or_else(|| DEFAULT_ADDRESS.to_owned(), |context| context.address.clone()))
+    let is_plain = given.as_ref().is_some_and(|address| !address.starts_with("https://"));
+    let contexts =
+        if is_plain { Contexts::default() } else { file.read().map_err(|error| failed(&error))? };
+    let found = match &given {
+        Some(address) => contexts.leading_to(address),
+        None => contexts.find(context).map_err(|error| failed(&error))?,
+    };
+    let Some((name, found)) = found else {
+        return Ok(Access::from(given.as_deref().unwrap_or(DEFAULT_ADDRESS)));
+    };
+    let access = found.access().map_err(|error| failed(&error))?;
+    let now_ms = SystemClock::shared().wall_ms();
+    let is_due = |token: &ContextToken| (now_ms..now_ms + RENEWED_MS).contains(&token.expires_ms);
+    if let Some(old) = found.token.as_ref().filter(|token| is_due(token))
+        && let Ok(Ok(new)) = tokio::time::timeout(RENEWAL_TIME, take_token(&Client::new(&access)?)).await
+    {
+        // The one that there is counts for a while; the next command tries again.
+        let _kept = file.change(|contexts| {
+            contexts.renew_token(name, old, new);
+            Ok(())
+        });
+    }
+    Ok(access)
 }
 
-pub(super) fn run(verb: ContextVerb, format: Format) -> Result<(), Failure> {
+/// Takes a token from state.
+async fn take_token(client: &Client) -> Result<ContextToken, Failure> {
+    let answer = client.identities().issue_token(v1::IssueTokenRequest {}).await;
+    let v1::IssueTokenResponse { token, expires_ms, .. } =
+        answer.map_err(|status| client.explain(status))?.into_inner();
+    Ok(ContextToken { token, expires_ms })
+}
+
+/// Takes a token from the socket of state on this machine, and keeps it in a context with the roots of the cluster.
+async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
+    let LoginArgs { name, socket, state } = wanted;
+    let socket = std::path::absolute(&socket)
+        .map_err(|error| Failure::failed(format!("{} cannot be found: {error}", socket.display())))?;
+    let client = Client::new(&format!("unix:{}", socket.display()))?;
+    let answer = client.read(async || client.identities().get_trust(v1::GetTrustRequest {}).await).await?;
+    let v1::TrustRoots { cluster, roots, .. } = answer.into_inner().trust.unwrap_or_default();
+    let roots: Vec<_> = roots.into_iter().map(|root| root.certificate.into()).collect();
+    let trust = ContextTrust { cluster: cluster.clone(), roots: write_certificates(&roots) };
+    let context =
+        Context { address: state.clone(), trust: Some(trust), token: Some(take_token(&client).await?) };
+    let name = name.unwrap_or(cluster);
+    let contexts = file.change(|contexts| {
+        let known = contexts.find(Some(&name)).ok().flatten().and_then(|(_, known)| known.trust.as_ref());
+        if known.is_some_and(|known| Some(known) != context.trust.as_ref()) {
+            return Err(ContextError::Taken { name: name.clone() });
+        }
+        contexts.put(&name, context)
+    });
+    say_where(&contexts.map_err(|error| failed(&error))?, &name, &state);
+    Ok(())
+}
+
+fn say_where(contexts: &Contexts, name: &str, state: &str) {
+    output::say(format!("context {name} leads to {state}"));
+    if contexts.current() != Some(name) {
+        output::say(format!("`godel context use {name}` makes it the current one"));
+    }
+}
+
+pub(super) async fn run(verb: ContextVerb, format: Format) -> Result<(), Failure> {
     let file = ContextFile::of_environment().map_err(|error| failed(&error))?;
     let change = |change: &dyn Fn(&mut Contexts) -> Result<(), ContextError>| {
         file.change(change).map_err(|error| failed(&error))
@@ -57,13 +126,13 @@ pub(super) fn run(verb: ContextVerb, format: Format) -> Result<(), Failure> {
         ContextVerb::Set(ContextSettings { context: NamedContext { name }, state }) => {
             // A malformed address is refused now, not at the next command.
             Client::new(&state)?;
-            let contexts = change(&|contexts| contexts.put(&name, Context { address: state.clone() }))?;
-            output::say(format!("context {name} leads to {state}"));
-            if contexts.current() != Some(name.as_str()) {
-                output::say(format!("`godel context use {name}` makes it the current one"));
-            }
+            let contexts = change(&|contexts| {
+                contexts.put(&name, Context { address: state.clone(), ..Context::default() })
+            })?;
+            say_where(&contexts, &name, &state);
             Ok(())
         }
+        ContextVerb::Login(wanted) => login(&file, wanted).await,
         ContextVerb::Use(NamedContext { name }) => {
             change(&|contexts| contexts.choose(&name))?;
             output::say(format!("commands go to {name} from now on"));
@@ -94,6 +163,8 @@ fn failed(error: &ContextError) -> Failure {
         ContextError::File { .. } => Code::Failed,
         ContextError::Unknown { .. } => Code::NotFound,
         ContextError::NoHome
+        | ContextError::Spoilt { .. }
+        | ContextError::Taken { .. }
         | ContextError::Broken { .. }
         | ContextError::Open { .. }
         | ContextError::BadName { .. } => Code::Usage,

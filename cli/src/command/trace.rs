@@ -1,6 +1,7 @@
 //! `godel trace replay`.
 
 use godel_client::{
+    access::Access,
     client::Client,
     exit::Failure,
     output::{self, Format, Paint},
@@ -9,7 +10,7 @@ use godel_client::{
 
 use crate::args::ReplayArgs;
 
-pub(super) async fn replay(address: &str, wanted: ReplayArgs, format: Format) -> Result<(), Failure> {
+pub(super) async fn replay(access: &Access, wanted: ReplayArgs, format: Format) -> Result<(), Failure> {
     let mut tasks = replay::read_tasks(&wanted.file)?;
     tasks.truncate(wanted.limit.unwrap_or(usize::MAX));
     let options = Options {
@@ -22,8 +23,8 @@ pub(super) async fn replay(address: &str, wanted: ReplayArgs, format: Format) ->
         audit: wanted.audit,
     };
     // A server that is not there at all is told at once; one that restarts on the way is waited for.
-    Client::new(address)?.store_status().await?;
-    let (summary, findings) = replay::run(&Client::patient(address)?, options).await?;
+    Client::new(access)?.store_status().await?;
+    let (summary, findings) = replay::run(&Client::patient(access)?, options).await?;
     match format {
         Format::Json | Format::Yaml => output::print_value(format, &summary)?,
         Format::Table | Format::Wide => {

@@ -16,6 +16,7 @@ use std::{
 };
 
 use godel_client::{
+    access::Access,
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, Paint, are, count, field, fields, shown},
@@ -33,12 +34,12 @@ use super::{
 };
 use crate::args::{UnitVerb, WhichUnits, split};
 
-pub(super) async fn run(address: &str, unit: UnitVerb, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(access: &Access, unit: UnitVerb, format: Format) -> Result<(), Failure> {
     // This one needs no server, and no address either.
     if let UnitVerb::Validate { files } = &unit {
         return validate(files, format);
     }
-    let client = Client::new(address)?;
+    let client = Client::new(access)?;
     match unit {
         UnitVerb::Submit(submit) => submit::run(&client, *submit, format).await,
         UnitVerb::Plan(submit) => plan::run(&client, &submit, format).await,

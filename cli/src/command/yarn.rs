@@ -5,6 +5,7 @@ mod apps;
 use std::{collections::BTreeMap, path::Path};
 
 use godel_client::{
+    access::Access,
     client::Client,
     exit::Failure,
     output::{self, Format, View, ViewColumn, count},
@@ -46,12 +47,12 @@ impl View for FindingView {
     ];
 }
 
-pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(), Failure> {
+pub(super) async fn run(access: &Access, verb: Yarn, format: Format) -> Result<(), Failure> {
     match verb {
-        Yarn::App(verb) => apps::run(&Client::new(address)?, verb, format).await,
-        Yarn::Queue(verb) => apps::run_queue(&Client::new(address)?, &verb, format).await,
+        Yarn::App(verb) => apps::run(&Client::new(access)?, verb, format).await,
+        Yarn::Queue(verb) => apps::run_queue(&Client::new(access)?, &verb, format).await,
         Yarn::ImportQueues { queues, dry_run } => {
-            let (configuration, options) = given(address, &queues).await?;
+            let (configuration, options) = given(access, &queues).await?;
             let import = import_queues(&configuration, &options);
             refused(&import).map_err(|failure| failure.hint("nothing was changed"))?;
             let records: Vec<v1::Queue> = import.queues.iter().map(to_proto::queue).collect();
@@ -62,13 +63,13 @@ pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(),
                 let placed = placed.map(|(record, spec)| {
                     (format!("{} (queue {})", queues.conf.display(), spec.name), record)
                 });
-                apply::put_queues(address, placed.collect(), format).await?;
+                apply::put_queues(access, placed.collect(), format).await?;
             }
             output::say(format!("{}; `godel yarn preflight` shows them", counts(&import)));
             Ok(())
         }
         Yarn::Preflight { queues } => {
-            let (configuration, options) = given(address, &queues).await?;
+            let (configuration, options) = given(access, &queues).await?;
             let import = preflight(&configuration, &options);
             output::print_views::<FindingView, _>(format, &import.findings, "properties")?;
             output::say(counts(&import));
@@ -79,12 +80,12 @@ pub(super) async fn run(address: &str, verb: Yarn, format: Format) -> Result<(),
 
 /// The files, and what they are imported for.
 async fn given(
-    address: &str,
+    access: &Access,
     queues: &YarnImportArgs,
 ) -> Result<(HadoopConfiguration, ImportOptions), Failure> {
     let configuration = load(&queues.conf)?;
     let total = match total(&queues.total)? {
-        total if total.is_empty() => capacity(address).await?,
+        total if total.is_empty() => capacity(access).await?,
         total => total,
     };
     Ok((configuration, ImportOptions { under: queues.under.clone(), total }))
@@ -125,13 +126,13 @@ fn total(words: &[String]) -> Result<BTreeMap<String, i64>, Failure> {
 }
 
 /// What all nodes have.
-async fn capacity(address: &str) -> Result<BTreeMap<String, i64>, Failure> {
+async fn capacity(access: &Access) -> Result<BTreeMap<String, i64>, Failure> {
     let hint = "`--total cpu=100,memory=400Gi` says what YARN's queues have together";
     let with_hint = |failure: Failure| {
         let known = failure.hint.as_ref().map(|known| format!("{known}\n")).unwrap_or_default();
         failure.hint(known + hint)
     };
-    let status = Client::new(address)?.dispatcher_status().await.map_err(with_hint)?;
+    let status = Client::new(access)?.dispatcher_status().await.map_err(with_hint)?;
     let capacity = status.capacity.unwrap_or_default().amounts;
     if capacity.is_empty() {
         return Err(Failure::failed("the cluster has no nodes whose capacity could be shared out").hint(hint));

@@ -119,6 +119,10 @@ impl Up {
         }
     }
 
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }

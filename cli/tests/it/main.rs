@@ -8,6 +8,7 @@ mod contexts;
 mod docs;
 mod godel;
 mod queues;
+mod secured;
 mod users;
 mod verbs;
 mod yarn;

@@ -21,7 +21,11 @@ use super::keepers::one_real_node;
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// Verbs that need no control plane, or become a part of one.
-const OFFLINE: [&str; 14] = [
+const OFFLINE: [&str; 18] = [
+    "context list",
+    "context set",
+    "context use",
+    "context delete",
     "up",
     "demo",
     "serve",
@@ -42,7 +46,10 @@ const OFFLINE: [&str; 14] = [
 const PATIENT: [&str; 2] = ["unit wait", "unit watch"];
 
 /// Verbs whose results are no documents, and what they are.
-const NO_JSON: [(&str, &str); 8] = [
+const NO_JSON: [(&str, &str); 11] = [
+    ("context set", "says in a sentence where the context leads"),
+    ("context use", "says in a sentence where commands go"),
+    ("context delete", "says in a sentence what is gone"),
     ("demo", "runs until it is stopped; `--json FILE` writes the summary"),
     ("serve", "runs until it is stopped"),
     ("agent", "runs until it is stopped"),
@@ -216,7 +223,8 @@ async fn reschedule() {
 async fn control_plane() {
     let cluster = simulated("2x cpu=4,memory=8Gi", 2).await;
     let metrics = cluster.metrics_address("state").unwrap().to_string();
-    play("control-plane", &cluster, &[("METRICS", &metrics)]).await;
+    let contexts = cluster.path("contexts.yaml").display().to_string();
+    play("control-plane", &cluster, &[("METRICS", &metrics), ("GODEL_CONTEXTS", &contexts)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,8 +281,9 @@ fn every_verb_has_its_sessions() {
             needs("wrong input (2)", &|step| step.code == 2);
         }
         let creates = verb.path.ends_with(" create");
-        // A watch waits for what is not there yet.
-        if verb.names_objects && !creates && !["bench", "unit watch"].contains(&verb.path.as_str()) {
+        // A watch waits for what is not there yet, and what is not there is set.
+        let takes_any = ["bench", "unit watch", "context set"].contains(&verb.path.as_str());
+        if verb.names_objects && !creates && !takes_any {
             needs("something that is not there (4)", &|step| step.code == 4);
         }
         if verb.takes_revision || creates {

@@ -73,7 +73,7 @@ const OTHERS: [(&str, &[&str]); 15] = [
     (WIRE, &[DOMAIN, PROTO]),
     (CRASH, &[]),
     ("godel-store", &[DOMAIN, PROTO, WIRE, CRASH]),
-    (PKI, &[IDENTITY]),
+    (PKI, &[DOMAIN, IDENTITY]),
     (KIT, &[DOMAIN, IDENTITY, PKI, MEMBERSHIP, PROTO, WIRE, CRASH]),
     (HADOOP, &[DOMAIN, KIT]),
     ("godel-state", &[DOMAIN, IDENTITY, MEMBERSHIP, PROTO, PKI, WIRE, CRASH, "godel-store", KIT]),
@@ -89,7 +89,7 @@ const OTHERS: [(&str, &[&str]); 15] = [
         "godel-rescheduler",
         &[DOMAIN, "godel-core-rescheduler", "godel-core-rescheduler-leader", PROTO, WIRE, CRASH, KIT],
     ),
-    ("godel-client", &[DOMAIN, QUEUEING, RULES, "godel-audit", PROTO, WIRE, KIT]),
+    ("godel-client", &[DOMAIN, IDENTITY, QUEUEING, RULES, "godel-audit", PROTO, PKI, WIRE, KIT]),
 ];
 
 /// Not in `core`: runtime, wire, disk, clocks.
