@@ -310,12 +310,15 @@ pub struct Serve {
     /// address to listen on.
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
-    /// Name of the service (state, scheduler). Default of a scheduler: the name of the host.
+    /// Name of the service. Default, but for state: the name of the host.
     #[arg(long)]
     pub name: Option<String>,
     /// Directory of the store (state).
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// File with a join token, `-` for standard input: for the first certificate, if state is at an https:// address (`godel join-token`).
+    #[arg(long, value_name = "FILE")]
+    pub join_file: Option<String>,
     /// Who may reach what this process listens on.
     #[command(flatten)]
     pub exposure: Exposure,
@@ -376,6 +379,9 @@ pub struct Agent {
     /// Name of this machine's node. Default: the host name.
     #[arg(long, conflicts_with_all = ["simulate", "nodes"])]
     pub name: Option<String>,
+    /// File with a join token, `-` for standard input: for the first certificate, if state is at an https:// address (`godel node join-token`).
+    #[arg(long, value_name = "FILE")]
+    pub join_file: Option<String>,
     /// Directory in which terminal statuses wait until they are acknowledged.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,

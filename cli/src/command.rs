@@ -4,7 +4,7 @@ mod admin;
 mod agent;
 mod apply;
 mod budget;
-mod context;
+pub(crate) mod context;
 mod each;
 mod health;
 mod history;

@@ -1,4 +1,8 @@
 //! The control plane in this process: every part with its own listener, talking over gRPC as anywhere else.
+//!
+//! With TLS each part joins as it would elsewhere: `admin` asks state for a token at its unix socket.
+
+mod admin;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -9,20 +13,27 @@ use std::{
 
 use godel_agent::{NodeDef, inventory};
 use godel_client::{
+    access::Access,
     client::Client,
+    context::Context,
     exit::{Code, Failure},
 };
 use godel_kit::{
     CancellationToken,
+    address::{Speech, advertised},
     clock::SystemClock,
-    config::ServerConfig,
+    config::{ClientConfig, IdentityConfig, ServerConfig},
+    member::NewMember,
+    security::Role,
     server::{self, ServerError},
     task,
 };
 use godel_rescheduler::Reload;
+use godel_state::EngineKind;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-use crate::{args::SimulatedNodes, config::Root};
+use crate::{args::SimulatedNodes, command::context::take_context, config::Root};
+use admin::{LocalAdmin, PrivateDir};
 
 /// Port of state unless flags say otherwise; the other parts follow.
 const DEFAULT_PORT: u16 = 7700;
@@ -47,12 +58,28 @@ pub struct Layout {
     pub rescheduler: bool,
 }
 
+/// Which part is to listen, and where.
+struct Place {
+    name: String,
+    /// Port of state; 0: free ones.
+    base: u16,
+    /// From there to the port of the first of its kind.
+    offset: u16,
+    /// Which one of its kind.
+    idx: u16,
+    speech: Speech,
+}
+
 /// A running control plane.
 pub struct Local {
     /// Parts by name, with their addresses, in order of start.
     pub parts: Vec<(String, String)>,
-    /// Address of state.
-    pub address: String,
+    /// Where state is, and what the person shows who has started all this.
+    pub access: Access,
+    /// The same to be kept, with TLS.
+    pub context: Option<Context>,
+    admin: Option<LocalAdmin>,
+    private_dir: Option<PrivateDir>,
     stop: CancellationToken,
     /// What failed first: the rest only follows from it.
     cause: Arc<Mutex<Option<Failure>>>,
@@ -73,7 +100,10 @@ impl Local {
     ) -> Result<Self, Failure> {
         let mut local = Self {
             parts: Vec::new(),
-            address: String::new(),
+            access: Access::from(""),
+            context: None,
+            admin: None,
+            private_dir: None,
             stop,
             cause: Arc::default(),
             services: JoinSet::new(),
@@ -81,7 +111,7 @@ impl Local {
         };
         let started = local.start_parts(root, layout, reload).await;
         let client = match started {
-            Ok(()) => Client::direct(&local.address),
+            Ok(()) => Client::direct(&local.access),
             Err(failure) => Err(failure),
         };
         let ready = match client {
@@ -107,66 +137,110 @@ impl Local {
         reload: Option<Reload>,
     ) -> Result<(), Failure> {
         let Root { state, dispatcher, scheduler, binder, yarn, rescheduler, .. } = root;
-        let (config, listener) = self.listen("state", &state.server, layout.port, 0, 0).await?;
-        let state = godel_state::Config { server: config, ..state };
-        self.address = self.parts[0].1.clone();
+        let speech = state.tls.speech();
+        let place = Place { name: "state".to_owned(), base: layout.port, offset: 0, idx: 0, speech };
+        let (config, listener) = self.listen(&state.server, &place).await?;
+        let mut state = godel_state::Config { server: config, ..state };
+        self.access = Access::from(&self.parts[0].1);
+        if speech == Speech::Tls && state.engine == EngineKind::Memory {
+            state.socket = Some(self.private_dir.insert(PrivateDir::make()?).path().join("godel.sock"));
+        }
+        let socket = state.socket();
         let deps = godel_state::Deps { listener: Some(listener), ..godel_state::Deps::default() };
         self.run("state".to_owned(), godel_state::serve(state, deps, self.stop.clone()));
+        if let Some(socket) = socket.filter(|_| speech == Speech::Tls) {
+            self.secure(&socket).await?;
+        }
         for idx in 0..layout.dispatchers {
-            let name = numbered("dispatcher", idx, layout.dispatchers);
-            let (server, listener) = self.listen(&name, &dispatcher.server, layout.port, 1, idx).await?;
-            let mut config = godel_dispatcher::Config { server, ..dispatcher.clone() };
-            config.client.state.clone_from(&self.address);
+            let place = self.place(numbered("dispatcher", idx, layout.dispatchers), layout, 1, idx);
+            let mut config = dispatcher.clone();
+            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let listener = self.prepare(&place, Role::Dispatcher, None, parts).await?;
             let deps =
                 godel_dispatcher::Deps { listener: Some(listener), ..godel_dispatcher::Deps::default() };
-            self.run(name, godel_dispatcher::serve(config, deps, self.stop.clone()));
+            self.run(place.name, godel_dispatcher::serve(config, deps, self.stop.clone()));
         }
         for idx in 0..layout.binders {
-            let name = numbered("binder", idx, layout.binders);
-            let (server, listener) = self.listen(&name, &binder.server, layout.port, 2, idx).await?;
-            let mut config = godel_binder::Config { server, ..binder.clone() };
-            config.client.state.clone_from(&self.address);
+            let place = self.place(numbered("binder", idx, layout.binders), layout, 2, idx);
+            let mut config = binder.clone();
+            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let listener = self.prepare(&place, Role::Binder, None, parts).await?;
             let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
-            self.run(name, godel_binder::serve(config, deps, self.stop.clone()));
+            self.run(place.name, godel_binder::serve(config, deps, self.stop.clone()));
         }
         for idx in 0..layout.schedulers {
             let own = format!("s{}", idx + 1);
-            let name = format!("scheduler {own}");
-            let (server, listener) = self.listen(&name, &scheduler.server, layout.port, 3, idx).await?;
-            let mut config = godel_scheduler::Config { server, name: own, ..scheduler.clone() };
-            config.client.state.clone_from(&self.address);
+            let place = self.place(format!("scheduler {own}"), layout, 3, idx);
+            let mut config = godel_scheduler::Config { name: own.clone(), ..scheduler.clone() };
+            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let listener = self.prepare(&place, Role::Scheduler, Some(own), parts).await?;
             let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
-            self.run(name, godel_scheduler::serve(config, deps, self.stop.clone()));
+            self.run(place.name, godel_scheduler::serve(config, deps, self.stop.clone()));
         }
         if layout.yarn {
-            let (server, listener) = self.listen("yarn", &yarn.server, layout.port, 4, 0).await?;
-            let mut config = godel_yarn::Config { server, ..yarn };
-            config.client.state.clone_from(&self.address);
+            let place = self.place("yarn".to_owned(), layout, 4, 0);
+            let mut config = yarn;
+            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let listener = self.prepare(&place, Role::Yarn, None, parts).await?;
             let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
-            self.run("yarn".to_owned(), godel_yarn::serve(config, deps, self.stop.clone()));
+            self.run(place.name, godel_yarn::serve(config, deps, self.stop.clone()));
         }
         if layout.rescheduler {
-            let (server, listener) =
-                self.listen("rescheduler", &rescheduler.server, layout.port, 5, 0).await?;
-            let mut config = godel_rescheduler::Config { server, ..rescheduler };
-            config.client.state.clone_from(&self.address);
+            let place = self.place("rescheduler".to_owned(), layout, 5, 0);
+            let mut config = rescheduler;
+            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let listener = self.prepare(&place, Role::Rescheduler, None, parts).await?;
             let deps =
                 godel_rescheduler::Deps { listener: Some(listener), ..godel_rescheduler::Deps::default() };
             let service = godel_rescheduler::serve(config, reload, deps, self.stop.clone());
-            self.run("rescheduler".to_owned(), service);
+            self.run(place.name, service);
         }
         Ok(())
+    }
+
+    fn place(&self, name: String, layout: &Layout, offset: u16, idx: u16) -> Place {
+        let speech = if self.admin.is_some() { Speech::Tls } else { Speech::PlainText };
+        Place { name, base: layout.port, offset, idx, speech }
+    }
+
+    /// Waits until state answers at its socket, and takes what people show: parts join by that.
+    async fn secure(&mut self, socket: &Path) -> Result<(), Failure> {
+        let admin = LocalAdmin::new(socket)?;
+        let context = tokio::select! {
+            context = take_context(&admin.client, &self.parts[0].1) => context?,
+            () = self.stop.cancelled() => return Err(Failure::failed("stopped before it was ready")),
+        };
+        self.access = context.access().map_err(|error| Failure::chain(Code::Failed, &error))?;
+        self.context = Some(context);
+        self.admin = Some(admin);
+        Ok(())
+    }
+
+    /// Binds the port of a part, and tells it where state is and how it joins.
+    async fn prepare(
+        &mut self,
+        place: &Place,
+        role: Role,
+        own_name: Option<String>,
+        (server, client, identity): (&mut ServerConfig, &mut ClientConfig, &mut IdentityConfig),
+    ) -> Result<TcpListener, Failure> {
+        let (config, listener) = self.listen(server, place).await?;
+        *server = config;
+        client.state.clone_from(&self.access.address);
+        if let Some(admin) = &self.admin {
+            identity.name = own_name.unwrap_or_else(|| format!("local-{}", place.idx + 1));
+            identity.token = admin.token(role, &identity.name).await?;
+        }
+        Ok(listener)
     }
 
     /// Binds a part's port: `base + offset` for the first of its kind, a free one for the others.
     async fn listen(
         &mut self,
-        name: &str,
         server: &ServerConfig,
-        base: u16,
-        offset: u16,
-        idx: u16,
+        Place { name, base, offset, idx, speech }: &Place,
     ) -> Result<(ServerConfig, TcpListener), Failure> {
+        let (base, offset, idx) = (*base, *offset, *idx);
         let port = if base == 0 || idx > 0 { 0 } else { base.saturating_add(offset) };
         let default = ServerConfig::on_port(DEFAULT_PORT.saturating_add(offset)).metrics_listen.port();
         let is_set = server.metrics_listen.port() != default;
@@ -174,7 +248,7 @@ impl Local {
         if idx > 0 || !is_set {
             server.metrics_listen.set_port(if port == 0 { 0 } else { port.saturating_add(100) });
         }
-        let listener = server::listen(&server).await.map_err(|error| {
+        let listener = server::listen_as(&server, *speech).await.map_err(|error| {
             let failure = Failure::chain(Code::Failed, &error).during(name);
             match error {
                 ServerError::Address(_) | ServerError::Socket(_) => failure,
@@ -184,9 +258,9 @@ impl Local {
             }
         })?;
         let local = listener.local_addr().unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let address = server::advertised(&server, local)
+        let address = advertised(&server, *speech, local)
             .map_err(|error| Failure::chain(Code::Usage, &error).during(name))?;
-        self.parts.push((name.to_owned(), address));
+        self.parts.push((name.clone(), address));
         Ok((server, listener))
     }
 
@@ -228,7 +302,12 @@ impl Local {
         nodes: Vec<NodeDef>,
     ) -> Result<(), Failure> {
         let n_nodes = nodes.len();
-        config.client.state.clone_from(&self.address);
+        config.client.state.clone_from(&self.access.address);
+        if let Some(admin) = &self.admin {
+            let agent = NewMember::agent_of(nodes.iter().map(|node| node.name.as_str()));
+            config.identity.token = admin.token(agent.role, &agent.name).await?;
+            config.identity.name = agent.name;
+        }
         let (stats_tx, mut stats) = watch::channel(godel_agent::Stats::default());
         let deps = godel_agent::Deps {
             nodes,

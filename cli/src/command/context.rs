@@ -82,19 +82,66 @@ async fn take_token(client: &Client) -> Result<ContextToken, Failure> {
     Ok(ContextToken { token, expires_ms })
 }
 
+/// Takes the roots of a cluster and a token from the socket of its state.
+///
+/// # Errors
+/// State refuses, or does not answer.
+pub(crate) async fn take_context(client: &Client, state: &str) -> Result<Context, Failure> {
+    let answer = client.read(async || client.identities().get_trust(v1::GetTrustRequest {}).await).await?;
+    let v1::TrustRoots { cluster, roots, .. } = answer.into_inner().trust.unwrap_or_default();
+    let roots: Vec<_> = roots.into_iter().map(|root| root.certificate.into()).collect();
+    let trust = ContextTrust { cluster, roots: write_certificates(&roots) };
+    Ok(Context { address: state.to_owned(), trust: Some(trust), token: Some(take_token(client).await?) })
+}
+
+fn cluster_of(context: &Context) -> String {
+    context.trust.as_ref().map(|trust| trust.cluster.clone()).unwrap_or_default()
+}
+
+/// Keeps the context of a cluster that this process has started, under the cluster's name. What led to its address before leads nowhere any more.
+/// Whether it is the current one.
+///
+/// # Errors
+/// The file of contexts cannot be changed.
+pub(crate) fn keep_context(context: &Context) -> Result<(String, bool), ContextError> {
+    let name = cluster_of(context);
+    let kept = ContextFile::of_environment()?.change(|contexts| {
+        let stale: Vec<String> = contexts
+            .iter()
+            .filter(|(_, known)| known.address == context.address)
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        let was_current = stale.iter().any(|stale| contexts.current() == Some(stale));
+        stale.iter().try_for_each(|stale| contexts.remove(stale))?;
+        contexts.put(&name, context.clone())?;
+        if was_current || contexts.current().is_none() { contexts.choose(&name) } else { Ok(()) }
+    })?;
+    let is_current = kept.current() == Some(&name);
+    Ok((name, is_current))
+}
+
+/// Forgets the context of a cluster that is gone for good.
+pub(crate) fn forget_context(context: &Context) {
+    let name = cluster_of(context);
+    let forgotten = ContextFile::of_environment().and_then(|file| {
+        file.change(|contexts| match contexts.find(Some(&name)) {
+            Ok(Some((_, known))) if known.trust == context.trust => contexts.remove(&name),
+            _ => Ok(()),
+        })
+    });
+    if let Err(error) = forgotten {
+        output::say(format!("warning: the context of this cluster stays: {error}"));
+    }
+}
+
 /// Takes a token from the socket of state on this machine, and keeps it in a context with the roots of the cluster.
 async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
     let LoginArgs { name, socket, state } = wanted;
     let socket = std::path::absolute(&socket)
         .map_err(|error| Failure::failed(format!("{} cannot be found: {error}", socket.display())))?;
     let client = Client::new(&format!("unix:{}", socket.display()))?;
-    let answer = client.read(async || client.identities().get_trust(v1::GetTrustRequest {}).await).await?;
-    let v1::TrustRoots { cluster, roots, .. } = answer.into_inner().trust.unwrap_or_default();
-    let roots: Vec<_> = roots.into_iter().map(|root| root.certificate.into()).collect();
-    let trust = ContextTrust { cluster: cluster.clone(), roots: write_certificates(&roots) };
-    let context =
-        Context { address: state.clone(), trust: Some(trust), token: Some(take_token(&client).await?) };
-    let name = name.unwrap_or(cluster);
+    let context = take_context(&client, &state).await?;
+    let name = name.unwrap_or_else(|| cluster_of(&context));
     let contexts = file.change(|contexts| {
         let known = contexts.find(Some(&name)).ok().flatten().and_then(|(_, known)| known.trust.as_ref());
         if known.is_some_and(|known| Some(known) != context.trust.as_ref()) {

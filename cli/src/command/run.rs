@@ -7,6 +7,7 @@ use godel_audit::LocalProcess;
 use godel_client::{
     audit,
     client::Client,
+    context::Context,
     exit::{Code, Failure},
     output::{self, Format, Paint, are, count},
     process::telemetry,
@@ -14,13 +15,16 @@ use godel_client::{
 };
 use godel_kit::{
     CancellationToken,
+    address::Speech,
     clock::SystemClock,
-    config::{ServerConfig, TelemetryConfig},
+    config::{ClientConfig, IdentityConfig, ServerConfig, TelemetryConfig},
+    member::speech_of,
     server, shutdown,
 };
 use godel_rescheduler::Reload;
 use tokio::sync::watch;
 
+use super::context::{forget_context, keep_context};
 use crate::{
     args::{Agent, Demo, Layers, Serve, ServicePart, SimulatedNodes, Up},
     config::{self, Root},
@@ -48,6 +52,7 @@ pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<()
     let reload = reload_of(up.layers.clone(), flags.to_vec());
     let stop = signals()?;
     let mut local = Local::start(root, &layout, Some(reload), stop).await?;
+    let kept = KeptContext::keep(local.context.as_ref(), up.memory);
     let n_nodes = nodes.len();
     if n_nodes > 0 {
         local.simulate(agent, nodes).await?;
@@ -58,7 +63,7 @@ pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<()
             output::print_value(format, &parts)?;
         }
         Format::Table | Format::Wide => {
-            output::print(&greeting(&local, &store_of(up.memory, &up.data_dir), n_nodes))?;
+            output::print(&greeting(&local, &store_of(up.memory, &up.data_dir), n_nodes, kept.as_ref()))?;
         }
     }
     let ended = local.ended().await;
@@ -87,6 +92,8 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
     };
     let stop = signals()?;
     let mut local = Local::start(root, &layout, None, stop.clone()).await?;
+    // The next demo makes another cluster.
+    let kept = KeptContext::keep(local.context.as_ref(), true);
     let shown = show(&mut local, &demo, tasks, nodes, agent).await;
     let audited = match shown {
         Ok(audited) => audited,
@@ -97,7 +104,7 @@ pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure>
         }
     };
     if !demo.once && !stop.is_cancelled() {
-        output::print(&commands_to_try(&local))?;
+        output::print(&commands_to_try(&local, kept.as_ref()))?;
         local.ended().await?;
     }
     local.stop().await?;
@@ -122,7 +129,7 @@ async fn show(
     agent: godel_agent::Config,
 ) -> Result<Option<audit::AuditFindings>, Failure> {
     let (n_nodes, n_tasks) = (nodes.len(), tasks.len());
-    output::print(&greeting(local, &store_of(demo.memory, &demo.data_dir), 0))?;
+    output::print(&greeting(local, &store_of(demo.memory, &demo.data_dir), 0, None))?;
     local.simulate(agent, nodes).await?;
     output::print(&format!(
         "{} {} connected; {} {} submitted\n\n",
@@ -141,7 +148,7 @@ async fn show(
         cpu_pids: vec![std::process::id()],
         audit: true,
     };
-    let client = Client::direct(&local.address)?;
+    let client = Client::direct(&local.access)?;
     let (summary, findings) = tokio::select! {
         replayed = replay::run(&client, options) => replayed?,
         ended = local.ended() => {
@@ -158,12 +165,44 @@ async fn show(
     Ok(Some(findings))
 }
 
+/// The context of the cluster that this process runs.
+struct KeptContext {
+    name: String,
+    is_current: bool,
+    /// To be forgotten at the end, together with the cluster.
+    passing: Option<Context>,
+}
+
+impl KeptContext {
+    /// Keeps a context, so that commands need no flag; without the file for it they need one.
+    fn keep(context: Option<&Context>, is_passing: bool) -> Option<Self> {
+        let context = context?;
+        match keep_context(context) {
+            Ok((name, is_current)) => {
+                Some(Self { name, is_current, passing: is_passing.then(|| context.clone()) })
+            }
+            Err(error) => {
+                output::say(format!("warning: {error}; log in with `godel context login`"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for KeptContext {
+    fn drop(&mut self) {
+        if let Some(context) = &self.passing {
+            forget_context(context);
+        }
+    }
+}
+
 /// Where the store is, for people.
 fn store_of(memory: bool, dir: &Path) -> String {
     if memory { "memory".to_owned() } else { dir.display().to_string() }
 }
 
-fn greeting(local: &Local, store: &str, n_nodes: usize) -> String {
+fn greeting(local: &Local, store: &str, n_nodes: usize, kept: Option<&KeptContext>) -> String {
     let mut text = String::new();
     for (name, address) in &local.parts {
         text.push_str(&format!("{name:<14} {address}\n"));
@@ -175,16 +214,19 @@ fn greeting(local: &Local, store: &str, n_nodes: usize) -> String {
         text.push('\n');
         return text;
     }
-    text.push_str(&commands_to_try(local));
+    text.push_str(&commands_to_try(local, kept));
     text
 }
 
-fn commands_to_try(local: &Local) -> String {
-    let address = &local.address;
+fn commands_to_try(local: &Local, kept: Option<&KeptContext>) -> String {
+    let reach = match kept {
+        Some(KeptContext { is_current: true, .. }) => String::new(),
+        Some(KeptContext { name, .. }) => format!("  godel context use {name}\n"),
+        None => format!("  export GODEL_ADDR={}\n", local.access.address),
+    };
     format!(
         "\nThe cluster runs until Ctrl-C. Try in another terminal:
-  export GODEL_ADDR={address}
-  godel status
+{reach}  godel status
   godel node list
   godel unit list --phase unschedulable
   godel unit submit --name hello --class service --replicas 3 --cpu 500m --memory 1Gi --wait
@@ -246,6 +288,8 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
     if serve.part == ServicePart::State {
         flags.push((key("data_dir"), serve.data_dir.as_ref().map(|dir| dir.display().to_string())));
     } else {
+        flags.push((key("identity.join_file"), serve.join_file.clone()));
+        flags.push((key("identity.name"), serve.name.clone()));
         flags.push((key("client.state"), set_address(&serve.layers, &key("client.state"), address)));
     }
     let flags: Vec<(&str, Option<String>)> =
@@ -255,33 +299,40 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
     let stop = signals()?;
     match serve.part {
         ServicePart::State => {
-            let (listener, deps) = (listen(part, &root.state.server).await?, godel_state::Deps::default());
+            let speech = root.state.tls.speech();
+            let (listener, deps) =
+                (listen(part, &root.state.server, speech).await?, godel_state::Deps::default());
             let deps = godel_state::Deps { listener: Some(listener), ..deps };
             over(part, godel_state::serve(root.state, deps, stop).await)
         }
         ServicePart::Dispatcher => {
-            let listener = listen(part, &root.dispatcher.server).await?;
+            let speech = speech(&root.dispatcher.client, &root.dispatcher.identity)?;
+            let listener = listen(part, &root.dispatcher.server, speech).await?;
             let deps =
                 godel_dispatcher::Deps { listener: Some(listener), ..godel_dispatcher::Deps::default() };
             over(part, godel_dispatcher::serve(root.dispatcher, deps, stop).await)
         }
         ServicePart::Scheduler => {
-            let listener = listen(part, &root.scheduler.server).await?;
+            let speech = speech(&root.scheduler.client, &root.scheduler.identity)?;
+            let listener = listen(part, &root.scheduler.server, speech).await?;
             let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
             over(part, godel_scheduler::serve(root.scheduler, deps, stop).await)
         }
         ServicePart::Binder => {
-            let listener = listen(part, &root.binder.server).await?;
+            let speech = speech(&root.binder.client, &root.binder.identity)?;
+            let listener = listen(part, &root.binder.server, speech).await?;
             let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
             over(part, godel_binder::serve(root.binder, deps, stop).await)
         }
         ServicePart::Yarn => {
-            let listener = listen(part, &root.yarn.server).await?;
+            let speech = speech(&root.yarn.client, &root.yarn.identity)?;
+            let listener = listen(part, &root.yarn.server, speech).await?;
             let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
             over(part, godel_yarn::serve(root.yarn, deps, stop).await)
         }
         ServicePart::Rescheduler => {
-            let listener = listen(part, &root.rescheduler.server).await?;
+            let speech = speech(&root.rescheduler.client, &root.rescheduler.identity)?;
+            let listener = listen(part, &root.rescheduler.server, speech).await?;
             let deps =
                 godel_rescheduler::Deps { listener: Some(listener), ..godel_rescheduler::Deps::default() };
             let flags = flags.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
@@ -322,12 +373,23 @@ fn logs_of(root: &Root, part: ServicePart) -> TelemetryConfig {
     if own == default { root.telemetry.clone() } else { own }
 }
 
+/// What a part is to speak.
+fn speech(client: &ClientConfig, identity: &IdentityConfig) -> Result<Speech, Failure> {
+    speech_of(client, identity).map_err(|error| Failure::chain(Code::Usage, &error))
+}
+
 /// Binds, and says where, so that whoever asked for port 0 learns it.
-async fn listen(part: &str, config: &ServerConfig) -> Result<tokio::net::TcpListener, Failure> {
-    let listener =
-        server::listen(config).await.map_err(|error| Failure::chain(Code::Failed, &error).during(part))?;
+async fn listen(
+    part: &str,
+    config: &ServerConfig,
+    speech: Speech,
+) -> Result<tokio::net::TcpListener, Failure> {
+    let listener = server::listen_as(config, speech)
+        .await
+        .map_err(|error| Failure::chain(Code::Failed, &error).during(part))?;
     let local = listener.local_addr().unwrap_or(config.listen);
-    output::print(&format!("{part} http://{local}\n"))?;
+    let scheme = if speech == Speech::Tls { "https" } else { "http" };
+    output::print(&format!("{part} {scheme}://{local}\n"))?;
     Ok(listener)
 }
 
@@ -338,6 +400,7 @@ fn over<E: std::error::Error + 'static>(part: &str, ended: Result<(), E>) -> Res
 pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> Result<(), Failure> {
     let flags = [
         ("agent.client.state", set_address(&wanted.layers, "agent.client.state", address)),
+        ("agent.identity.join_file", wanted.join_file.clone()),
         ("agent.speed", wanted.nodes.speed.map(|speed| speed.to_string())),
         ("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string())),
         ("agent.advertise", wanted.advertise.clone()),

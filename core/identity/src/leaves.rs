@@ -22,8 +22,10 @@ pub const EXPIRED_GRACE_MS: u64 = 30 * 24 * 3_600_000;
 /// The path of the call by which a leaf is renewed.
 pub const RENEW_IDENTITY: &str = "/godel.v1.IdentityService/RenewIdentity";
 /// What an expired leaf may still do.
-const EXPIRED_MAY_CALL: [&str; 4] = [
+const EXPIRED_MAY_CALL: [&str; 5] = [
     RENEW_IDENTITY,
+    // A leader goes on to judge who calls it.
+    "/godel.v1.IdentityService/GetCallers",
     "/godel.v1.NodeService/Session",
     "/godel.v1.MemberService/RenewLease",
     "/godel.v1.MemberService/ReleaseLease",

@@ -152,6 +152,22 @@ pub enum AgentNames {
 }
 
 impl AgentNames {
+    /// The narrowest ones that cover all of `nodes`: the name of the one node, or what all names begin with. `None`: there are no nodes.
+    pub fn covering<'a>(nodes: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let mut nodes = nodes.into_iter();
+        let first = nodes.next()?;
+        let mut n_common = None;
+        for node in nodes {
+            let (n_before, common) = (n_common.unwrap_or(first.len()), first.bytes().zip(node.bytes()));
+            n_common = Some(common.take_while(|(one, other)| one == other).count().min(n_before));
+        }
+        let Some(n_common) = n_common else { return Some(Self::One(first.to_owned())) };
+        // Names are ASCII: every place is between two characters.
+        let prefix = first.get(..n_common).unwrap_or_default();
+        let is_fit = names::name(&format!("{prefix}0"), NAME_LEN_MAX).is_ok();
+        Some(Self::Prefixed(if is_fit { prefix.to_owned() } else { String::new() }))
+    }
+
     /// Whether it speaks for the node of that name.
     pub fn covers(&self, node: &str) -> bool {
         match self {

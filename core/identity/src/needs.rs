@@ -81,6 +81,7 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.IdentityService/AllowName", Needs::Person),
     ("/godel.v1.IdentityService/CreateJoinToken", Needs::Person),
     ("/godel.v1.IdentityService/DeleteJoinToken", Needs::Person),
+    ("/godel.v1.IdentityService/GetCallers", Needs::Roles(HOLDERS)),
     ("/godel.v1.IdentityService/GetTrust", Needs::Anyone),
     ("/godel.v1.IdentityService/IssueToken", Needs::Person),
     // The join token says who joins.

@@ -6,7 +6,7 @@ use godel_base::{
     quantity,
     resources::{CPU, MEMORY, Resources},
 };
-use godel_kit::config::{ClientConfig, HumanDuration};
+use godel_kit::config::{ClientConfig, HumanDuration, IdentityConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::use_model::UseModel;
@@ -175,6 +175,8 @@ godel_kit::section! {
     sections {
         /// Clients of the state service.
         pub client: ClientConfig,
+        /// The certificate of the agent.
+        pub identity: IdentityConfig,
         /// YARN containers on a real node.
         pub yarn: YarnConfig,
     }

@@ -7,6 +7,7 @@ use godel_kit::{
     CancellationToken,
     client::{BadAddress, channel},
     clock::SharedClock,
+    member::{JoinError, MemberIdentity, NewMember, take_identity},
     metrics::{
         Metrics,
         prometheus_client::metrics::{counter::Counter, gauge::Gauge},
@@ -113,6 +114,9 @@ pub enum Error {
     /// The address of state is malformed.
     #[error(transparent)]
     Address(#[from] BadAddress),
+    /// It has no certificate.
+    #[error(transparent)]
+    Identity(#[from] JoinError),
     /// Terminal statuses cannot be kept.
     #[error(transparent)]
     Journal(#[from] journal::Error),
@@ -176,6 +180,19 @@ fn as_gauge(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
+/// The certificate of this process, for all of its nodes.
+async fn take_own_identity(
+    config: &Config,
+    deps: &Deps,
+    stop: &CancellationToken,
+) -> Result<Option<MemberIdentity>, Error> {
+    let mut agent = NewMember::agent_of(deps.nodes.iter().map(|node| node.name.as_str()));
+    if !config.identity.name.is_empty() {
+        agent.name.clone_from(&config.identity.name);
+    }
+    Ok(take_identity(&config.identity, agent, &config.client, deps.clock.clone(), stop).await?)
+}
+
 /// Serves application masters where that is wanted, and returns what the task of the only node answers with.
 async fn open_yarn(
     config: &Config,
@@ -233,6 +250,10 @@ pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> R
         None => (None, BTreeMap::new(), BTreeMap::new()),
     };
     tracing::info!(n_nodes = deps.nodes.len(), state = config.client.state, "agents start");
+    let mut config = config;
+    if let Some(own) = take_own_identity(&config, &deps, &stop).await? {
+        config.client.security = own.client;
+    }
     let config = Arc::new(config);
     let mut containers = open_yarn(&config, &mut deps, &stop).await?;
     let n_nodes = deps.nodes.len();

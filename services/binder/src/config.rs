@@ -2,7 +2,9 @@
 
 use godel_core_binder::leader::BinderLeaderConfig;
 use godel_domain::sub_cluster;
-use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
+use godel_kit::config::{
+    ClientConfig, HumanDuration, IdentityConfig, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig,
+};
 
 godel_kit::section! {
     /// The binder: conflict check and commit.
@@ -43,6 +45,8 @@ godel_kit::section! {
         pub server: ServerConfig = ServerConfig::on_port(7702),
         /// Clients of the state service.
         pub client: ClientConfig,
+        /// The certificate of the process.
+        pub identity: IdentityConfig,
         /// The lease of the leader.
         pub lease: LeaseConfig,
         /// The transactions to the store.

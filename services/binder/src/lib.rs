@@ -29,7 +29,8 @@ use godel_kit::{
     leader::LeaderTerms,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
-    service::{Lease, Service},
+    security,
+    service::{Lease, Service, ServiceStart},
 };
 use godel_proto::v1::bind_service_server::BindServiceServer;
 use tokio::sync::{mpsc, watch};
@@ -52,10 +53,18 @@ const N_INPUTS: usize = 64;
 /// The binder cannot start, or something that it cannot live without is gone.
 pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     let metrics = Metrics::new("binder");
-    let service =
-        Service::start("binder", metrics, &config.server, &config.crash_points, deps, &stop).await?;
+    let begin = ServiceStart {
+        name: "binder",
+        role: security::Role::Binder,
+        own_name: None,
+        server: &config.server,
+        client: &config.client,
+        identity: &config.identity,
+        crash_points: &config.crash_points,
+    };
+    let service = Service::start(begin, metrics, deps, &stop).await?;
     let metrics = BinderMetrics::new(&service.metrics);
-    let state = channel(&config.client.state, &config.client)?;
+    let state = channel(&service.client.state, &service.client)?;
     let lease = service.lease(LEASE, config.lease.clone(), "binder.lease-renew", Vec::new);
     let election = service.elect(lease, state.clone());
     let (inputs, inputs_rx) = mpsc::channel(N_INPUTS);
@@ -70,7 +79,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         metrics: metrics.clone(),
         outcomes_queued_max: config.outcomes_queued_max,
         last_stream: Arc::new(AtomicU64::new(0)),
-        directory: Directory::new(&config.client)?,
+        directory: Directory::new(&service.client)?,
         clock: service.clock.clone(),
         stop: service.stop.clone(),
     };

@@ -2,7 +2,9 @@
 
 use godel_core_dispatcher::{self as dispatcher, history::HistoryLimits, policy::PolicyKind};
 use godel_domain::{change::PartitionMode, sub_cluster};
-use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
+use godel_kit::config::{
+    ClientConfig, HumanDuration, IdentityConfig, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig,
+};
 use godel_queueing as queue;
 use godel_rules::{lost_nodes, partition::StrategyKind, partition_mode};
 use serde::{Deserialize, Serialize};
@@ -224,6 +226,8 @@ godel_kit::section! {
         pub server: ServerConfig = ServerConfig::on_port(7701),
         /// Clients of the state service and the binder.
         pub client: ClientConfig,
+        /// The certificate of the process.
+        pub identity: IdentityConfig,
         /// The lease of the leader.
         pub lease: LeaseConfig,
         /// The transactions to the store.

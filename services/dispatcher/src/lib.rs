@@ -35,7 +35,8 @@ use godel_kit::{
     leader::LeaderTerms,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
-    service::{Lease, Service},
+    security::Role,
+    service::{Lease, Service, ServiceStart},
 };
 use godel_proto::v1::{
     budget_service_server::BudgetServiceServer, dispatch_service_server::DispatchServiceServer,
@@ -58,11 +59,19 @@ const LEASE: &str = "dispatcher";
 /// The dispatcher cannot start, or something that it cannot live without is gone.
 pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Result<(), Error> {
     let metrics = Metrics::new("dispatcher");
-    let service =
-        Service::start("dispatcher", metrics, &config.server, &config.crash_points, deps, &stop).await?;
+    let begin = ServiceStart {
+        name: "dispatcher",
+        role: Role::Dispatcher,
+        own_name: None,
+        server: &config.server,
+        client: &config.client,
+        identity: &config.identity,
+        crash_points: &config.crash_points,
+    };
+    let service = Service::start(begin, metrics, deps, &stop).await?;
     let stop = service.stop.clone();
     let metrics = DispatcherMetrics::new(&service.metrics);
-    let directory = Directory::new(&config.client)?;
+    let directory = Directory::new(&service.client)?;
     let counted = metrics.clone();
     let lease = service.lease(LEASE, config.lease.clone(), "dispatcher.lease-renew", move || {
         let gauge = |value: i64| u64::try_from(value).unwrap_or(0);

@@ -159,12 +159,23 @@ pub fn host_name() -> Result<String, BadAddress> {
     }
 }
 
-/// The URL that a server which listens on `local` tells others: with TLS, unless it serves plain text too, which not everybody has left yet.
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// Plain text alone.
+    PlainText,
+    /// TLS, and plain text, which not everybody has left yet.
+    Both,
+    /// TLS alone.
+    Tls,
+}
+
+/// The URL that a server which listens on `local` tells others: with TLS, unless it serves plain text too.
 ///
 /// # Errors
 /// `advertise` cannot be used, or there is none and `local` is no address of one machine.
-pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, BadAddress> {
-    let tls_only = !config.security.serves_plain_text();
+pub fn advertised(config: &ServerConfig, speech: Speech, local: SocketAddr) -> Result<String, BadAddress> {
+    let tls_only = speech == Speech::Tls;
     let scheme = if tls_only { "https" } else { "http" };
     if config.advertise.is_empty() {
         return if local.ip().is_unspecified() {
@@ -180,7 +191,7 @@ pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, Ba
         ServerAddress::PlainText(_) if tls_only => {
             return Err(BadAddress::AdvertisedPlainText(config.advertise.clone()));
         }
-        ServerAddress::Tls(_) if !config.security.speaks_tls() => {
+        ServerAddress::Tls(_) if speech == Speech::PlainText => {
             return Err(BadAddress::AdvertisedTls(config.advertise.clone()));
         }
         ServerAddress::Unix(_) => return Err(BadAddress::Advertised(config.advertise.clone())),
@@ -193,6 +204,24 @@ pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, Ba
     } else {
         Ok(config.advertise.clone())
     }
+}
+
+/// DNS names and addresses by which people's tools know a server: those that it tells others and listens on, this machine's, and `more`.
+pub fn server_hosts(advertised: &str, local: SocketAddr, more: &[String]) -> Vec<String> {
+    let advertised = if advertised == HOST_NAME {
+        host_name().ok()
+    } else {
+        let uri = advertised.parse::<Uri>().ok();
+        uri.as_ref().and_then(Uri::host).map(|host| host.trim_matches(['[', ']']).to_owned())
+    };
+    let listening = (!local.ip().is_unspecified()).then(|| local.ip().to_canonical().to_string());
+    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
+    for host in advertised.into_iter().chain(listening).chain(more.iter().cloned()) {
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    hosts
 }
 
 #[cfg(test)]
@@ -253,7 +282,7 @@ mod tests {
     fn an_address_of_every_machine_is_not_told_to_others() {
         let told = |advertise: &str, local: &str| {
             let config = ServerConfig { advertise: advertise.to_owned(), ..ServerConfig::default() };
-            advertised(&config, local.parse().unwrap())
+            advertised(&config, Speech::PlainText, local.parse().unwrap())
         };
         assert_eq!(told("", "127.0.0.1:7700").unwrap(), "http://127.0.0.1:7700");
         assert_eq!(told("http://state:7700", "0.0.0.0:7700").unwrap(), "http://state:7700");

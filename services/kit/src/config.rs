@@ -16,7 +16,9 @@ mod tests;
 pub use duration::HumanDuration;
 pub use loader::{BadKey, ConfigError, Loader, effective, env};
 pub use reference::{ReferenceEntry, reference, reference_markdown};
-pub use sections::{ClientConfig, LeaseConfig, LogFormat, ServerConfig, TelemetryConfig, TxnConfig};
+pub use sections::{
+    ClientConfig, IdentityConfig, LeaseConfig, LogFormat, ServerConfig, TelemetryConfig, TxnConfig,
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 

@@ -16,6 +16,7 @@
 //! - `informer`: follows the store: lists, watches, resumes.
 //! - `leader`: the terms of a leader: its grant, and what it begins with.
 //! - `lease`: leases, held and renewed.
+//! - `member`: the identity of a process: how it joins, what it keeps, and how it stays known.
 //! - `message`: the size limit of messages, and splitting larger ones.
 //! - `metrics`: Prometheus metrics and their listener.
 //! - `quiet`: rate limits of log lines that clients can cause.
@@ -43,6 +44,7 @@ mod idle;
 pub mod informer;
 pub mod leader;
 pub mod lease;
+pub mod member;
 pub mod message;
 pub mod metrics;
 pub mod quiet;

@@ -40,7 +40,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use tower::{Service, ServiceBuilder};
 
 use crate::{
-    address::{self, BadAddress},
+    address::{self, BadAddress, Speech},
     config::ServerConfig,
     metrics::Metrics,
     quiet::Quiet,
@@ -99,10 +99,18 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
 /// # Errors
 /// Other machines could reach the service or its metrics and nobody has allowed it, or the address cannot be bound.
 pub async fn listen(config: &ServerConfig) -> Result<TcpListener, ServerError> {
+    listen_as(config, config.security.speech()).await
+}
+
+/// The same for a service that is to speak so, and has no security yet.
+///
+/// # Errors
+/// As [`listen`].
+pub async fn listen_as(config: &ServerConfig, speech: Speech) -> Result<TcpListener, ServerError> {
     let metrics = config.metrics.then_some(config.metrics_listen);
     let listens: Vec<SocketAddr> = std::iter::once(config.listen).chain(metrics).collect();
     // With TLS alone, nobody is served who has not said who they are.
-    if config.security.serves_plain_text() {
+    if speech != Speech::Tls {
         may_listen(config.insecure, &listens)?;
     }
     bind(config.listen).await
@@ -124,7 +132,7 @@ pub fn may_listen(is_insecure: bool, listens: &[SocketAddr]) -> Result<(), BadAd
 /// # Errors
 /// Others could not reach it there; the error names the setting.
 pub fn advertised(config: &ServerConfig, local: SocketAddr) -> Result<String, ServerError> {
-    Ok(address::advertised(config, local)?)
+    Ok(address::advertised(config, config.security.speech(), local)?)
 }
 
 /// Returns the address from which a call comes, that of this machine for calls over a unix socket; `None` where it did not come over a

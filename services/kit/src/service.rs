@@ -12,14 +12,17 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    address::{host_name, server_hosts},
     client::{BadAddress, Channel},
     clock::SharedClock,
-    config::{LeaseConfig, ServerConfig},
+    config::{ClientConfig, IdentityConfig, LeaseConfig, ServerConfig},
     deps::Deps,
     informer::{FollowConfig, Informer, Shared, UNREAD_COUNTER, UnreadCount},
     lease::{Election, LeaseSpec, Membership},
+    member::{JoinError, NewMember, speech_of, take_identity},
     metrics::Metrics,
-    server::{Server, ServerError, advertised, listen},
+    security::Role,
+    server::{Server, ServerError, advertised, listen_as},
     task,
 };
 use godel_domain::records::RecordKind;
@@ -36,6 +39,9 @@ pub enum Error {
     /// Something that the configuration names cannot be used.
     #[error("{0}")]
     Config(String),
+    /// It has no identity.
+    #[error(transparent)]
+    Identity(#[from] JoinError),
     /// The server cannot serve.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -50,6 +56,24 @@ pub enum Error {
     Engine(&'static str),
 }
 
+/// What a service is, and the parts of its configuration that every service has.
+pub struct ServiceStart<'a> {
+    /// The word for it.
+    pub name: &'static str,
+    /// Its role in the cluster.
+    pub role: Role,
+    /// Its own name, which its certificate bears unless `identity` names it; `None`: that of the host.
+    pub own_name: Option<&'a str>,
+    /// Where it serves.
+    pub server: &'a ServerConfig,
+    /// With what it calls others.
+    pub client: &'a ClientConfig,
+    /// Its certificate.
+    pub identity: &'a IdentityConfig,
+    /// Where a test kills the process; they win over those in [`Deps`].
+    pub crash_points: &'a str,
+}
+
 /// A service that has started and does not serve yet.
 pub struct Service {
     name: &'static str,
@@ -57,6 +81,8 @@ pub struct Service {
     server: ServerConfig,
     /// The address that others reach it under.
     pub address: String,
+    /// With what it calls others.
+    pub client: ClientConfig,
     /// Its metrics.
     pub metrics: Metrics,
     /// Counts records that this version cannot read.
@@ -98,16 +124,13 @@ impl Lease {
 }
 
 impl Service {
-    /// Binds the listener and serves the metrics. `crash_points` are those of the configuration; they win over those in
-    /// `deps`.
+    /// Binds the listener, takes the identity of the service and serves the metrics.
     ///
     /// # Errors
-    /// An address cannot be bound, or the crash points make no sense.
+    /// An address cannot be bound, the service has no identity, or the crash points make no sense.
     pub async fn start(
-        name: &'static str,
+        ServiceStart { name, role, own_name, server, client, identity, crash_points }: ServiceStart<'_>,
         metrics: Metrics,
-        server: &ServerConfig,
-        crash_points: &str,
         deps: Deps,
         stop: &CancellationToken,
     ) -> Result<Self, Error> {
@@ -118,19 +141,30 @@ impl Service {
         };
         let listener = match deps.listener {
             Some(listener) => listener,
-            None => listen(server).await?,
+            None => listen_as(server, speech_of(client, identity)?).await?,
         };
         let local =
             listener.local_addr().map_err(|source| ServerError::Bind { address: server.listen, source })?;
-        let address = advertised(server, local)?;
+        let own_name = [identity.name.as_str()].into_iter().chain(own_name).find(|name| !name.is_empty());
+        let member = NewMember {
+            role,
+            name: own_name.map_or_else(host_name, |name| Ok(name.to_owned()))?,
+            hosts: server_hosts(&server.advertise, local, &identity.san),
+        };
+        let taken = take_identity(identity, member, client, deps.clock.clone(), &stop).await?;
+        let (mut server, mut client) = (server.clone(), client.clone());
+        if let Some(own) = taken {
+            (server.security, client.security) = (own.server, own.client);
+        }
+        let address = advertised(&server, local)?;
         metrics.judge_health(|| Err("the service starts".to_owned()));
         if server.metrics {
             metrics.serve_secured(server.metrics_listen, &server.security, stop.clone()).await?;
         }
         let unread = UnreadCount::register(&metrics);
-        let (server, clock) = (server.clone(), deps.clock);
+        let clock = deps.clock;
         let lease_stop = CancellationToken::new();
-        Ok(Self { name, listener, server, address, metrics, unread, clock, crash, stop, lease_stop })
+        Ok(Self { name, listener, server, address, client, metrics, unread, clock, crash, stop, lease_stop })
     }
 
     /// What to hold: `counters` are read before each renewal, and the process may be killed at `crash_point`.

@@ -13,7 +13,7 @@ use webpki::EndEntityCert;
 
 use crate::{
     asn1,
-    fingerprints::hex,
+    fingerprints::{Fingerprint, hex},
     pem::{self, BadPem},
     requests::{BadKey, LeafKey},
     roots::RootCert,
@@ -154,6 +154,12 @@ impl OwnLeaf {
     /// What the leaf says.
     pub fn leaf(&self) -> &PresentedLeaf {
         &self.leaf
+    }
+
+    /// The root that has issued it.
+    pub fn root(&self) -> Fingerprint {
+        // The root is the last of the chain.
+        Fingerprint::of(self.certified.cert.last().map_or(&[], |root| root.as_ref()))
     }
 
     /// The text of the leaf and its root, for a file. Neither is secret.

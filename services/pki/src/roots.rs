@@ -79,6 +79,12 @@ pub enum BadTrust {
     /// Not text with certificates.
     #[error(transparent)]
     Pem(#[from] BadPem),
+    /// Of another cluster.
+    #[error("the name of the cluster")]
+    Cluster,
+    /// None of them has issued the leaf.
+    #[error("no root of the cluster has issued the certificate")]
+    OtherRoot,
 }
 
 /// Why a leaf is not one of this cluster, or not for what it is used for.
@@ -164,6 +170,18 @@ impl Trust {
     /// Whether a root is among them.
     pub fn has_root(&self, fingerprint: Fingerprint) -> bool {
         self.roots.iter().any(|root| root.fingerprint == fingerprint)
+    }
+
+    /// The root that has issued a leaf.
+    ///
+    /// # Errors
+    /// [`BadTrust::OtherRoot`].
+    pub fn root_of(&self, leaf: &CertificateDer<'_>) -> Result<&RootCert, BadTrust> {
+        let has_issued = |root: &&RootCert| {
+            let alone = Self::new(self.cluster.clone(), vec![(*root).clone()]);
+            alone.is_ok_and(|alone| alone.verify_leaf(leaf, LeafUsage::Client).is_ok())
+        };
+        self.roots.iter().find(has_issued).ok_or(BadTrust::OtherRoot)
     }
 
     /// Reads a leaf that one of the roots has issued itself, for the cluster and for that use. Whether it has expired is not judged, nor

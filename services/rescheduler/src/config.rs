@@ -16,7 +16,8 @@ use godel_domain::{
     unit::WorkloadClass,
 };
 use godel_kit::config::{
-    BadKey, ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig,
+    BadKey, ClientConfig, HumanDuration, IdentityConfig, LeaseConfig, ServerConfig, TelemetryConfig,
+    TxnConfig,
 };
 
 pub use self::policies::PolicySpec;
@@ -107,6 +108,8 @@ godel_kit::section! {
         pub server: ServerConfig = ServerConfig::on_port(7705),
         /// Clients of the state service and the binder.
         pub client: ClientConfig,
+        /// The certificate of the process.
+        pub identity: IdentityConfig,
         /// The lease of the leader.
         pub lease: LeaseConfig,
         /// The transactions to the store.

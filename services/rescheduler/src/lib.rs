@@ -28,7 +28,8 @@ use godel_kit::{
     client::Directory,
     leader::LeaderTerms,
     metrics::Metrics,
-    service::{self, Lease, Service},
+    security::Role,
+    service::{self, Lease, Service, ServiceStart},
 };
 use tokio::sync::mpsc;
 
@@ -68,8 +69,17 @@ pub async fn serve(
 ) -> Result<(), Error> {
     config.rescheduling()?;
     let metrics = Metrics::new(LEASE);
-    let service = Service::start(LEASE, metrics, &config.server, &config.crash_points, deps, &stop).await?;
-    let directory = Directory::new(&config.client).map_err(service::Error::State)?;
+    let begin = ServiceStart {
+        name: LEASE,
+        role: Role::Rescheduler,
+        own_name: None,
+        server: &config.server,
+        client: &config.client,
+        identity: &config.identity,
+        crash_points: &config.crash_points,
+    };
+    let service = Service::start(begin, metrics, deps, &stop).await?;
+    let directory = Directory::new(&service.client).map_err(service::Error::State)?;
     let state = directory.state();
     let lease = service.lease(LEASE, config.lease.clone(), "rescheduler.lease-renew", Vec::new);
     let election = service.elect(lease, state.clone());

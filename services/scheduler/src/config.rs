@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use godel_core_scheduler as scheduler;
 use godel_domain::{defaults, sub_cluster, unit::WorkloadClass};
 use godel_framework::profile::{Profile, ProfileError, ProfileSpec};
-use godel_kit::config::{BadKey, ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig};
+use godel_kit::config::{
+    BadKey, ClientConfig, HumanDuration, IdentityConfig, LeaseConfig, ServerConfig, TelemetryConfig,
+};
 use godel_placement::profiles::{BadProfiles, ProfileChooser, ProfileSettings, Profiles};
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +65,8 @@ godel_kit::section! {
         pub server: ServerConfig = ServerConfig::on_port(7703),
         /// Clients of other services.
         pub client: ClientConfig,
+        /// The certificate of the process.
+        pub identity: IdentityConfig,
         /// The lease of the registration.
         pub lease: LeaseConfig,
         /// Logs.

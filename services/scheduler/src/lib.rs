@@ -32,7 +32,8 @@ use godel_kit::{
     client::Directory,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
-    service::{self, Lease, Service},
+    security::Role,
+    service::{self, Lease, Service, ServiceStart},
 };
 use godel_proto::v1::scheduler_service_server::SchedulerServiceServer;
 use tokio::sync::{mpsc, watch};
@@ -78,9 +79,17 @@ pub async fn serve(mut config: Config, deps: Deps, stop: CancellationToken) -> R
     check_name(&config.name)?;
     let decides = config.core()?;
     let metrics = Metrics::with_labels("scheduler", [("scheduler", config.name.as_str())]);
-    let service =
-        Service::start("scheduler", metrics, &config.server, &config.crash_points, deps, &stop).await?;
-    let directory = Directory::new(&config.client).map_err(service::Error::State)?;
+    let begin = ServiceStart {
+        name: "scheduler",
+        role: Role::Scheduler,
+        own_name: Some(&config.name),
+        server: &config.server,
+        client: &config.client,
+        identity: &config.identity,
+        crash_points: &config.crash_points,
+    };
+    let service = Service::start(begin, metrics, deps, &stop).await?;
+    let directory = Directory::new(&service.client).map_err(service::Error::State)?;
     let (shown, shown_rx) = watch::channel(Shown::default());
     let (plans, plans_rx) = mpsc::channel(N_PLANS);
     let counted = shown_rx.clone();

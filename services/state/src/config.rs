@@ -9,7 +9,10 @@ use godel_identity::{
     leaves::{LIFETIME_MS_MAX, LIFETIME_MS_MIN},
     names::ClusterName,
 };
-use godel_kit::config::{HumanDuration, LeaseConfig, ServerConfig};
+use godel_kit::{
+    address::Speech,
+    config::{HumanDuration, LeaseConfig, ServerConfig},
+};
 use godel_membership::leases::{TTL_MS_MAX, TTL_MS_MIN};
 use godel_wire::BadField;
 use serde::{Deserialize, Serialize};
@@ -49,6 +52,17 @@ pub enum TlsMode {
     On,
     /// Yes, and plain text is answered too, for as long as not everybody speaks TLS yet.
     Migrate,
+}
+
+impl TlsMode {
+    /// What state speaks.
+    pub fn speech(self) -> Speech {
+        match self {
+            Self::Off => Speech::PlainText,
+            Self::Migrate => Speech::Both,
+            Self::On => Speech::Tls,
+        }
+    }
 }
 
 godel_kit::section! {
@@ -167,7 +181,7 @@ impl Config {
     }
 
     /// Where the unix socket is.
-    pub(crate) fn socket(&self) -> Option<PathBuf> {
+    pub fn socket(&self) -> Option<PathBuf> {
         match (&self.socket, self.engine) {
             (Some(path), _) => Some(path.clone()),
             (None, EngineKind::Memory) => None,

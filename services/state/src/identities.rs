@@ -4,6 +4,7 @@
 //! `pki/seal.key`, and no call returns it. `first_start` makes or opens the CA, `writer` is the one task that writes, `rpc` answers calls,
 //! and `own` keeps state's own leaf. The decisions are those of `godel_identity`.
 
+mod callers;
 mod first_start;
 mod hosts;
 mod keys;
@@ -12,7 +13,7 @@ mod records;
 mod rpc;
 mod writer;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use godel_crash::CrashPoints;
 use godel_identity::{
@@ -35,6 +36,7 @@ use crate::{
     error::Error,
     serve::open as open_store,
 };
+use callers::RefusedNames;
 use own::OwnIdentity;
 use records::unsigned;
 use writer::IdentityLedger;
@@ -48,6 +50,7 @@ pub(crate) struct Identities {
     /// What state shows and trusts.
     pub(crate) tls: TlsIdentity,
     own: Identity,
+    refused: RefusedNames,
     lifetime_ms: u64,
     /// End once they are told to.
     pub(crate) tasks: Vec<JoinHandle<()>>,
@@ -92,7 +95,8 @@ impl Identities {
         if ca.is_new {
             tracing::info!(%cluster, %root, seal = %place, "made the CA of this cluster: keep a copy of the key that seals it");
         }
-        Ok(Self { ledger, tls, own, lifetime_ms, tasks })
+        let refused = RefusedNames::follow(&ledger).map_err(own::make)?;
+        Ok(Self { ledger, tls, own, refused, lifetime_ms, tasks })
     }
 
     /// What state's server speaks, and how it judges those who call.
@@ -117,7 +121,7 @@ impl Identities {
 
     /// The service.
     pub(crate) fn rpc(&self) -> IdentityRpc {
-        IdentityRpc::new(self.ledger.clone(), self.own.clone(), self.lifetime_ms)
+        IdentityRpc::new(self.ledger.clone(), self.refused.clone(), self.own.clone(), self.lifetime_ms)
     }
 }
 
@@ -147,21 +151,6 @@ pub struct NewCa {
     pub cluster: String,
     /// SHA-256 of the root, in hexadecimal.
     pub root: String,
-}
-
-/// DNS names and addresses by which people's tools know state: those that it tells others and listens on, this machine's, and `more`.
-pub(crate) fn own_hosts(advertised: &str, local: SocketAddr, more: &[String]) -> Vec<String> {
-    let advertised = advertised.parse::<http::Uri>().ok();
-    let advertised =
-        advertised.as_ref().and_then(http::Uri::host).map(|host| host.trim_matches(['[', ']']).to_owned());
-    let listening = (!local.ip().is_unspecified()).then(|| local.ip().to_canonical().to_string());
-    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
-    for host in advertised.into_iter().chain(listening).chain(more.iter().cloned()) {
-        if !hosts.contains(&host) {
-            hosts.push(host);
-        }
-    }
-    hosts
 }
 
 #[cfg(test)]

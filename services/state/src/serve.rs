@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use godel_crash::CrashPoints;
 use godel_kit::{
     CancellationToken,
+    address::server_hosts,
     clock::{SharedClock, SystemClock},
     config::ServerConfig,
     message::RECEIVED_BYTES_MAX,
@@ -26,7 +27,7 @@ use crate::{
     config::{Config, EngineKind, TlsMode},
     error::Error,
     feed,
-    identities::{Identities, IdentityRpc, TaskEnds, own_hosts},
+    identities::{Identities, IdentityRpc, TaskEnds},
     logs::Logs,
     members::Members,
     metrics::StateMetrics,
@@ -143,11 +144,9 @@ async fn run(
     crash: CrashPoints,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let listener = match (listener, config.tls) {
-        (Some(listener), _) => listener,
-        // Nobody is served who has not said who they are.
-        (None, TlsMode::On) => server::bind(config.server.listen).await?,
-        (None, TlsMode::Off | TlsMode::Migrate) => server::listen(&config.server).await?,
+    let listener = match listener {
+        Some(listener) => listener,
+        None => server::listen_as(&config.server, config.tls.speech()).await?,
     };
     let local = listener.local_addr().unwrap_or(config.server.listen);
     // What the RPCs rest on outlives them.
@@ -156,7 +155,7 @@ async fn run(
     let identities = match config.tls {
         TlsMode::Off => None,
         TlsMode::On | TlsMode::Migrate => {
-            let hosts = own_hosts(&config.server.advertise, local, &config.san);
+            let hosts = server_hosts(&config.server.advertise, local, &config.san);
             let ends = TaskEnds { service: &stop, tasks: &inner };
             Some(Identities::begin(config, store, Arc::clone(&clock), &hosts, ends).await?)
         }

@@ -9,7 +9,9 @@ use std::{
 use godel_core_yarn::adapter::AdapterTerms;
 use godel_core_yarn_leader::{YarnAmount, YarnLeaderConfig};
 use godel_domain::yarn_keys::YarnKeyPeriod;
-use godel_kit::config::{ClientConfig, HumanDuration, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig};
+use godel_kit::config::{
+    ClientConfig, HumanDuration, IdentityConfig, LeaseConfig, ServerConfig, TelemetryConfig, TxnConfig,
+};
 
 /// Longest notice of an eviction that a unit may have.
 const NOTICE_MS_MAX: u32 = 300_000;
@@ -96,6 +98,8 @@ godel_kit::section! {
         pub server: ServerConfig = ServerConfig::on_port(7704),
         /// Clients of the state service and the dispatcher.
         pub client: ClientConfig,
+        /// The certificate of the process.
+        pub identity: IdentityConfig,
         /// The lease of the leader.
         pub lease: LeaseConfig,
         /// The transactions to the store.

@@ -10,8 +10,9 @@ use godel_kit::{
     clock::SharedClock,
     leader::LeaderTerms,
     metrics::Metrics,
+    security::Role,
     server::{Server, ServerError},
-    service::{Error, Lease, Service},
+    service::{Error, Lease, Service, ServiceStart},
     task,
 };
 use tokio::net::TcpListener;
@@ -139,9 +140,18 @@ where
     may_face(&config).map_err(ServerError::Address)?;
     let rules = rules::load(config.conf_dir.as_deref()).map_err(Error::Config)?;
     let metrics = Metrics::new("yarn");
-    let service = Service::start("yarn", metrics, &config.server, &config.crash_points, deps, &stop).await?;
+    let begin = ServiceStart {
+        name: "yarn",
+        role: Role::Yarn,
+        own_name: None,
+        server: &config.server,
+        client: &config.client,
+        identity: &config.identity,
+        crash_points: &config.crash_points,
+    };
+    let service = Service::start(begin, metrics, deps, &stop).await?;
     let metrics = YarnMetrics::new(&service.metrics);
-    let directory = Directory::new(&config.client)?;
+    let directory = Directory::new(&service.client)?;
     let state = directory.state();
     let (source, keys) = keys::ring();
     let clock = service.clock.clone();

@@ -83,6 +83,22 @@ fn an_agent_covers_its_node_or_those_with_its_prefix() {
 }
 
 #[test]
+fn nodes_of_one_agent_have_the_narrowest_names() {
+    for (nodes, expected) in [
+        (&["n1"][..], "n1"),
+        (&["sim-1", "sim-2", "sim-10"], "sim-*"),
+        (&["sim-1", "sim-10"], "sim-1*"),
+        (&["sim-10", "sim-1"], "sim-1*"),
+        (&["a", "b"], "*"),
+    ] {
+        let found = AgentNames::covering(nodes.iter().copied()).unwrap();
+        assert_eq!(found.to_string(), expected);
+        assert!(nodes.iter().all(|node| found.covers(node)));
+    }
+    assert_eq!(AgentNames::covering([]), None);
+}
+
+#[test]
 fn only_an_agent_is_no_server() {
     let servers: Vec<Role> = Role::ALL.into_iter().filter(|role| role.is_server()).collect();
     assert_eq!(servers.len(), Role::ALL.len() - 1);

@@ -5,7 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use super::HumanDuration;
-use crate::security::{ClientSecurity, ServerSecurity};
+use crate::{
+    member::GivenToken,
+    security::{ClientSecurity, ServerSecurity},
+};
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,6 +137,27 @@ crate::section! {
     given {
         /// What it shows, and whom it believes.
         pub security: ClientSecurity,
+    }
+}
+
+crate::section! {
+    /// The certificate of a process, which it needs if state is at an `https://` address.
+    pub struct IdentityConfig {
+        /// Name of the process in its certificate. Empty: its own name if it has one, otherwise the name of the host.
+        pub name: String = String::new(),
+        /// Directory of the key and the certificate. The process makes it and renews them.
+        pub dir: String = "godel-data/identity".to_owned(),
+        /// File with a join token, for the first certificate; `-` reads it from standard input. Nobody else may read the file. The flag
+        /// `--join-file` sets this.
+        pub join_file: String = String::new(),
+        /// DNS names and addresses in the certificate, for people's tools, besides those that the process listens on and tells others.
+        pub san: Vec<String> = Vec::new(),
+        /// Answer and call plain text too, which may do everything: for the time in which a cluster moves to TLS (`state.tls=migrate`).
+        pub plain_text: bool = false,
+    }
+    given {
+        /// A token in place of a file; the certificate stays in memory then.
+        pub token: GivenToken,
     }
 }
 

@@ -12,7 +12,7 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use tonic::Status;
 
 use super::{BEARER, CallerRecords, ClientSecurity, PeerLeaf, Transport};
-use crate::{status, tls::HttpVersion};
+use crate::{address::Speech, status, tls::HttpVersion};
 
 /// What a server speaks and whom it believes; by default plain text, and everybody. Clones share it.
 #[derive(Clone, Default)]
@@ -50,6 +50,15 @@ impl ServerSecurity {
     /// Whether it speaks TLS.
     pub fn speaks_tls(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// What it speaks.
+    pub(crate) fn speech(&self) -> Speech {
+        match (self.speaks_tls(), self.serves_plain_text()) {
+            (false, _) => Speech::PlainText,
+            (true, true) => Speech::Both,
+            (true, false) => Speech::Tls,
+        }
     }
 
     /// Whether it answers plain text over TCP.

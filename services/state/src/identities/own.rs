@@ -148,6 +148,6 @@ fn trust_of(trust: &ClusterTrust) -> Result<Trust, OwnLeafError> {
     Trust::new(trust.cluster.clone(), roots.map_err(make)?).map_err(make)
 }
 
-fn make(error: impl std::error::Error + Send + Sync + 'static) -> OwnLeafError {
+pub(super) fn make(error: impl std::error::Error + Send + Sync + 'static) -> OwnLeafError {
     OwnLeafError::Make(Box::new(error))
 }

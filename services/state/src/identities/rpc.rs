@@ -23,6 +23,7 @@ use godel_wire::BadField;
 use tonic::{Code, Request, Response, Status};
 
 use super::{
+    callers::RefusedNames,
     hosts,
     keys::{person_key, trusted_root},
     records::{identity_of_key, identity_to_proto, signed, token_info, trust_to_proto},
@@ -38,6 +39,7 @@ pub(crate) struct IdentityRpc(Option<Issuer>);
 /// Issues leaves and tokens.
 struct Issuer {
     ledger: IdentityLedger,
+    refused: RefusedNames,
     own: Identity,
     lifetime_ms: u64,
 }
@@ -46,8 +48,13 @@ type IdentityAnswer<T> = Result<Response<T>, Status>;
 
 impl IdentityRpc {
     /// `own` is state's own identity, and `lifetime_ms` that of leaves.
-    pub(crate) fn new(ledger: IdentityLedger, own: Identity, lifetime_ms: u64) -> Self {
-        Self(Some(Issuer { ledger, own, lifetime_ms }))
+    pub(crate) fn new(
+        ledger: IdentityLedger,
+        refused: RefusedNames,
+        own: Identity,
+        lifetime_ms: u64,
+    ) -> Self {
+        Self(Some(Issuer { ledger, refused, own, lifetime_ms }))
     }
 
     /// Of a cluster whose members speak plain text, and have no identities.
@@ -310,6 +317,14 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         });
         let now_ms = signed(issuer.ledger.now_ms());
         Ok(Response::new(v1::GetTrustResponse { trust: Some(trust), fingerprints, now_ms }))
+    }
+
+    async fn get_callers(
+        &self,
+        request: Request<v1::GetCallersRequest>,
+    ) -> IdentityAnswer<v1::GetCallersResponse> {
+        let issuer = self.issuer()?;
+        Ok(Response::new(issuer.refused.since(request.into_inner().version, &issuer.ledger)))
     }
 
     async fn issue_token(

@@ -15,6 +15,7 @@ use godel_identity::{
     rotation::{PERSON_TOKEN_MS, ROOT_LEAD_MS},
 };
 use godel_kit::{
+    address::server_hosts,
     clock::Clock,
     status::{has_reason, reason},
 };
@@ -199,9 +200,9 @@ fn is_refused<T>(answer: Result<T, Status>, code: Code, reason: &str) -> String 
 #[test]
 fn state_is_known_by_where_it_is_reached() {
     let more = ["state.example.com".to_owned(), "127.0.0.1".to_owned()];
-    let hosts = own_hosts("https://[2001:db8::1]:7700", "0.0.0.0:7700".parse().unwrap(), &more);
+    let hosts = server_hosts("https://[2001:db8::1]:7700", "0.0.0.0:7700".parse().unwrap(), &more);
     assert_eq!(hosts, ["localhost", "127.0.0.1", "::1", "2001:db8::1", "state.example.com"]);
-    let hosts = own_hosts("http://node-1:7700", "10.0.0.7:7700".parse().unwrap(), &[]);
+    let hosts = server_hosts("http://node-1:7700", "10.0.0.7:7700".parse().unwrap(), &[]);
     assert_eq!(hosts, ["localhost", "127.0.0.1", "::1", "node-1", "10.0.0.7"]);
     assert!(server_names(&hosts).is_ok());
 }

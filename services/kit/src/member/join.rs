@@ -1,0 +1,139 @@
+//! The first leaf of a process: the one that it kept, or one for a join token.
+
+use std::time::Duration;
+
+use godel_identity::names::{Identity, Role};
+use godel_pki::{
+    join_tokens::JoinToken,
+    requests::LeafKey,
+    tls::{ExpectedServer, HTTP2, TlsIdentity, joining_config},
+};
+use godel_proto::v1::{self, identity_service_client::IdentityServiceClient};
+use tonic::Status;
+
+use super::{Damage, HeldIdentity, JoinError, Joining, files::IdentityFiles, kept_in, read_token};
+use crate::{
+    client::{self, Backoff},
+    config::{ClientConfig, IdentityConfig},
+    security::ClientSecurity,
+    status,
+    tls::HttpVersion,
+};
+
+/// Bound of the first pause before state is asked again.
+const RETRY_BASE: Duration = Duration::from_millis(200);
+/// Longest pause before state is asked again.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// The identity that a process begins with. What was kept counts, and a token is used where nothing was kept, or where state refuses what was: a
+/// process is started again with the flags of its first start.
+///
+/// # Errors
+/// See [`JoinError`].
+pub(super) async fn first_identity(
+    joining: &Joining<'_>,
+    config: &IdentityConfig,
+    files: Option<&IdentityFiles>,
+) -> Result<HeldIdentity, JoinError> {
+    let kept = files.map(IdentityFiles::read).transpose()?.flatten();
+    let (kept, token) = match kept {
+        // Standard input may be empty at the second start, and the file gone: nobody needs it then.
+        Some(kept) => match read_token(config).ok().flatten() {
+            None => return Ok(kept),
+            Some(token) => (Some(kept), token),
+        },
+        None => (None, read_token(config)?.ok_or_else(|| no_token(joining, config))?),
+    };
+    let identity = Identity::new(token.cluster().clone(), joining.member.role, &joining.member.name)?;
+    if let Some(kept) = kept
+        && *kept.identity() == identity
+        && !joining.refuses(&kept).await
+    {
+        return Ok(kept);
+    }
+    let held = joining.join(&token).await?;
+    if let Some(files) = files {
+        files.write(&held)?;
+    }
+    tracing::info!(identity = %identity, "joined the cluster");
+    Ok(held)
+}
+
+fn no_token(joining: &Joining<'_>, config: &IdentityConfig) -> JoinError {
+    let role = joining.member.role;
+    let command = match role {
+        Role::Agent => "godel node join-token".to_owned(),
+        Role::State | Role::Dispatcher | Role::Binder | Role::Scheduler | Role::Rescheduler | Role::Yarn => {
+            format!("godel join-token --role {role}")
+        }
+    };
+    JoinError::NoToken { key: joining.key(), dir: kept_in(config), command }
+}
+
+impl Joining<'_> {
+    fn key(&self) -> String {
+        format!("{}/{}", self.member.role, self.member.name)
+    }
+
+    /// Whether state refuses an identity for good. It does not if nobody answers.
+    async fn refuses(&self, kept: &HeldIdentity) -> bool {
+        let tls = TlsIdentity::new(kept.trust.clone(), Some(kept.own.clone()), self.clock.wall_clock());
+        let refused = self.open(ClientSecurity::new(tls)).await;
+        if let Err(error) = &refused {
+            tracing::warn!(%error, "state does not take the certificate that was kept");
+        }
+        refused.is_err()
+    }
+
+    /// Opens a connection and closes it; an error says who is wrong at the other end, or that this side is.
+    async fn open(&self, security: ClientSecurity) -> Result<(), JoinError> {
+        let config = ClientConfig { security, ..self.client.clone() };
+        let state = ExpectedServer::any_of(Role::State);
+        match client::open(&config.state, &state, &config, HttpVersion::Two).await {
+            // What TLS refuses, which no further try mends.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                Err(JoinError::NotState { state: config.state, why: error.to_string() })
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Joins by a token, and waits while state does not answer.
+    async fn join(&self, token: &JoinToken) -> Result<HeldIdentity, JoinError> {
+        let security =
+            ClientSecurity::joining(joining_config(token.cluster().clone(), token.root(), &[HTTP2]));
+        let config = ClientConfig { security: security.clone(), ..self.client.clone() };
+        let mut identities = IdentityServiceClient::new(client::channel(&config.state, &config)?);
+        // One key for all tries: state answers a join again whose answer was lost.
+        let key = LeafKey::generate().map_err(Damage::Key)?;
+        let request = v1::JoinRequest {
+            token: token.to_text().to_string(),
+            name: self.member.name.clone(),
+            csr: key.request().map_err(Damage::Key)?,
+            hosts: self.member.hosts.clone(),
+        };
+        let mut backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
+        loop {
+            self.open(security.clone()).await?;
+            let asked = self.clock.ask();
+            let refusal = match identities.join(request.clone()).await {
+                Ok(answer) => {
+                    let v1::JoinResponse { leaf, trust, now_ms, .. } = answer.into_inner();
+                    self.clock.learn(asked, now_ms);
+                    return Ok(HeldIdentity::of_answer(key, leaf, trust)?);
+                }
+                Err(refusal) => refusal,
+            };
+            if !status::is_retryable_idempotent(&refusal) {
+                return Err(JoinError::Refused { key: self.key(), status: Box::new(refusal) });
+            }
+            self.wait(&refusal, &mut backoff).await?;
+        }
+    }
+
+    async fn wait(&self, refusal: &Status, backoff: &mut Backoff) -> Result<(), JoinError> {
+        tracing::warn!(code = ?refusal.code(), error = refusal.message(), state = self.client.state, "not joined yet; tried again");
+        let pause = backoff.pause() + status::retry_after(refusal).unwrap_or_default();
+        self.stop.run_until_cancelled(tokio::time::sleep(pause)).await.ok_or(JoinError::Stopped)
+    }
+}
