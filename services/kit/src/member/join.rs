@@ -11,7 +11,12 @@ use godel_pki::{
 use godel_proto::v1::{self, identity_service_client::IdentityServiceClient};
 use tonic::Status;
 
-use super::{Damage, HeldIdentity, JoinError, Joining, files::IdentityFiles, kept_in, read_token};
+use super::{
+    Damage, HeldIdentity, JoinError, Joining,
+    files::IdentityFiles,
+    kept_in, read_token,
+    renewal::{self, NotRenewed},
+};
 use crate::{
     client::{self, Backoff},
     config::{ClientConfig, IdentityConfig},
@@ -45,11 +50,13 @@ pub(super) async fn first_identity(
         None => (None, read_token(config)?.ok_or_else(|| no_token(joining, config))?),
     };
     let identity = Identity::new(token.cluster().clone(), joining.member.role, &joining.member.name)?;
-    if let Some(kept) = kept
-        && *kept.identity() == identity
-        && !joining.refuses(&kept).await
+    if let Some(kept) = kept.filter(|kept| *kept.identity() == identity)
+        && let Some(held) = joining.renew(kept).await?
     {
-        return Ok(kept);
+        if let Some(files) = files {
+            files.write(&held)?;
+        }
+        return Ok(held);
     }
     let held = joining.join(&token).await?;
     if let Some(files) = files {
@@ -75,14 +82,33 @@ impl Joining<'_> {
         format!("{}/{}", self.member.role, self.member.name)
     }
 
-    /// Whether state refuses an identity for good. It does not if nobody answers.
-    async fn refuses(&self, kept: &HeldIdentity) -> bool {
+    /// Renews what was kept, so that it is known whether it still counts; as it is, if nobody answers. `None`: state refuses it for good.
+    async fn renew(&self, kept: HeldIdentity) -> Result<Option<HeldIdentity>, JoinError> {
         let tls = TlsIdentity::new(kept.trust.clone(), Some(kept.own.clone()), self.clock.wall_clock());
-        let refused = self.open(ClientSecurity::new(tls)).await;
-        if let Err(error) = &refused {
-            tracing::warn!(%error, "state does not take the certificate that was kept");
+        let security = ClientSecurity::new(tls);
+        let config = ClientConfig { security: security.clone(), ..self.client.clone() };
+        let mut state = IdentityServiceClient::new(client::channel(&config.state, &config)?);
+        let renewed = match self.open(security).await {
+            Ok(()) => renewal::renew(&mut state, self.member, &self.clock).await,
+            Err(foreign) => {
+                tracing::warn!(
+                    error = &foreign as &dyn std::error::Error,
+                    "the certificate that was kept is of no use"
+                );
+                return Ok(None);
+            }
+        };
+        match renewed {
+            Ok(held) => Ok(Some(held)),
+            Err(NotRenewed::State(status)) if !status::is_retryable_idempotent(&status) => {
+                tracing::warn!(
+                    error = status.message(),
+                    "state refuses the certificate that was kept; joining again"
+                );
+                Ok(None)
+            }
+            Err(_) => Ok(Some(kept)),
         }
-        refused.is_err()
     }
 
     /// Opens a connection and closes it; an error says who is wrong at the other end, or that this side is.

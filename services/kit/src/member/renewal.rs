@@ -37,7 +37,7 @@ pub(super) struct Renewal {
 
 /// Why a leaf was not renewed.
 #[derive(Debug, thiserror::Error)]
-enum NotRenewed {
+pub(super) enum NotRenewed {
     /// State refuses, or does not answer.
     #[error("{}", .0.message())]
     State(Box<Status>),
@@ -112,16 +112,9 @@ impl Renewal {
         tracing::warn!(error, identity, "the {what} of this process cannot be renewed; tried again");
     }
 
-    /// Asks for another leaf, with another key.
     async fn renew(&mut self) -> Result<(), NotRenewed> {
-        let key = LeafKey::generate().map_err(Damage::Key)?;
-        let csr = key.request().map_err(Damage::Key)?;
-        let asked = self.clock.ask();
-        let request = v1::RenewIdentityRequest { csr, hosts: self.member.hosts.clone() };
-        let v1::RenewIdentityResponse { leaf, trust, now_ms } =
-            self.state.renew_identity(request).await?.into_inner();
-        self.clock.learn(asked, now_ms);
-        self.hold(HeldIdentity::of_answer(key, leaf, trust)?);
+        let renewed = renew(&mut self.state, &self.member, &self.clock).await?;
+        self.hold(renewed);
         tracing::info!(identity = self.held.identity().key(), "renewed the certificate of this process");
         if let Some(files) = &self.files {
             files.write(&self.held)?;
@@ -181,6 +174,24 @@ impl Renewal {
             }
         }
     }
+}
+
+/// Asks for another leaf, with another key.
+///
+/// # Errors
+/// State refuses, or does not answer, or what it answers makes no identity.
+pub(super) async fn renew(
+    state: &mut IdentityServiceClient<Channel>,
+    member: &NewMember,
+    clock: &StateClock,
+) -> Result<HeldIdentity, NotRenewed> {
+    let key = LeafKey::generate().map_err(Damage::Key)?;
+    let csr = key.request().map_err(Damage::Key)?;
+    let asked = clock.ask();
+    let request = v1::RenewIdentityRequest { csr, hosts: member.hosts.clone() };
+    let v1::RenewIdentityResponse { leaf, trust, now_ms } = state.renew_identity(request).await?.into_inner();
+    clock.learn(asked, now_ms);
+    Ok(HeldIdentity::of_answer(key, leaf, trust)?)
 }
 
 /// Whether the root of a leaf is leaving, and another one signs already.
