@@ -213,6 +213,18 @@ impl TokenJudge {
         known.insert(token.into(), Arc::clone(&checked));
         Ok(checked)
     }
+
+    /// Judges again a token that was judged before, here or by keys that were there earlier.
+    ///
+    /// # Errors
+    /// Why it counts no more.
+    pub fn judge_again(&self, token: &PersonToken, now_ms: u64) -> Result<(), BadToken> {
+        // A key's id is a hash of the key: under the same id the signature is right still.
+        if !self.keys.iter().any(|key| key.id == token.key_id) {
+            return Err(BadToken::OtherKey(shortened(&token.key_id)));
+        }
+        if now_ms >= token.expires_ms { Err(BadToken::Expired) } else { Ok(()) }
+    }
 }
 
 impl fmt::Debug for TokenJudge {
@@ -361,8 +373,11 @@ mod tests {
         let mut tampered = token.clone().into_bytes();
         *tampered.last_mut().unwrap() ^= 1;
         assert!(judge.judge(&String::from_utf8(tampered).unwrap(), NOW).is_err());
+        assert_eq!(judge.judge_again(&first, NOW + 999), Ok(()));
+        assert_eq!(judge.judge_again(&first, NOW + 1_000), Err(BadToken::Expired));
         let without = TokenJudge::new(signer.cluster().clone(), Vec::new());
         assert!(matches!(without.judge(&token, NOW), Err(BadToken::OtherKey(_))));
+        assert!(matches!(without.judge_again(&first, NOW), Err(BadToken::OtherKey(_))));
         for n in 0..N_REMEMBERED_MAX {
             let token = make_token(&signer, &format!("p{n}"), NOW + 1_000).unwrap();
             judge.judge(&token, NOW).unwrap();

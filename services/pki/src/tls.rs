@@ -12,6 +12,33 @@
 //!
 //! Without a leaf of its own a process is a client without certificate, as people's tools are; its servers refuse every handshake.
 
+/// How signatures of handshakes are checked, in both directions: those of TLS 1.3 alone, by the keys that leaves have.
+macro_rules! signatures_of_tls13 {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _cert: &CertificateDer<'_>,
+            _dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(PeerIncompatible::Tls12NotOfferedOrEnabled.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, cert, dss, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            SCHEMES.to_vec()
+        }
+    };
+}
+
 mod client;
 mod server;
 mod words;
@@ -22,9 +49,10 @@ use godel_identity::names::{ClusterName, Role};
 use parking_lot::RwLock;
 use rustls::{
     ClientConfig, ServerConfig, SignatureScheme,
-    client::Resumption,
+    client::{ResolvesClientCert, Resumption},
     crypto::{CryptoProvider, ring},
-    server::NoServerSessionStorage,
+    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert},
+    sign::CertifiedKey,
     version::TLS13,
 };
 
@@ -104,7 +132,7 @@ impl TlsIdentity {
             .with_protocol_versions(&[&TLS13])
             .expect("the provider has cipher suites of TLS 1.3")
             .with_client_cert_verifier(Arc::new(verifier))
-            .with_cert_resolver(Arc::new(server::ServerLeafSource(self.clone())));
+            .with_cert_resolver(Arc::new(OwnLeafSource(self.clone())));
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -113,16 +141,8 @@ impl TlsIdentity {
 
     /// The configuration of a client that calls such a server and speaks `protocols`, the first one preferred.
     pub fn client_config(&self, expected: ExpectedServer, protocols: &[&[u8]]) -> Arc<ClientConfig> {
-        let provider = provider();
-        let algorithms = provider.signature_verification_algorithms;
-        let verifier = client::ServerJudge::new(self.clone(), expected, algorithms);
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .expect("the provider has cipher suites of TLS 1.3")
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_client_cert_resolver(Arc::new(client::ClientLeafSource(self.clone())));
-        finished(config, protocols)
+        let judge = client::KnownMember { identity: self.clone(), expected };
+        client_config(judge, Some(self), protocols)
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -144,24 +164,63 @@ impl std::fmt::Debug for TlsIdentity {
 /// join token carries, and shows no certificate. The root is among the certificates that a server of godel shows. No times are judged: who
 /// joins may have a clock that was never set.
 pub fn joining_config(cluster: ClusterName, root: Fingerprint, protocols: &[&[u8]]) -> Arc<ClientConfig> {
+    client_config(client::PinnedRoot { cluster, root }, None, protocols)
+}
+
+/// The configuration of a client that believes whoever answers, and shows no certificate: for questions with which nothing secret is sent and whose
+/// answer is worth no more than one in plain text, as that of `/healthz`.
+pub fn unverified_config(protocols: &[&[u8]]) -> Arc<ClientConfig> {
+    client_config(client::AnyServer, None, protocols)
+}
+
+/// The configuration of a client that believes whom `judge` lets pass, and shows the leaf of `own`.
+fn client_config(
+    judge: impl client::JudgesServer + 'static,
+    own: Option<&TlsIdentity>,
+    protocols: &[&[u8]],
+) -> Arc<ClientConfig> {
     let provider = provider();
-    let algorithms = provider.signature_verification_algorithms;
-    let verifier = client::PinnedRoot::new(cluster, root, algorithms);
+    let verifier = client::ServerVerifier::new(judge, provider.signature_verification_algorithms);
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .expect("the provider has cipher suites of TLS 1.3")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    finished(config, protocols)
-}
-
-fn finished(mut config: ClientConfig, protocols: &[&[u8]]) -> Arc<ClientConfig> {
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match own {
+        Some(own) => config.with_client_cert_resolver(Arc::new(OwnLeafSource(own.clone()))),
+        None => config.with_no_client_auth(),
+    };
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     config.resumption = Resumption::disabled();
     // Servers are known by their identity: where they were found is nobody else's business.
     config.enable_sni = false;
     Arc::new(config)
+}
+
+/// Shows the leaf that the process has at the moment of the handshake, if it has one.
+#[derive(Debug)]
+struct OwnLeafSource(TlsIdentity);
+
+impl OwnLeafSource {
+    fn certified(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.own().map(|own| own.certified())
+    }
+}
+
+impl ResolvesClientCert for OwnLeafSource {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.certified()
+    }
+
+    fn has_certs(&self) -> bool {
+        self.0.own().is_some()
+    }
+}
+
+impl ResolvesServerCert for OwnLeafSource {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.certified()
+    }
 }
 
 /// Signatures of the keys that leaves have.

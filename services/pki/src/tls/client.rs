@@ -1,6 +1,6 @@
 //! A client's side of a handshake.
 
-use std::sync::Arc;
+use std::fmt;
 
 use godel_identity::{
     leaves::EXPIRED_GRACE_MS,
@@ -8,13 +8,9 @@ use godel_identity::{
 };
 use rustls::{
     DigitallySignedStruct, Error, PeerIncompatible, SignatureScheme,
-    client::{
-        ResolvesClientCert,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
-    sign::CertifiedKey,
 };
 
 use super::{ExpectedServer, SCHEMES, TlsIdentity, words::handshake_error};
@@ -63,29 +59,56 @@ fn meant(expected: &ExpectedServer) -> String {
     }
 }
 
-/// Judges the certificate of a server: whether it is the member that was meant.
-#[derive(Debug)]
-pub(super) struct ServerJudge {
-    identity: TlsIdentity,
-    expected: ExpectedServer,
-    algorithms: WebPkiSupportedAlgorithms,
+/// Judges the leaf that a server shows.
+pub(super) trait JudgesServer: fmt::Debug + Send + Sync {
+    /// # Errors
+    /// Why it is not the server that was meant. `others` are the certificates that came with the leaf.
+    fn judge(&self, leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), UnfitServer>;
 }
 
-impl ServerJudge {
-    pub(super) fn new(
-        identity: TlsIdentity,
-        expected: ExpectedServer,
-        algorithms: WebPkiSupportedAlgorithms,
-    ) -> Self {
-        Self { identity, expected, algorithms }
-    }
+/// The member that was meant, by the roots and the clock of this process.
+#[derive(Debug)]
+pub(super) struct KnownMember {
+    pub(super) identity: TlsIdentity,
+    pub(super) expected: ExpectedServer,
+}
 
-    fn judge(&self, leaf: &CertificateDer<'_>) -> Result<(), UnfitServer> {
+impl JudgesServer for KnownMember {
+    fn judge(&self, leaf: &CertificateDer<'_>, _: &[CertificateDer<'_>]) -> Result<(), UnfitServer> {
         let leaf = self.identity.trust().verify_leaf(leaf, LeafUsage::Server)?;
         check_expected(&self.expected, &leaf.identity)?;
         if self.identity.now_ms().saturating_sub(leaf.times.not_after_ms) >= EXPIRED_GRACE_MS {
             return Err(UnfitServer::LongExpired(leaf.identity));
         }
+        Ok(())
+    }
+}
+
+/// State of the cluster whose root a join token names.
+#[derive(Debug)]
+pub(super) struct PinnedRoot {
+    pub(super) cluster: ClusterName,
+    pub(super) root: Fingerprint,
+}
+
+impl JudgesServer for PinnedRoot {
+    fn judge(&self, leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), UnfitServer> {
+        let root = others.iter().find(|other| Fingerprint::of(other) == self.root);
+        let root = root.ok_or(UnfitServer::OtherRoot { pinned: self.root })?;
+        let unreadable = |_| UnfitServer::OtherRoot { pinned: self.root };
+        let root = RootCert::read(root.clone().into_owned()).map_err(unreadable)?;
+        let trust = Trust::new(self.cluster.clone(), vec![root]).map_err(unreadable)?;
+        let leaf = trust.verify_leaf(leaf, LeafUsage::Server)?;
+        check_expected(&ExpectedServer::any_of(Role::State), &leaf.identity)
+    }
+}
+
+/// Whoever answers.
+#[derive(Debug)]
+pub(super) struct AnyServer;
+
+impl JudgesServer for AnyServer {
+    fn judge(&self, _: &CertificateDer<'_>, _: &[CertificateDer<'_>]) -> Result<(), UnfitServer> {
         Ok(())
     }
 }
@@ -98,70 +121,20 @@ fn check_expected(expected: &ExpectedServer, found: &Identity) -> Result<(), Unf
     Err(UnfitServer::Other { expected: expected.clone(), found: found.clone() })
 }
 
-impl ServerCertVerifier for ServerJudge {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.judge(end_entity).map(|()| ServerCertVerified::assertion()).map_err(handshake_error)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOfferedOrEnabled.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SCHEMES.to_vec()
-    }
-}
-
-/// Judges the server that somebody joins by: whether it is state, and of the root that the join token names.
+/// Judges a server, and its signature of the handshake.
 #[derive(Debug)]
-pub(super) struct PinnedRoot {
-    cluster: ClusterName,
-    root: Fingerprint,
+pub(super) struct ServerVerifier<J> {
+    judge: J,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl PinnedRoot {
-    pub(super) fn new(
-        cluster: ClusterName,
-        root: Fingerprint,
-        algorithms: WebPkiSupportedAlgorithms,
-    ) -> Self {
-        Self { cluster, root, algorithms }
-    }
-
-    fn judge(&self, leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), UnfitServer> {
-        let root = others.iter().find(|other| Fingerprint::of(other) == self.root);
-        let root = root.ok_or(UnfitServer::OtherRoot { pinned: self.root })?;
-        let unreadable = |_| UnfitServer::OtherRoot { pinned: self.root };
-        let root = RootCert::read(root.clone().into_owned()).map_err(unreadable)?;
-        let trust = Trust::new(self.cluster.clone(), vec![root]).map_err(unreadable)?;
-        let leaf = trust.verify_leaf(leaf, LeafUsage::Server)?;
-        check_expected(&ExpectedServer::any_of(Role::State), &leaf.identity)
+impl<J> ServerVerifier<J> {
+    pub(super) fn new(judge: J, algorithms: WebPkiSupportedAlgorithms) -> Self {
+        Self { judge, algorithms }
     }
 }
 
-impl ServerCertVerifier for PinnedRoot {
+impl<J: JudgesServer> ServerCertVerifier for ServerVerifier<J> {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -170,47 +143,9 @@ impl ServerCertVerifier for PinnedRoot {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let judged = self.judge(end_entity, intermediates);
+        let judged = self.judge.judge(end_entity, intermediates);
         judged.map(|()| ServerCertVerified::assertion()).map_err(handshake_error)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOfferedOrEnabled.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SCHEMES.to_vec()
-    }
-}
-
-/// Shows the leaf that the process has at this moment, if it has one.
-#[derive(Debug)]
-pub(super) struct ClientLeafSource(pub(super) TlsIdentity);
-
-impl ResolvesClientCert for ClientLeafSource {
-    fn resolve(
-        &self,
-        _root_hint_subjects: &[&[u8]],
-        _sigschemes: &[SignatureScheme],
-    ) -> Option<Arc<CertifiedKey>> {
-        self.0.own().map(|own| own.certified())
-    }
-
-    fn has_certs(&self) -> bool {
-        self.0.own().is_some()
-    }
+    signatures_of_tls13!();
 }

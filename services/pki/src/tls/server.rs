@@ -1,17 +1,11 @@
 //! A server's side of a handshake.
 
-use std::sync::Arc;
-
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature},
     pki_types::{CertificateDer, UnixTime},
-    server::{
-        ClientHello, ResolvesServerCert,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
-    sign::CertifiedKey,
+    server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
 use super::{SCHEMES, TlsIdentity, words::handshake_error};
@@ -50,35 +44,5 @@ impl ClientCertVerifier for ClientJudge {
         judged.map(|_| ClientCertVerified::assertion()).map_err(handshake_error)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOfferedOrEnabled.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SCHEMES.to_vec()
-    }
-}
-
-/// Shows the leaf that the process has at this moment, to every client.
-#[derive(Debug)]
-pub(super) struct ServerLeafSource(pub(super) TlsIdentity);
-
-impl ResolvesServerCert for ServerLeafSource {
-    fn resolve(&self, _client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.own().map(|own| own.certified())
-    }
+    signatures_of_tls13!();
 }

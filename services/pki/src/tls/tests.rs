@@ -255,7 +255,8 @@ fn older_versions_of_tls_are_refused() {
     let provider = Arc::new(ring::default_provider());
     let algorithms = provider.signature_verification_algorithms;
     let expected = ExpectedServer::any_of(Role::State);
-    let judge = client::ServerJudge::new(state.clone(), expected.clone(), algorithms);
+    let judge = client::KnownMember { identity: state.clone(), expected: expected.clone() };
+    let judge = client::ServerVerifier::new(judge, algorithms);
     let old_client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS12])
         .unwrap()
@@ -271,7 +272,7 @@ fn older_versions_of_tls_are_refused() {
         .with_protocol_versions(&[&TLS12])
         .unwrap()
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(server::ServerLeafSource(state.clone())));
+        .with_cert_resolver(Arc::new(OwnLeafSource(state.clone())));
     let shaken = shake(&state.client_config(expected, &[HTTP2]), &Arc::new(old_server));
     assert!(!shaken.is_open());
     assert!(explain(&shaken.server_error.unwrap()).contains("only TLS 1.3 is accepted"));
@@ -373,4 +374,14 @@ fn a_root_that_is_shown_beside_the_leaf_of_another_does_not_count() {
     let joins = joining_config("c".parse().unwrap(), own.root().fingerprint(), &[HTTP2]);
     let shaken = shake(&joins, &between);
     assert!(matches!(shaken.unfit_server(), UnfitServer::Leaf(UnfitLeaf::Foreign { .. })));
+}
+
+#[test]
+fn who_verifies_nobody_shows_nothing() {
+    let (own, other) = (signer("c"), signer("d"));
+    for server in [process(&own, "state/main"), process(&other, "binder/b")] {
+        let shaken = shake(&unverified_config(&[HTTP1]), &server.server_config(&[HTTP1]));
+        assert!(shaken.is_open(), "{:?}", shaken.client_error);
+        assert_eq!(shaken.caller(), None);
+    }
 }
