@@ -55,6 +55,16 @@ pub enum ByteStream {
     Tls(Box<TlsStream<TlsSocket>>),
 }
 
+impl ByteStream {
+    /// The socket below TLS; `None` in plain text.
+    pub(crate) fn below_tls(&self) -> Option<&TlsSocket> {
+        match self {
+            Self::Tls(stream) => Some(stream.get_ref().0),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+}
+
 /// The leaf that the other side of a TLS connection has shown, if it has.
 pub(crate) fn peer_leaf(session: &rustls::CommonState) -> Result<Option<Box<PeerLeaf>>, BadLeaf> {
     let leaf = session.peer_certificates().and_then(|chain| chain.first());

@@ -26,7 +26,7 @@ use crate::{
     quiet::Quiet,
     room::{Room, Taken},
     security::ServerSecurity,
-    tls::ByteStream,
+    tls::{ByteStream, TlsSocket},
 };
 
 /// Connections to metrics that are kept.
@@ -43,6 +43,7 @@ pub struct Few {
     guests: Arc<Guests>,
     failed: Quiet,
     pages: PageSecurity,
+    write_within: Duration,
 }
 
 impl Few {
@@ -53,7 +54,7 @@ impl Few {
     /// Keeps at most `n_max` connections.
     pub fn at_most(listener: TcpListener, n_max: usize) -> Self {
         let (failed, pages) = (Quiet::default(), PageSecurity::default());
-        Self { listener, guests: Guests::new(n_max), failed, pages }
+        Self { listener, guests: Guests::new(n_max), failed, pages, write_within: WRITE_WITHIN }
     }
 
     /// Speaks what `security` says. Who calls is the handlers' to judge ([`GuestTransport`]).
@@ -88,7 +89,16 @@ impl axum::serve::Listener for Few {
                     } else {
                         GuestStream::Opening(Box::pin(self.pages.clone().open(stream, transport.clone())))
                     };
-                    let io = Cuttable { stream, transport, guest, cut, is_cut: false, write_by: None };
+                    let io = Cuttable {
+                        stream,
+                        transport,
+                        guest,
+                        cut,
+                        is_cut: false,
+                        n_written: 0,
+                        write_within: self.write_within,
+                        write_by: None,
+                    };
                     return (io, address);
                 }
                 Err(error) => {
@@ -182,6 +192,9 @@ pub struct Cuttable {
     guest: Guest,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     is_cut: bool,
+    /// Bytes that the other side had taken when it was looked at last, below TLS: there an answer may have been written and not sent.
+    n_written: u64,
+    write_within: Duration,
     /// While the other side takes nothing.
     write_by: Option<Pin<Box<Sleep>>>,
 }
@@ -199,6 +212,34 @@ impl Cuttable {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "too many connections"));
         }
         Ok(())
+    }
+
+    /// Writes, flushes or closes by `act`; fails if the other side has taken nothing for too long.
+    fn poll_in_time<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        act: impl FnOnce(Pin<&mut ByteStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        self.check(cx)?;
+        let mut stream = ready!(self.stream.poll_open(cx))?;
+        let acted = act(stream.as_mut(), cx);
+        let n_written = stream.below_tls().map(TlsSocket::n_written);
+        let is_taken = match n_written {
+            Some(n_written) => std::mem::replace(&mut self.n_written, n_written) != n_written,
+            None => acted.is_ready(),
+        };
+        if is_taken {
+            self.write_by = None;
+        }
+        if acted.is_pending() {
+            let within = self.write_within;
+            let write_by = self.write_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(within)));
+            if write_by.as_mut().poll(cx).is_ready() {
+                self.is_cut = true;
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the answer is not read")));
+            }
+        }
+        acted
     }
 }
 
@@ -221,42 +262,71 @@ impl AsyncRead for Cuttable {
 
 impl AsyncWrite for Cuttable {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.check(cx)?;
-        let stream = ready!(self.stream.poll_open(cx))?;
-        let written = stream.poll_write(cx, buf);
-        match &written {
-            Poll::Ready(Ok(0) | Err(_)) => {}
-            Poll::Ready(Ok(_)) => {
-                self.guest.answered();
-                self.write_by = None;
-            }
-            Poll::Pending => {
-                let write_by =
-                    self.write_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_WITHIN)));
-                if write_by.as_mut().poll(cx).is_ready() {
-                    self.is_cut = true;
-                    return Poll::Ready(Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        "the answer is not read",
-                    )));
-                }
-            }
+        let written = self.poll_in_time(cx, |stream, cx| stream.poll_write(cx, buf));
+        if let Poll::Ready(Ok(1..)) = &written {
+            self.guest.answered();
         }
         written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.stream.poll_open(cx))?.poll_flush(cx)
+        let flushed = self.poll_in_time(cx, |stream, cx| stream.poll_flush(cx));
+        if flushed.is_ready() {
+            self.write_by = None;
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.stream.poll_open(cx))?.poll_shutdown(cx)
+        self.poll_in_time(cx, |stream, cx| stream.poll_shutdown(cx))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::{Router, routing::get};
+    use rustls::pki_types::ServerName;
+    use tokio::{io::AsyncWriteExt as _, net::TcpSocket};
+    use tokio_rustls::TlsConnector;
+
     use super::*;
+    use crate::{
+        security::{ExpectedServer, Role, tests::TestCluster},
+        tests::fake::eventually,
+        tls::HttpVersion,
+    };
+
+    /// A socket for which the kernel keeps little.
+    fn narrow_socket() -> TcpSocket {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_send_buffer_size(4_096).unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        socket
+    }
+
+    #[tokio::test]
+    async fn whoever_reads_nothing_is_cut_also_where_tls_holds_the_rest() {
+        let cluster = TestCluster::new();
+        let socket = narrow_socket();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(8).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut few = Few::at_most(listener, 8).secured(&cluster.server("state/main"));
+        few.write_within = Duration::from_millis(200);
+        let guests = Arc::clone(&few.guests);
+        // More than the kernel takes, and less than TLS does.
+        let routes = Router::new().route("/", get(async || "x".repeat(50_000)));
+        let server = crate::task::spawn("pages", async move { axum::serve(few, routes).await });
+        let config = cluster.stranger().config(&ExpectedServer::any_of(Role::State), HttpVersion::One);
+        let stream = narrow_socket().connect(address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = TlsConnector::from(config.unwrap()).connect(name, stream).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        stream.flush().await.unwrap();
+        assert_eq!(guests.len(), 1);
+        eventually("the connection is cut", || guests.is_empty().then_some(())).await;
+        server.abort();
+    }
 
     #[test]
     fn answers_hold_room_until_they_are_written() {

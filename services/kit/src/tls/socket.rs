@@ -21,11 +21,62 @@ const READ_BYTES: usize = 2 * (16 * 1024 + 261);
 pub struct TlsSocket {
     stream: TcpStream,
     ahead: BytesMut,
+    came: RecordCount,
+    n_written: u64,
+}
+
+/// Finds the records in the bytes that come, however they are cut.
+#[derive(Debug, Default)]
+struct RecordCount {
+    n: u64,
+    /// Bytes of the present record that are to come.
+    skip: usize,
+    head: [u8; RECORD_HEAD_BYTES],
+    n_head: usize,
+}
+
+/// Type, version and length of a record.
+const RECORD_HEAD_BYTES: usize = 5;
+
+impl RecordCount {
+    fn count(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            let taken = (RECORD_HEAD_BYTES - self.n_head).min(bytes.len());
+            self.head[self.n_head..self.n_head + taken].copy_from_slice(&bytes[..taken]);
+            self.n_head += taken;
+            bytes = &bytes[taken..];
+            if self.n_head == RECORD_HEAD_BYTES {
+                self.n_head = 0;
+                let [_, _, _, high, low] = self.head;
+                self.skip = usize::from(high) << 8 | usize::from(low);
+                self.n += 1;
+            }
+        }
+    }
 }
 
 impl TlsSocket {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream, ahead: BytesMut::new() }
+        Self { stream, ahead: BytesMut::new(), came: RecordCount::default(), n_written: 0 }
+    }
+
+    /// Records that TLS has begun to read, also those that say nothing to what is above it.
+    pub(crate) fn n_records(&self) -> u64 {
+        self.came.n
+    }
+
+    /// Bytes that the other side has taken, or the kernel for it.
+    pub(crate) fn n_written(&self) -> u64 {
+        self.n_written
+    }
+
+    fn note_written(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(n)) = written {
+            self.n_written += *n as u64;
+        }
     }
 
     /// The connection itself; what was read ahead is lost.
@@ -35,6 +86,7 @@ impl TlsSocket {
 
     fn take_ahead(&mut self, buf: &mut ReadBuf<'_>) {
         let n = self.ahead.len().min(buf.remaining());
+        self.came.count(&self.ahead[..n]);
         buf.put_slice(&self.ahead[..n]);
         self.ahead.advance(n);
         if self.ahead.is_empty() {
@@ -63,7 +115,10 @@ impl AsyncRead for TlsSocket {
 
 impl AsyncWrite for TlsSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.note_written(&written);
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -79,7 +134,10 @@ impl AsyncWrite for TlsSocket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bufs)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.note_written(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -95,6 +153,21 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn records_are_found_however_they_are_cut() {
+        let mut bytes = Vec::new();
+        for length in [0_u16, 1, 17, 255, 256, 16_401, 0, 0, 5] {
+            let [high, low] = length.to_be_bytes();
+            bytes.extend([23, 3, 3, high, low]);
+            bytes.resize(bytes.len() + usize::from(length), 7);
+        }
+        for size in [1, 2, 4, 5, 6, 7, 1_000, bytes.len()] {
+            let mut count = RecordCount::default();
+            bytes.chunks(size).for_each(|part| count.count(part));
+            assert_eq!((count.n, count.skip, count.n_head), (9, 0, 0), "{size}");
+        }
+    }
 
     #[tokio::test]
     async fn bytes_come_in_order_however_little_is_asked_for() {
