@@ -82,7 +82,7 @@ impl Directory {
             state,
             is_through_state,
             leaders: Mutex::new(HashMap::new()),
-            channels: KnownChannels::new(N_CHANNELS_MAX),
+            channels: KnownChannels::new(N_CHANNELS_MAX, config.security.clone()),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -6,7 +6,7 @@
 //! one slow reader holds up nobody else.
 //!
 //! A server with security says in a header by whom a call is judged ([`CALLER_HEADER`]). That header counts because the leaf of the connection
-//! is one of role `state`; a token that came with the call goes no further.
+//! is one of role `state`, as [`FORWARDED`] does; a token that came with the call goes no further.
 
 use std::{
     convert::Infallible,
@@ -83,7 +83,7 @@ impl Forwarded {
         Self {
             to,
             client: ClientConfig { security: config.security.forwards(), ..ClientConfig::default() },
-            channels: KnownChannels::new(N_CHANNELS_MAX),
+            channels: KnownChannels::new(N_CHANNELS_MAX, config.security.forwards()),
             calls: SlotPool::new(n_max),
             streams: SlotPool::new(n_max),
             retry_after: *config.retry_after,
@@ -103,13 +103,14 @@ impl Forwarded {
         let scheduler = scheduler(request.headers())?;
         let address = self.to.address(part, scheduler)?;
         let expected = match scheduler {
-            // In plain text nobody is told apart, and one connection is enough.
-            Some(name) if self.client.security.speaks_tls() => expected_scheduler(name),
-            Some(_) | None => ExpectedServer::any_of(role_of(part)),
+            Some(name) => expected_scheduler(name),
+            None => ExpectedServer::any_of(role_of(part)),
         };
         let unreachable = |status| unreachable(part, &address, status);
         let channel = self.channel(shape, &address, &expected).map_err(unreachable)?;
-        let named = request.extensions().get::<Caller>().map(named_caller).transpose()?;
+        // Without security nobody would believe it.
+        let caller = request.extensions().get::<Caller>().filter(|_| self.client.security.speaks_tls());
+        let named = caller.map(named_caller).transpose()?;
         let headers = request.headers_mut();
         headers.insert(HeaderName::from_static(FORWARDED), origin);
         headers.remove(HOST);
