@@ -324,7 +324,8 @@ impl Metrics {
         self.serve_secured(address, &ServerSecurity::default(), stop).await
     }
 
-    /// The same as `security` says. With TLS all but `/healthz` is for those who have a certificate of the cluster or a token.
+    /// The same as `security` says. With TLS all but `/healthz` is for those who have a certificate of the cluster or a token, and what changes anything
+    /// for persons.
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -372,7 +373,7 @@ async fn healthz(State(metrics): State<Metrics>) -> impl IntoResponse {
     }
 }
 
-/// Lets requests of those pass who say who they are.
+/// Lets requests of those pass who say who they are. Processes read, as a collector of metrics does; what changes anything a person asks for.
 async fn identified(
     State(security): State<ServerSecurity>,
     ConnectInfo(transport): ConnectInfo<GuestTransport>,
@@ -380,7 +381,11 @@ async fn identified(
     next: Next,
 ) -> Response {
     match security.identify(transport.get(), request.headers()) {
-        Ok(_caller) => next.run(request).await,
+        Ok(caller) if caller.person().is_some() || request.method().is_safe() => next.run(request).await,
+        Ok(caller) => {
+            let words = format!("{} needs a person's token; {caller} called\n", request.method());
+            (StatusCode::FORBIDDEN, words).into_response()
+        }
         Err(refusal) => {
             let words = format!("{}\n", refusal.message());
             (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], words).into_response()

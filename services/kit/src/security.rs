@@ -2,8 +2,8 @@
 //!
 //! A server with [`ServerSecurity`] speaks TLS, and each of its calls has a [`Caller`]: it is found by the leaf of the connection, by the token of the
 //! call, or, in a call that state has passed on, by what state says. Each call is judged anew, so that a leaf that expires or is revoked stops to
-//! count while its connection is open; a connection whose leaf is refused ends with all that is open on it. Without security, calls come in
-//! plain text and are [`Caller::Unjudged`].
+//! count while its connection is open; a connection whose leaf is refused ends with all that is open on it, and a stream that a person has opened
+//! ends with the token. Without security, calls come in plain text and are [`Caller::Unjudged`].
 //!
 //! A client with [`ClientSecurity`] speaks TLS to `https://` addresses, and only to servers of the role that it means to call.
 //!
@@ -25,6 +25,7 @@ use godel_pki::{
 };
 use rustls::pki_types::CertificateDer;
 
+pub(crate) use self::server::JudgedCall;
 pub use self::{
     client::{BearerToken, ClientSecurity, UnfitToken, expected_holder, expected_scheduler},
     records::CallerRecords,
@@ -69,11 +70,11 @@ impl PeerLeaf {
 /// What stands before a token in the header `authorization`.
 const BEARER: &str = "Bearer ";
 
-static UNJUDGED: Caller = Caller::Unjudged;
+static ANONYMOUS: Caller = Caller::Anonymous;
 
-/// By whom a call is judged. [`Caller::Unjudged`] on a server without security.
+/// By whom a call is judged, as each server says: [`Caller::Unjudged`] on one without security. A request that came through no server is nobody's.
 pub fn caller<T>(request: &tonic::Request<T>) -> &Caller {
-    request.extensions().get().unwrap_or(&UNJUDGED)
+    request.extensions().get().unwrap_or(&ANONYMOUS)
 }
 
 /// The wall clock of `clock`, as leaves and tokens are judged by.

@@ -19,6 +19,7 @@ mod handshakes;
 mod io;
 mod layers;
 mod listeners;
+mod person_streams;
 mod slots;
 mod unix;
 mod unread;
@@ -51,7 +52,9 @@ use connections::{Connection, Connections};
 pub(crate) use descriptors::is_short as is_short_of_descriptors;
 pub use forward::{FORWARDED, ForwardTo, SCHEDULER};
 use handshakes::Handshakes;
+use layers::ForwardedFrom;
 pub use listeners::Listeners;
+use person_streams::PersonStreams;
 pub use unix::{BadSocket, SOCKET_PATH_BYTES_MAX, UnixDoor};
 
 /// Why a server cannot serve.
@@ -150,7 +153,7 @@ pub fn connection_number<T>(request: &tonic::Request<T>) -> u64 {
 /// The room that answers to whoever makes a call may take while they are not read: of the connection, or of the client for
 /// which the call was forwarded. What an answer is made of belongs there too, once it waits.
 pub fn unread_share<T>(request: &tonic::Request<T>) -> Share {
-    let origin = request.metadata().get(FORWARDED).and_then(|value| value.to_str().ok()?.parse().ok());
+    let origin = request.extensions().get::<ForwardedFrom>().map(|from| from.0);
     match request.extensions().get::<Arc<Connection>>() {
         Some(connection) => connection.unread.reader(origin).share,
         None => Share::unbounded(),
@@ -222,10 +225,11 @@ impl Server {
         let mut served = self.shown();
         served.extend(OWN_SERVICES);
         let Self { config, metrics, routes, names, health, forwarded } = self;
+        let person_streams = Arc::new(PersonStreams::default());
         let stack = ServiceBuilder::new()
             .layer(layers::SpanLayer)
             .layer(layers::MetricsLayer::new(metrics.rpc().clone(), served.into()))
-            .layer(layers::CallerLayer::new(&config.security))
+            .layer(layers::CallerLayer::new(&config.security, &person_streams))
             .layer(layers::DeadlineLayer::new(&config))
             .layer(layers::LimitLayer::new(&config, metrics.rpc().clone()))
             .layer(forward::ForwardLayer::new(forwarded))
@@ -262,6 +266,7 @@ impl Server {
                 connections.sweep(tokio::time::Instant::now());
                 if security.speaks_tls() {
                     connections.sweep_leaves(&security);
+                    person_streams.sweep(&security);
                 }
             }
         };

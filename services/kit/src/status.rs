@@ -9,12 +9,18 @@ use godel_domain::{
     records::RecordKind,
     unwelcome::{NotAdmitted, Unwelcome},
 };
-use godel_identity::{caller::BadHeader, needs::CallerRefusal};
+use godel_identity::{
+    caller::{BadHeader, Caller},
+    needs::CallerRefusal,
+};
+use godel_pki::person_tokens::BadToken;
 use godel_wire::BadField;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, PreconditionViolation, StatusExt as _};
 
 pub use godel_wire::invalid_argument;
+
+use crate::server::FORWARDED;
 
 /// Domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "godel";
@@ -86,8 +92,10 @@ pub mod reason {
     pub const NOT_ALLOWED: &str = "NOT_ALLOWED";
     /// The token does not count, as one that has expired.
     pub const BAD_TOKEN: &str = "BAD_TOKEN";
-    /// A header says that the call is somebody else's, and did not come from state.
+    /// A header says that the call is somebody else's, or was forwarded, and did not come from state.
     pub const FORGED_CALLER: &str = "FORGED_CALLER";
+    /// The token that opened the stream counts no more.
+    pub const TOKEN_ENDED: &str = "TOKEN_ENDED";
 }
 
 /// A status with an `ErrorInfo`.
@@ -195,6 +203,18 @@ pub fn bad_token(why: impl Into<String>) -> Status {
 /// PERMISSION_DENIED: a header speaks for somebody else, and may not.
 pub fn forged_caller(bad: &BadHeader) -> Status {
     with_info(Code::PermissionDenied, reason::FORGED_CALLER, bad.to_string(), NO_METADATA)
+}
+
+/// PERMISSION_DENIED: a header says that the call was forwarded, and state has not sent it.
+pub fn forged_forwarding(caller: &Caller) -> Status {
+    let message = format!("{caller} may not forward calls; leave out the header `{FORWARDED}`");
+    with_info(Code::PermissionDenied, reason::FORGED_CALLER, message, NO_METADATA)
+}
+
+/// UNAUTHENTICATED: a person's stream ends with the token that has opened it.
+pub fn token_ended(why: &BadToken) -> Status {
+    let message = format!("the stream has ended: {why} (log in again with `godel context login`)");
+    with_info(Code::Unauthenticated, reason::TOKEN_ENDED, message, NO_METADATA)
 }
 
 /// UNAUTHENTICATED: the call came in plain text, and the port speaks TLS.
@@ -336,10 +356,11 @@ pub fn is_retryable(status: &Status) -> bool {
     }
 }
 
-/// Like [`is_retryable`], for a call that may be made twice without harm.
+/// Like [`is_retryable`], for a call that may be made twice without harm. A stream that ended with the token of its caller is one: the next try shows
+/// the token that there is by then, and is refused if it is the same.
 pub fn is_retryable_idempotent(status: &Status) -> bool {
     let open = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled, Code::Unknown];
-    is_retryable(status) || open.contains(&status.code())
+    is_retryable(status) || open.contains(&status.code()) || has_reason(status, reason::TOKEN_ENDED)
 }
 
 /// UNAVAILABLE: the agent of a node cannot be asked now.

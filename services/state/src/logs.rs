@@ -18,7 +18,7 @@ use godel_base::ids::{NodeId, UnitId};
 use godel_domain::running_units::Phase;
 use godel_kit::{
     room::{Room, Share, Taken},
-    server,
+    security, server,
     status::{self, reason},
 };
 use godel_proto::v1;
@@ -342,7 +342,7 @@ impl v1::log_service_server::LogService for Logs {
         &self,
         request: Request<Streaming<v1::SendLogRequest>>,
     ) -> Result<Response<v1::SendLogResponse>, Status> {
-        let caller = rights::caller(&request).clone();
+        let caller = security::caller(&request).clone();
         let mut stream = request.into_inner();
         let Some(first) = stream.message().await? else {
             return Err(BadField::new("request_id", "is required").into());

@@ -15,7 +15,7 @@ use godel_crash::CrashPoints;
 use godel_domain::{change::Lease, names};
 use godel_kit::{
     clock::SharedClock,
-    server,
+    security, server,
     status::{self, reason, resource_exhausted, with_info},
 };
 use godel_membership::{
@@ -296,7 +296,7 @@ impl v1::member_service_server::MemberService for Members {
         &self,
         request: Request<v1::AcquireLeaseRequest>,
     ) -> Result<Response<v1::AcquireLeaseResponse>, Status> {
-        rights::check_lease(rights::caller(&request), &request.get_ref().lease)?;
+        rights::check_lease(security::caller(&request), &request.get_ref().lease)?;
         let ask = ask(request.into_inner()).map_err(status::invalid_argument)?;
         // A lease that is plainly held costs no commit and no turn of the writer.
         let now = self.inner.clock.now();
@@ -323,7 +323,7 @@ impl v1::member_service_server::MemberService for Members {
         request: Request<v1::RenewLeaseRequest>,
     ) -> Result<Response<v1::RenewLeaseResponse>, Status> {
         self.inner.crash.hit("state.lease-renew");
-        rights::check_lease(rights::caller(&request), &request.get_ref().lease)?;
+        rights::check_lease(security::caller(&request), &request.get_ref().lease)?;
         let v1::RenewLeaseRequest { lease, epoch, status: facts, store_id } = request.into_inner();
         let counters = facts.map(|facts| facts.counters.into_iter().collect::<BTreeMap<_, _>>());
         if counters.as_ref().is_some_and(|counters| counters.len() > leases::N_COUNTERS_MAX) {
@@ -344,7 +344,7 @@ impl v1::member_service_server::MemberService for Members {
         &self,
         request: Request<v1::ReleaseLeaseRequest>,
     ) -> Result<Response<v1::ReleaseLeaseResponse>, Status> {
-        rights::check_lease(rights::caller(&request), &request.get_ref().lease)?;
+        rights::check_lease(security::caller(&request), &request.get_ref().lease)?;
         let v1::ReleaseLeaseRequest { lease: name, epoch, store_id } = request.into_inner();
         if !self.inner.store_id().may_be(StoreId(store_id)) {
             // A lease of another store is not held here: given back it is.

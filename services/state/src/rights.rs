@@ -1,17 +1,11 @@
 //! Whether a caller may speak for what its call is about: a lease, the writer of a transaction, or a node.
 //!
-//! Who may call at all was judged before, by `godel_identity::needs`. Without TLS every caller is `Unjudged`, and may.
+//! Who may call at all was judged before, by `godel_identity::needs`. Without TLS every caller is `Unjudged`, and may; a call of which nobody has
+//! said who makes it is `Anonymous`, and may not.
 
 use godel_identity::{caller::Caller, lease_rights::judge_lease};
 use godel_kit::status::{reason, with_info};
-use tonic::{Code, Request, Status};
-
-static UNJUDGED: Caller = Caller::Unjudged;
-
-/// By whom a call is judged.
-pub(crate) fn caller<T>(request: &Request<T>) -> &Caller {
-    request.extensions().get().unwrap_or(&UNJUDGED)
-}
+use tonic::{Code, Status};
 
 /// Whether a caller may acquire, renew or release a lease, and write under it: it is for the role that its name says.
 ///
@@ -35,11 +29,11 @@ pub(crate) fn check_node(caller: &Caller, node: &str) -> Result<(), Status> {
             );
             Err(with_info(Code::PermissionDenied, reason::FORBIDDEN, message, [("node", node)]))
         }
-        Caller::Agent { .. }
-        | Caller::Member { .. }
-        | Caller::Person { .. }
-        | Caller::Unjudged
-        | Caller::Anonymous => Ok(()),
+        Caller::Anonymous => {
+            let message = format!("nobody known speaks for node {node}: call with a certificate or a token");
+            Err(with_info(Code::PermissionDenied, reason::FORBIDDEN, message, [("node", node)]))
+        }
+        Caller::Agent { .. } | Caller::Member { .. } | Caller::Person { .. } | Caller::Unjudged => Ok(()),
     }
 }
 
@@ -62,7 +56,6 @@ mod tests {
             assert_eq!(check_lease(caller, lease).unwrap_err().code(), Code::PermissionDenied);
         }
         assert!(check_lease(&Caller::Unjudged, "dispatcher").is_ok());
-        assert_eq!(*caller(&Request::new(())), Caller::Unjudged);
     }
 
     #[test]
@@ -77,5 +70,6 @@ mod tests {
         for caller in [Caller::Unjudged, Caller::admin()] {
             assert!(check_node(&caller, "n1").is_ok());
         }
+        assert_eq!(check_node(&Caller::Anonymous, "n1").unwrap_err().code(), Code::PermissionDenied);
     }
 }

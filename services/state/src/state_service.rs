@@ -12,7 +12,7 @@ use godel_identity::{caller::Caller, names};
 use godel_kit::{
     message,
     room::Messages,
-    server,
+    security, server,
     status::{self, reason, with_info},
 };
 use godel_proto::{kinds::is_hidden, raw, v1};
@@ -47,7 +47,7 @@ impl StateRpc {
 
     /// A page of records, encoded.
     pub(crate) fn raw_page(&self, request: &Request<v1::ListRecordsRequest>) -> Result<RawPage, Status> {
-        list::page(&self.hub, request.get_ref(), request.extensions().get())
+        list::page(&self.hub, request.get_ref(), security::caller(request))
     }
 }
 
@@ -60,7 +60,7 @@ impl v1::state_service_server::StateService for StateRpc {
 
     async fn txn(&self, request: Request<raw::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
         let lease = request.get_ref().writer.as_ref().map_or("", |writer| &writer.lease);
-        rights::check_lease(rights::caller(&request), lease)?;
+        rights::check_lease(security::caller(&request), lease)?;
         let txn = request.into_inner();
         let writer = txn.writer.clone();
         let submitted = match check::readable(&txn) {
@@ -93,7 +93,7 @@ impl v1::state_service_server::StateService for StateRpc {
         request: Request<Streaming<raw::TxnRequest>>,
     ) -> Result<Response<Answers>, Status> {
         let (hub, stop) = (Arc::clone(&self.hub), self.stop.clone());
-        let caller = rights::caller(&request).clone();
+        let caller = security::caller(&request).clone();
         Ok(Response::new(transact::start(hub, request.into_inner(), caller, stop)))
     }
 
@@ -110,7 +110,7 @@ impl v1::state_service_server::StateService for StateRpc {
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let v1::WatchRequest { from_revision, store_id, .. } = *request.get_ref();
         let share = server::unread_share(&request);
-        let kinds = watch::mask(&request.get_ref().kinds, request.extensions().get())?;
+        let kinds = watch::mask(&request.get_ref().kinds, security::caller(&request))?;
         let id = self.hub.store_id();
         if !id.may_be(StoreId(store_id)) {
             self.hub.metrics.refused(reason::STORE_CHANGED);
@@ -140,7 +140,7 @@ impl v1::state_service_server::StateService for StateRpc {
         &self,
         request: Request<v1::ReadFloorRequest>,
     ) -> Result<Response<Self::ReadFloorStream>, Status> {
-        let caller = request.extensions().get().cloned();
+        let caller = security::caller(&request).clone();
         self.floor.start(self.hub.store.clone(), caller, self.stop.clone()).map(Response::new)
     }
 
@@ -244,10 +244,12 @@ fn agent_reports(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListAgentRepor
 }
 
 /// Whether a caller is shown records of a kind: the keys of YARN's tokens go to the YARN adapter alone, and to nodes with their sessions.
-fn is_shown(kind: v1::Kind, caller: Option<&Caller>) -> bool {
+fn is_shown(kind: v1::Kind, caller: &Caller) -> bool {
     match caller {
-        None | Some(Caller::Unjudged | Caller::Member { role: names::Role::Yarn, .. }) => !is_hidden(kind),
-        Some(_) => kind != v1::Kind::YarnKeys && !is_hidden(kind),
+        Caller::Unjudged | Caller::Member { role: names::Role::Yarn, .. } => !is_hidden(kind),
+        Caller::Member { .. } | Caller::Agent { .. } | Caller::Person { .. } | Caller::Anonymous => {
+            kind != v1::Kind::YarnKeys && !is_hidden(kind)
+        }
     }
 }
 
@@ -287,15 +289,15 @@ mod tests {
     fn keys_of_yarn_go_to_its_adapter_alone() {
         let member = |role| Caller::Member { role, name: "a".to_owned() };
         let readers = [
-            (None, true),
-            (Some(Caller::Unjudged), true),
-            (Some(member(names::Role::Yarn)), true),
-            (Some(member(names::Role::Scheduler)), false),
-            (Some(member(names::Role::State)), false),
-            (Some(Caller::admin()), false),
+            (Caller::Unjudged, true),
+            (member(names::Role::Yarn), true),
+            (member(names::Role::Scheduler), false),
+            (member(names::Role::State), false),
+            (Caller::admin(), false),
+            (Caller::Anonymous, false),
         ];
-        for (caller, is_shown_keys) in readers {
-            let caller = caller.as_ref();
+        for (caller, is_shown_keys) in &readers {
+            let is_shown_keys = *is_shown_keys;
             assert_eq!(is_shown(v1::Kind::YarnKeys, caller), is_shown_keys, "{caller:?}");
             let bits = |kinds: &[v1::Kind]| {
                 let numbers: Vec<i32> = kinds.iter().map(|kind| *kind as i32).collect();

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use godel_identity::{lease_rights::role_of_lease, names::Role};
 use godel_pki::{
     leaves::OwnLeaf,
-    tls::{ExpectedServer, TlsIdentity},
+    tls::{ExpectedServer, HTTP1, TlsIdentity, unverified_config},
 };
 use tokio::sync::watch;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -41,6 +41,11 @@ impl ClientSecurity {
     /// TLS with a configuration that judges servers by itself, as [`godel_pki::tls::joining_config`].
     pub fn joining(config: Arc<rustls::ClientConfig>) -> Self {
         Self::of(ClientTls::Fixed(config))
+    }
+
+    /// TLS that believes whoever answers, and shows nothing: for pages as `/healthz`, with whose request nothing secret is sent.
+    pub fn unverified() -> Self {
+        Self::of(ClientTls::Fixed(unverified_config(&[HTTP1])))
     }
 
     fn of(tls: ClientTls) -> Self {

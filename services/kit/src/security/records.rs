@@ -6,7 +6,7 @@ use godel_identity::{
     leaves::{LeafStanding, NameRecord, judge_leaf},
     names::ClusterName,
 };
-use godel_pki::person_tokens::{BadToken, TokenJudge, TokenKey};
+use godel_pki::person_tokens::{BadToken, PersonToken, TokenJudge, TokenKey};
 use parking_lot::RwLock;
 
 use super::PeerLeaf;
@@ -54,9 +54,14 @@ impl CallerRecords {
         judge_leaf(leaf.presented.times, record, now_ms)
     }
 
-    /// The name of the person with a token.
-    pub(crate) fn person(&self, token: &str, now_ms: u64) -> Result<String, BadToken> {
-        self.0.tokens.read().judge(token, now_ms).map(|token| token.person.clone())
+    /// What the token of a person says.
+    pub(crate) fn token(&self, token: &str, now_ms: u64) -> Result<Arc<PersonToken>, BadToken> {
+        self.0.tokens.read().judge(token, now_ms)
+    }
+
+    /// Judges again a token that has counted.
+    pub(crate) fn judge_again(&self, token: &PersonToken, now_ms: u64) -> Result<(), BadToken> {
+        self.0.tokens.read().judge_again(token, now_ms)
     }
 }
 
@@ -78,14 +83,18 @@ mod tests {
         let signer = Signer::make(cluster.clone()).unwrap();
         let records = CallerRecords::new(cluster);
         let token = make_token(&signer, "admin", 9_000).unwrap();
-        assert!(matches!(records.person(&token, 1_000), Err(BadToken::OtherKey(_))), "nothing is recorded");
+        let person = |token: &str, now_ms| records.token(token, now_ms).map(|token| token.person.clone());
+        assert!(matches!(person(&token, 1_000), Err(BadToken::OtherKey(_))), "nothing is recorded");
         records.set_token_keys(vec![signer.token_key()]);
         for now_ms in [1_000, 8_999] {
-            assert_eq!(records.person(&token, now_ms).as_deref(), Ok("admin"));
+            assert_eq!(person(&token, now_ms).as_deref(), Ok("admin"));
         }
-        assert_eq!(records.person(&token, 9_000), Err(BadToken::Expired));
-        assert_eq!(records.person(&token[1..], 1_000), Err(BadToken::Form));
+        assert_eq!(person(&token, 9_000), Err(BadToken::Expired));
+        assert_eq!(person(&token[1..], 1_000), Err(BadToken::Form));
+        let counted = records.token(&token, 1_000).unwrap();
+        assert_eq!(records.judge_again(&counted, 8_999), Ok(()));
         records.set_token_keys(Vec::new());
-        assert!(matches!(records.person(&token, 1_000), Err(BadToken::OtherKey(_))));
+        assert!(matches!(person(&token, 1_000), Err(BadToken::OtherKey(_))));
+        assert!(records.judge_again(&counted, 1_000).is_err());
     }
 }

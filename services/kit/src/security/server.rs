@@ -5,14 +5,18 @@ use std::{fmt, sync::Arc};
 use godel_identity::{
     caller::{self, CALLER_HEADER, Caller},
     leaves::LeafStanding,
-    needs::{CallerRefusal, judge_call},
+    names::Role,
+    needs::{CallerRefusal, Needs, judge_call, needs_of},
 };
-use godel_pki::tls::{TlsIdentity, WallClock};
-use http::{HeaderMap, header::AUTHORIZATION};
+use godel_pki::{
+    person_tokens::{BadToken, PersonToken},
+    tls::{TlsIdentity, WallClock},
+};
+use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use tonic::Status;
 
 use super::{BEARER, CallerRecords, ClientSecurity, PeerLeaf, Transport};
-use crate::{address::Speech, status, tls::HttpVersion};
+use crate::{address::Speech, server::FORWARDED, status, tls::HttpVersion};
 
 /// What a server speaks and whom it believes; by default plain text, and everybody. Clones share it.
 #[derive(Clone, Default)]
@@ -26,6 +30,25 @@ struct SecuredServer {
     serves_plain_text: bool,
     http1: Arc<rustls::ServerConfig>,
     http2: Arc<rustls::ServerConfig>,
+}
+
+/// A call that may be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JudgedCall {
+    /// By whom it is judged.
+    pub(crate) caller: Caller,
+    /// The token that says so; `None`: something else does.
+    pub(crate) token: Option<Arc<PersonToken>>,
+    /// Whether it counts for which client it was forwarded: state says so by its leaf, or the server has no security.
+    pub(crate) may_be_forwarded: bool,
+}
+
+/// Who sends a call.
+struct CallSender {
+    caller: Caller,
+    /// How its leaf counts; [`LeafStanding::Valid`] without one.
+    standing: LeafStanding,
+    token: Option<Arc<PersonToken>>,
 }
 
 impl ServerSecurity {
@@ -91,13 +114,19 @@ impl ServerSecurity {
         self.0.as_ref().map_or(LeafStanding::Valid, |secured| secured.standing(leaf))
     }
 
+    /// Judges again a token by which a stream was opened.
+    pub(crate) fn judge_again(&self, token: &PersonToken) -> Result<(), BadToken> {
+        let judge = |secured: &Arc<SecuredServer>| secured.records.judge_again(token, (secured.clock)());
+        self.0.as_ref().map_or(Ok(()), judge)
+    }
+
     /// Who asks for a page, which is for everybody who is known.
     ///
     /// # Errors
     /// Nobody known, or a leaf or token that does not count.
     pub fn identify(&self, transport: &Transport, headers: &HeaderMap) -> Result<Caller, Status> {
         let Some(secured) = &self.0 else { return Ok(Caller::Unjudged) };
-        let (caller, standing) = secured.sender(transport, headers)?;
+        let CallSender { caller, standing, .. } = secured.sender(transport, headers)?;
         check_standing(&caller, standing)?;
         if caller == Caller::Anonymous {
             return Err(status::no_identity("this page needs a certificate of the cluster or a token"));
@@ -114,11 +143,17 @@ impl ServerSecurity {
         transport: &Transport,
         path: &str,
         headers: &HeaderMap,
-    ) -> Result<Caller, Status> {
+    ) -> Result<JudgedCall, Status> {
         match &self.0 {
             Some(secured) => secured.judge(transport, path, headers),
-            None => Ok(Caller::Unjudged),
+            None => Ok(JudgedCall { caller: Caller::Unjudged, token: None, may_be_forwarded: true }),
         }
+    }
+}
+
+impl CallSender {
+    fn of(caller: Caller) -> Self {
+        Self { caller, standing: LeafStanding::Valid, token: None }
     }
 }
 
@@ -127,42 +162,55 @@ impl SecuredServer {
         self.records.standing(leaf, (self.clock)())
     }
 
-    fn judge(&self, transport: &Transport, path: &str, headers: &HeaderMap) -> Result<Caller, Status> {
-        let (sender, standing) = self.sender(transport, headers)?;
+    fn judge(&self, transport: &Transport, path: &str, headers: &HeaderMap) -> Result<JudgedCall, Status> {
+        let sender = match self.sender(transport, headers) {
+            // What needs nothing is answered whatever comes with it.
+            Err(_) if needs_of(path) == Needs::Anyone => CallSender::of(Caller::Anonymous),
+            sender => sender?,
+        };
+        let CallSender { caller, standing, token } = sender;
+        let may_be_forwarded = caller.role() == Some(Role::State);
+        if !may_be_forwarded && caller != Caller::Unjudged && headers.contains_key(FORWARDED) {
+            return Err(status::forged_forwarding(&caller));
+        }
         // What is no text names nobody.
         let named = headers.get(CALLER_HEADER).map(|value| value.to_str().unwrap_or_default());
         if named.is_none() {
-            judge_call(path, &sender, standing).map_err(|refusal| status::refused_call(&refusal))?;
-            return Ok(sender);
+            judge_call(path, &caller, standing).map_err(|refusal| status::refused_call(&refusal))?;
+            return Ok(JudgedCall { caller, token, may_be_forwarded });
         }
-        check_standing(&sender, standing)?;
-        let caller = caller::behind(sender, named).map_err(|bad| status::forged_caller(&bad))?;
+        check_standing(&caller, standing)?;
+        let caller = caller::behind(caller, named).map_err(|bad| status::forged_caller(&bad))?;
         judge_call(path, &caller, LeafStanding::Valid).map_err(|refusal| status::refused_call(&refusal))?;
-        Ok(caller)
+        Ok(JudgedCall { caller, token, may_be_forwarded })
     }
 
-    /// Who sends a call, and how its leaf counts. A leaf says more than a token beside it.
-    fn sender(&self, transport: &Transport, headers: &HeaderMap) -> Result<(Caller, LeafStanding), Status> {
-        let caller = match transport {
+    /// Who sends a call. A leaf says more than a token beside it.
+    fn sender(&self, transport: &Transport, headers: &HeaderMap) -> Result<CallSender, Status> {
+        Ok(CallSender::of(match transport {
             Transport::PlainText if self.serves_plain_text => Caller::Unjudged,
             // Nothing came this way: the connection was refused.
             Transport::PlainText => Caller::Anonymous,
             Transport::Unix => Caller::admin(),
             Transport::Tls { leaf: Some(leaf) } => {
-                return Ok((leaf.caller.clone(), self.standing(leaf)));
+                let (caller, standing) = (leaf.caller.clone(), self.standing(leaf));
+                return Ok(CallSender { caller, standing, token: None });
             }
             Transport::Tls { leaf: None } => match headers.get(AUTHORIZATION) {
                 None => Caller::Anonymous,
-                Some(value) => {
-                    let token = value.to_str().ok().and_then(|value| value.strip_prefix(BEARER));
-                    let form = "the header `authorization` is not of the form `Bearer TOKEN`";
-                    let token = token.ok_or_else(|| status::bad_token(form))?.trim();
-                    let person = self.records.person(token, (self.clock)());
-                    Caller::Person { name: person.map_err(|bad| status::bad_token(bad.to_string()))? }
-                }
+                Some(value) => return self.person(value),
             },
-        };
-        Ok((caller, LeafStanding::Valid))
+        }))
+    }
+
+    fn person(&self, authorization: &HeaderValue) -> Result<CallSender, Status> {
+        let token = authorization.to_str().ok().and_then(|value| value.strip_prefix(BEARER));
+        let form = "the header `authorization` is not of the form `Bearer TOKEN`";
+        let token = token.ok_or_else(|| status::bad_token(form))?.trim();
+        let token = self.records.token(token, (self.clock)());
+        let token = token.map_err(|bad| status::bad_token(bad.to_string()))?;
+        let caller = Caller::Person { name: token.person.clone() };
+        Ok(CallSender { caller, standing: LeafStanding::Valid, token: Some(token) })
     }
 }
 

@@ -94,6 +94,17 @@ impl TestCluster {
         self.stranger().with_token(token)
     }
 
+    /// The header with a token of the administrator that ends after `lifetime_ms`.
+    pub(crate) fn token_for(&self, lifetime_ms: u64) -> BearerToken {
+        let now_ms = *self.now_ms.lock();
+        BearerToken::new(&make_token(&self.signer, "admin", now_ms + lifetime_ms).unwrap()).unwrap()
+    }
+
+    /// Has no token count any more.
+    pub(crate) fn drop_token_keys(&self) {
+        self.records.set_token_keys(Vec::new());
+    }
+
     /// Revokes `<role>/<name>`.
     pub(crate) fn revoke(&self, key: &str) {
         let record = NameRecord { is_revoked: true, ..NameRecord::default() };

@@ -23,7 +23,7 @@ mod message;
 mod words;
 
 pub(super) use self::{
-    caller::CallerLayer,
+    caller::{CallerLayer, ForwardedFrom},
     limit::LimitLayer,
     words::{Served, named},
 };

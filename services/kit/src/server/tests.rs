@@ -1,3 +1,4 @@
+mod callers;
 mod floods;
 mod secure;
 

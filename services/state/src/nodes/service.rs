@@ -7,7 +7,7 @@ use godel_domain::names;
 use godel_identity::caller::Caller;
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
-    server, status,
+    security, server, status,
 };
 use godel_proto::v1;
 use godel_wire::BadField;
@@ -75,7 +75,7 @@ impl v1::node_service_server::NodeService for NodeRpc {
         request: Request<v1::RegisterNodeRequest>,
     ) -> Result<Response<v1::RegisterNodeResponse>, Status> {
         let name = request.get_ref().meta.as_ref().map_or("", |meta| &meta.name);
-        rights::check_node(rights::caller(&request), name)?;
+        rights::check_node(security::caller(&request), name)?;
         let peer = server::peer(&request);
         let registration =
             validate::registration(request.into_inner(), peer).map_err(status::invalid_argument)?;
@@ -86,7 +86,7 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<SessionStream>, Status> {
-        let caller = rights::caller(&request).clone();
+        let caller = security::caller(&request).clone();
         Ok(Response::new(SessionStream::new(Arc::clone(&self.hub), caller, request.into_inner())))
     }
 
@@ -94,7 +94,7 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<v1::GetNodeRequest>,
     ) -> Result<Response<v1::GetNodeResponse>, Status> {
-        let caller = rights::caller(&request).clone();
+        let caller = security::caller(&request).clone();
         let name = request.into_inner().name;
         if name.is_empty() {
             return Err(BadField::new("name", "is required").into());
@@ -224,7 +224,7 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<v1::DeregisterNodeRequest>,
     ) -> Result<Response<v1::DeregisterNodeResponse>, Status> {
-        let caller = rights::caller(&request).clone();
+        let caller = security::caller(&request).clone();
         let name = request.into_inner().name;
         if name.is_empty() {
             return Err(BadField::new("name", "is required").into());

@@ -46,7 +46,7 @@ impl FloorReading {
     pub(super) fn start(
         &self,
         store: Store,
-        caller: Option<Caller>,
+        caller: Caller,
         stop: CancellationToken,
     ) -> Result<FloorAnswers, Status> {
         let permit = Arc::clone(&self.0).try_acquire_owned().map_err(|_| {
@@ -71,7 +71,7 @@ impl FloorReading {
 
 async fn run(
     store: Store,
-    caller: Option<Caller>,
+    caller: Caller,
     messages: &Messages,
     _permit: OwnedSemaphorePermit,
 ) -> Result<(), Status> {
@@ -83,7 +83,7 @@ async fn run(
         let shown_to = caller.clone();
         let records;
         (reader, records) = blocking(move || {
-            let records = next(&mut reader, shown_to.as_ref());
+            let records = next(&mut reader, &shown_to);
             (reader, records)
         })
         .await?;
@@ -109,7 +109,7 @@ async fn send(messages: &Messages, message: v1::ReadFloorResponse) -> Result<(),
 }
 
 /// The next records, as a list has them.
-fn next(reader: &mut FloorReader, caller: Option<&Caller>) -> Result<Option<Vec<v1::Record>>, Status> {
+fn next(reader: &mut FloorReader, caller: &Caller) -> Result<Option<Vec<v1::Record>>, Status> {
     let Some(records) = reader.next_records().map_err(lost)? else { return Ok(None) };
     let mut listed = Vec::with_capacity(records.len());
     for (kind, record) in records.into_iter().filter(|(kind, _)| is_shown(*kind, caller)) {
@@ -164,17 +164,17 @@ mod tests {
         let floor = FloorReading::default();
         let served: Vec<_> =
             (0..N_STREAMS_MAX).map(|_| Arc::clone(&floor.0).try_acquire_owned().unwrap()).collect();
-        let refused = floor.start(store.clone(), None, CancellationToken::new()).unwrap_err();
+        let refused = floor.start(store.clone(), Caller::Unjudged, CancellationToken::new()).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         assert_eq!(status::retry_after(&refused), Some(RETRY_AFTER));
         drop(served);
-        let answers = floor.start(store.clone(), None, CancellationToken::new()).unwrap();
+        let answers = floor.start(store.clone(), Caller::Unjudged, CancellationToken::new()).unwrap();
         let answers: Vec<_> = answers.map(Result::unwrap).collect().await;
         // A new store rests on nothing.
         assert_eq!(answers, [v1::ReadFloorResponse::default()]);
         // Who has read it all makes room for others.
         for _ in 0..2 * N_STREAMS_MAX {
-            let mut answers = floor.start(store.clone(), None, CancellationToken::new()).unwrap();
+            let mut answers = floor.start(store.clone(), Caller::Unjudged, CancellationToken::new()).unwrap();
             while answers.next().await.is_some() {}
         }
         store.close().await;

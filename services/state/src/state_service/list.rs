@@ -67,7 +67,7 @@ enum Listed {
 pub(super) fn page(
     hub: &NodeSessions,
     request: &v1::ListRecordsRequest,
-    caller: Option<&Caller>,
+    caller: &Caller,
 ) -> Result<RawPage, Status> {
     let store = &hub.store;
     let mut wanted = kinds(&request.kinds)?;

@@ -49,7 +49,7 @@ pub(super) struct StoreWatch {
 type Sender = MessageSender<v1::WatchResponse, Status>;
 
 /// Bits of the kinds asked for, or of all when none is named, without what `caller` is not shown.
-pub(super) fn mask(numbers: &[i32], caller: Option<&Caller>) -> Result<u64, Status> {
+pub(super) fn mask(numbers: &[i32], caller: &Caller) -> Result<u64, Status> {
     let wanted = kinds(numbers)?;
     let all = KINDS.iter().map(|entry| entry.kind);
     let shown = all.filter(|kind| (numbers.is_empty() || wanted.contains(kind)) && is_shown(*kind, caller));

@@ -6,24 +6,39 @@ use std::{
     task::{Context, Poll},
 };
 
-use godel_identity::{caller::Caller, leaves::LeafTimes};
-use http::{Request, Response};
+use godel_identity::{
+    caller::Caller,
+    leaves::LeafTimes,
+    needs::{Needs, needs_of},
+};
+use http::{HeaderMap, Request, Response};
 use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 
-use super::{super::connections::Connection, LayerFuture, Layered};
-use crate::security::{ServerSecurity, Transport};
+use super::{
+    super::{connections::Connection, forward::FORWARDED, person_streams::PersonStreams},
+    LayerFuture, Layered,
+};
+use crate::{
+    client::is_stream_path,
+    security::{JudgedCall, ServerSecurity, Transport},
+};
 
-/// Puts the [`Caller`] of each call into its extensions, with the [`LeafTimes`] of the leaf that it has shown, or refuses the call. It stands before the slots, so that
-/// strangers take none. Without security it does nothing.
+/// Puts the [`Caller`] of each call into its extensions, with the [`LeafTimes`] of the leaf that it has shown and the [`ForwardedFrom`] of state, or
+/// refuses the call. It stands before the slots, so that strangers take none. A person's stream ends with its token.
 #[derive(Clone, Debug)]
 pub(in super::super) struct CallerLayer {
-    security: Option<ServerSecurity>,
+    security: ServerSecurity,
+    streams: Arc<PersonStreams>,
 }
 
+/// The client for which state has forwarded a call: the number of its connection there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct ForwardedFrom(pub(in super::super) u64);
+
 impl CallerLayer {
-    pub(in super::super) fn new(security: &ServerSecurity) -> Self {
-        Self { security: security.speaks_tls().then(|| security.clone()) }
+    pub(in super::super) fn new(security: &ServerSecurity, streams: &Arc<PersonStreams>) -> Self {
+        Self { security: security.clone(), streams: Arc::clone(streams) }
     }
 }
 
@@ -48,29 +63,40 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> LayerFuture {
-        let Some(security) = &self.layer.security else { return self.inner.call(request) };
-        match judge(security, &request) {
-            Ok(caller) => {
-                if let Some(times) = leaf_times(&request, &caller) {
-                    request.extensions_mut().insert(times);
-                }
-                request.extensions_mut().insert(caller);
-                self.inner.call(request)
-            }
-            Err(refusal) => Box::pin(std::future::ready(Ok(refusal.into_http()))),
+        let JudgedCall { caller, token, may_be_forwarded } = match judge(&self.layer.security, &request) {
+            Ok(judged) => judged,
+            Err(refusal) => return Box::pin(std::future::ready(Ok(refusal.into_http()))),
+        };
+        if let Some(times) = leaf_times(&request, &caller) {
+            request.extensions_mut().insert(times);
         }
+        if may_be_forwarded && let Some(from) = forwarded_from(request.headers()) {
+            request.extensions_mut().insert(from);
+        }
+        request.extensions_mut().insert(caller);
+        let Some(token) = token.filter(|_| is_stream_path(request.uri().path())) else {
+            return self.inner.call(request);
+        };
+        let stream = self.layer.streams.open(token);
+        let answer = self.inner.call(stream.bound_request(request));
+        Box::pin(async move { answer.await.map(|answer| stream.bound_answer(answer)) })
     }
 }
 
-/// Whether a call comes over TLS from somebody who has shown nothing.
+/// Whether a call comes over TLS from somebody who has shown nothing, or nothing that was looked at.
 pub(super) fn is_of_stranger(request: &Request<Body>) -> bool {
     let connection = request.extensions().get::<Arc<Connection>>();
     let has_leaf =
         connection.is_none_or(|connection| *connection.transport() != Transport::Tls { leaf: None });
-    !has_leaf && !request.headers().contains_key(http::header::AUTHORIZATION)
+    let has_token = || request.headers().contains_key(http::header::AUTHORIZATION);
+    !has_leaf && (!has_token() || needs_of(request.uri().path()) == Needs::Anyone)
 }
 
-fn judge(security: &ServerSecurity, request: &Request<Body>) -> Result<Caller, Status> {
+fn forwarded_from(headers: &HeaderMap) -> Option<ForwardedFrom> {
+    headers.get(FORWARDED)?.to_str().ok()?.parse().ok().map(ForwardedFrom)
+}
+
+fn judge(security: &ServerSecurity, request: &Request<Body>) -> Result<JudgedCall, Status> {
     // A call without a connection comes from nobody.
     let transport = request.extensions().get::<Arc<Connection>>().map(|connection| connection.transport());
     let transport = transport.unwrap_or(&Transport::Tls { leaf: None });

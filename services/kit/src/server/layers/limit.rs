@@ -15,11 +15,12 @@ use tower::{Layer, Service};
 use super::{
     super::{
         connections::{Connection, ConnectionShares},
-        forward::FORWARDED,
         slots::{CallSlot, SlotPool},
         unread::UnreadWait,
     },
-    LayerFuture, Layered, message,
+    LayerFuture, Layered,
+    caller::ForwardedFrom,
+    message,
 };
 use crate::{
     client::{MethodShape, shape},
@@ -115,7 +116,7 @@ impl LimitLayer {
         let path = request.uri().path();
         let shape = shape(path);
         let kind = kind(path, shape);
-        let origin = request.headers().get(FORWARDED).and_then(|value| value.to_str().ok()?.parse().ok());
+        let origin = request.extensions().get::<ForwardedFrom>().map(|from| from.0);
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
         let unknown;
         let shares = match &connection {

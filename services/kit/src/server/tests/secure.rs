@@ -1,59 +1,55 @@
 //! Calls over TLS, unix sockets and plain text, and who makes them.
 
-use std::{future::Ready, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use godel_identity::leaves::LIFETIME_MS;
-use godel_membership::front_door::ServingPart;
-use godel_proto::v1::{
-    self, queue_service_client::QueueServiceClient, state_service_client::StateServiceClient,
-};
+use godel_proto::v1::state_service_client::StateServiceClient;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 use tokio_stream::StreamExt as _;
-use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Status, body::Body};
+use tonic::{Code, Request, Status};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::{any_port, floods::shows, get, get_status, watch};
 use crate::{
-    client::{Channel, channel, channel_to, open},
+    client::{Channel, channel, open},
     config::{ClientConfig, ServerConfig},
     metrics::Metrics,
     security::{Caller, ClientSecurity, ExpectedServer, Role, ServerSecurity, tests::TestCluster},
-    server::{ForwardTo, Listeners, Server, UnixDoor, bind},
+    server::{Listeners, UnixDoor, bind},
     status::{self, reason},
     tests::fake::{Fake, Served, client_config, soon},
     tls::HttpVersion,
 };
 
 /// A server as `security` says.
-async fn serve(fake: &Fake, security: ServerSecurity, config: ServerConfig) -> (Served, Metrics) {
+pub(super) async fn serve(fake: &Fake, security: ServerSecurity, config: ServerConfig) -> (Served, Metrics) {
     let metrics = Metrics::new("fake");
     let config = ServerConfig { security, stop_grace: Duration::from_millis(1).into(), ..config };
     (fake.serve_metered(any_port(), &config, &metrics).await, metrics)
 }
 
-fn configured(security: ClientSecurity) -> ClientConfig {
+pub(super) fn configured(security: ClientSecurity) -> ClientConfig {
     ClientConfig { security, ..client_config() }
 }
 
-fn over_tls(served: &Served, security: ClientSecurity) -> StateServiceClient<Channel> {
+pub(super) fn over_tls(served: &Served, security: ClientSecurity) -> StateServiceClient<Channel> {
     let address = format!("https://{}", served.address);
     StateServiceClient::new(channel(&address, &configured(security)).unwrap())
 }
 
 /// How a call of `client` ends.
-async fn called(client: &StateServiceClient<Channel>) -> Result<(), Status> {
+pub(super) async fn called(client: &StateServiceClient<Channel>) -> Result<(), Status> {
     soon("an answer", client.clone().get_store_status(get_status())).await.map(drop)
 }
 
-async fn refused(client: &StateServiceClient<Channel>) -> Status {
+pub(super) async fn refused(client: &StateServiceClient<Channel>) -> Status {
     called(client).await.unwrap_err()
 }
 
-fn member(role: Role, name: &str) -> Caller {
+pub(super) fn member(role: Role, name: &str) -> Caller {
     Caller::Member { role, name: name.to_owned() }
 }
 
@@ -260,6 +256,28 @@ async fn the_frames_above_tls_are_counted() {
 }
 
 #[tokio::test]
+async fn records_of_tls_that_bring_little_are_counted() {
+    let (fake, cluster) = (Fake::new(), TestCluster::new());
+    let config = ServerConfig { frames_per_second: 1_000, ..ServerConfig::default() };
+    let (served, metrics) = serve(&fake, cluster.server("state/main"), config).await;
+    let address = format!("https://{}", served.address);
+    let config = configured(cluster.member("scheduler/s1"));
+    let state = ExpectedServer::any_of(Role::State);
+    let mut stream = open(&address, &state, &config, HttpVersion::Two).await.unwrap();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    stream.write_all(&bytes).await.unwrap();
+    // A frame of an unknown kind, whose content nobody looks at.
+    stream.write_all(&[0, 8, 0, 0xee, 0, 0, 0, 0, 0]).await.unwrap();
+    for _ in 0..2_048 {
+        stream.write_all(&[7]).await.unwrap();
+        stream.flush().await.unwrap();
+    }
+    shows(&metrics, "connections_slowed_total", |n| n == 1).await;
+    called(&over_tls(&served, cluster.member("scheduler/s2"))).await.unwrap();
+}
+
+#[tokio::test]
 async fn another_leaf_and_other_roots_count_for_new_connections() {
     let (fake, cluster, next) = (Fake::new(), TestCluster::new(), TestCluster::new());
     let server = cluster.process("state/main");
@@ -324,143 +342,4 @@ async fn a_renewed_leaf_is_shown_with_the_next_call_and_streams_go_on() {
     assert!(first != second && fake.with(|world| world.connection) == second, "one more connection");
     fake.commit(vec![bytes::Bytes::new()]);
     assert_eq!(soon("a commit", stream.next()).await.unwrap().unwrap().revision, 1);
-}
-
-/// Says in its answer by whom a call was judged.
-#[derive(Clone)]
-struct WhoCalls;
-
-impl tonic::server::NamedService for WhoCalls {
-    const NAME: &'static str = "godel.v1.QueueService";
-}
-
-impl tower::Service<http::Request<Body>> for WhoCalls {
-    type Response = http::Response<Body>;
-    type Error = std::convert::Infallible;
-    type Future = Ready<Result<http::Response<Body>, std::convert::Infallible>>;
-
-    fn poll_ready(
-        &mut self,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<(), std::convert::Infallible>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let caller = request.extensions().get::<Caller>().map(ToString::to_string).unwrap_or_default();
-        let token = request.headers().contains_key("authorization");
-        std::future::ready(Ok(Status::aborted(format!("{caller}, token: {token}")).into_http()))
-    }
-}
-
-/// Every call goes to one address.
-struct OneMember(String);
-
-impl ForwardTo for OneMember {
-    fn address(&self, _: ServingPart, _: Option<&str>) -> Result<String, Status> {
-        Ok(self.0.clone())
-    }
-}
-
-/// Serves calls that are forwarded to a dispatcher, and says where both are.
-async fn front_door(cluster: &TestCluster, stop: &CancellationToken) -> (String, String) {
-    let mut urls = Vec::new();
-    for key in ["dispatcher/d", "state/main"] {
-        let config = ServerConfig { security: cluster.server(key), ..ServerConfig::default() };
-        let server = Server::new(&config, &Metrics::new("fake"));
-        let server = match urls.first() {
-            None => server.add(WhoCalls),
-            Some(dispatcher) => server.forward(Arc::new(OneMember(String::clone(dispatcher))), 8),
-        };
-        let listener = bind(any_port()).await.unwrap();
-        urls.push(format!("https://{}", listener.local_addr().unwrap()));
-        let stop = stop.clone();
-        crate::task::spawn("server", async move { server.serve(listener, stop).await.unwrap() });
-    }
-    (urls.pop().unwrap(), urls.pop().unwrap())
-}
-
-#[tokio::test]
-async fn nobody_but_state_says_who_calls() {
-    let (cluster, stop) = (TestCluster::new(), CancellationToken::new());
-    let _stop = stop.clone().drop_guard();
-    let (state, dispatcher) = front_door(&cluster, &stop).await;
-    let asked = async |url: &str, security: ClientSecurity, named: Option<&'static str>| {
-        let role = if url == state { Role::State } else { Role::Dispatcher };
-        let channel = channel_to(&ExpectedServer::any_of(role), url, &configured(security)).unwrap();
-        let mut client = QueueServiceClient::new(channel);
-        let mut request = Request::new(v1::ListQueuesRequest::default());
-        if let Some(named) = named {
-            request.metadata_mut().insert("godel-caller", named.parse().unwrap());
-        }
-        soon("an answer", client.list_queues(request)).await.unwrap_err()
-    };
-    // Through state, and directly.
-    let answer = asked(&state, cluster.person(), None).await;
-    assert_eq!((answer.code(), answer.message()), (Code::Aborted, "person/admin, token: false"));
-    let answer = asked(&dispatcher, cluster.person(), None).await;
-    assert_eq!((answer.code(), answer.message()), (Code::Aborted, "person/admin, token: true"));
-    for url in [&state, &dispatcher] {
-        // What its own leaf does not allow, it does not get by naming another.
-        let agent = asked(url, cluster.member("agent/n1"), None).await;
-        assert_eq!(agent.code(), Code::PermissionDenied, "{agent}");
-        assert!(status::has_reason(&agent, reason::NOT_ALLOWED));
-        for security in [
-            cluster.member("agent/n1"),
-            cluster.member("scheduler/s1"),
-            cluster.member("dispatcher/d"),
-            cluster.person(),
-            cluster.stranger(),
-        ] {
-            let forged = asked(url, security, Some("person/admin")).await;
-            assert_eq!(forged.code(), Code::PermissionDenied, "{forged}");
-            assert!(status::has_reason(&forged, reason::FORGED_CALLER), "{forged}");
-        }
-    }
-    // State's word counts, and no more than who it names may do.
-    let passed_on = async |named| asked(&dispatcher, cluster.member("state/main"), Some(named)).await;
-    assert_eq!(passed_on("person/admin").await.message(), "person/admin, token: false");
-    assert_eq!(passed_on("agent/n1").await.code(), Code::PermissionDenied);
-    assert_eq!(passed_on("anonymous").await.code(), Code::Unauthenticated);
-    assert!(status::has_reason(&passed_on("root").await, reason::FORGED_CALLER));
-    cluster.pass_ms(LIFETIME_MS);
-    let late = passed_on("person/admin").await;
-    assert!(status::has_reason(&late, reason::IDENTITY_EXPIRED), "{late}");
-}
-
-/// What a page answers over TLS.
-async fn get_secured(url: &str, path: &str, security: ClientSecurity) -> String {
-    let state = ExpectedServer::any_of(Role::State);
-    let mut stream = open(url, &state, &configured(security), HttpVersion::One).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    soon("the page", stream.read_to_string(&mut answer)).await.unwrap();
-    answer
-}
-
-#[tokio::test]
-async fn metrics_need_an_identity_and_health_does_not() {
-    let (cluster, stop) = (TestCluster::new(), CancellationToken::new());
-    let _stop = stop.clone().drop_guard();
-    let security = cluster.server("state/main");
-    let address = Metrics::new("fake").serve_secured(any_port(), &security, stop).await.unwrap();
-    let url = format!("https://{address}");
-    let ok = "HTTP/1.1 200 OK";
-    for (path, security, expected) in [
-        ("/healthz", cluster.stranger(), ok),
-        ("/healthz", cluster.member("agent/n1"), ok),
-        ("/metrics", cluster.member("agent/n1"), ok),
-        ("/metrics", cluster.stranger(), "HTTP/1.1 401 Unauthorized"),
-        ("/", cluster.stranger(), "HTTP/1.1 401 Unauthorized"),
-        ("/", cluster.member("agent/n1"), "HTTP/1.1 404 Not Found"),
-    ] {
-        let page = get_secured(&url, path, security).await;
-        assert!(page.starts_with(expected), "{path}: {page}");
-    }
-    let page = soon("a page", get(address, "/metrics")).await;
-    assert!(page.starts_with("HTTP/1.1 400 ") && page.contains("use https://"), "{page}");
-    cluster.revoke("agent/n1");
-    let page = get_secured(&url, "/metrics", cluster.member("agent/n1")).await;
-    assert!(page.starts_with("HTTP/1.1 401") && page.contains("revoked"), "{page}");
 }
