@@ -15,16 +15,9 @@ use std::{
 };
 
 use godel_identity::names::BadIdentity;
-use godel_kit::{
-    clock::SystemClock,
-    config::env,
-    security::{BearerToken, ClientSecurity, TlsIdentity, wall_clock},
-};
-use godel_pki::roots::Trust;
+use godel_kit::{config::env, security::BearerToken};
+use godel_pki::{pem::read_certificates, roots::Trust};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
-
-use crate::access::Access;
 
 /// Variable that names the file.
 pub const CONTEXTS_VARIABLE: &str = "GODEL_CONTEXTS";
@@ -75,9 +68,9 @@ pub enum ContextError {
         /// What is wrong.
         why: String,
     },
-    /// A context of another cluster, or of the roots that one had before.
+    /// A context of another cluster.
     #[error(
-        "context `{name}` is of a cluster with other roots: give this one another name, or `godel context delete {name}` first"
+        "context `{name}` is of another cluster: give this one another name, or `godel context delete {name}` first"
     )]
     Taken {
         /// Its name.
@@ -121,6 +114,9 @@ pub struct ContextTrust {
     pub cluster: String,
     /// Its roots, PEM.
     pub roots: String,
+    /// When state was asked for them last, Unix milliseconds.
+    #[serde(default)]
+    pub asked_ms: i64,
 }
 
 /// The token of a person.
@@ -141,25 +137,38 @@ impl fmt::Debug for ContextToken {
 }
 
 impl Context {
-    /// How its cluster is reached.
+    /// Whether `newer` is a context of the same cluster: one of that name at the same address, or with a root in common.
+    pub fn is_akin(&self, newer: &Self) -> bool {
+        let (Some(own), Some(others)) = (&self.trust, &newer.trust) else { return true };
+        let roots = |trust: &ContextTrust| read_certificates(&trust.roots).unwrap_or_default();
+        let has_root_in_common = || {
+            let known = roots(own);
+            roots(others).iter().any(|root| known.contains(root))
+        };
+        own.cluster == others.cluster && (self.address == newer.address || has_root_in_common())
+    }
+
+    /// Whom it believes; `None` in plain text.
     ///
     /// # Errors
-    /// What it trusts cannot be read, or its token is none.
-    pub fn access(&self) -> Result<Access, ContextError> {
-        let Some(ContextTrust { cluster, roots }) = &self.trust else {
-            return Ok(Access::from(&self.address));
-        };
-        let spoilt = |why: String| ContextError::Spoilt { address: self.address.clone(), why };
-        let cluster = cluster.parse().map_err(|bad: BadIdentity| spoilt(bad.to_string()))?;
-        let trust = Trust::read_pem(cluster, roots).map_err(|bad| spoilt(bad.to_string()))?;
-        let identity = TlsIdentity::new(trust, None, wall_clock(SystemClock::shared()));
-        let mut security = ClientSecurity::new(identity);
-        if let Some(ContextToken { token, .. }) = &self.token {
-            let token = BearerToken::new(token).map_err(|bad| spoilt(bad.to_string()))?;
-            // The command is over before it would be renewed.
-            security = security.with_token(watch::channel(token).1);
-        }
-        Ok(Access { address: self.address.clone(), security })
+    /// What it trusts cannot be read.
+    pub(crate) fn read_trust(&self) -> Result<Option<Trust>, ContextError> {
+        let Some(ContextTrust { cluster, roots, .. }) = &self.trust else { return Ok(None) };
+        let cluster = cluster.parse().map_err(|bad: BadIdentity| self.spoilt(&bad))?;
+        Trust::read_pem(cluster, roots).map(Some).map_err(|bad| self.spoilt(&bad))
+    }
+
+    /// What it shows; `None`: nothing.
+    ///
+    /// # Errors
+    /// Its token is none.
+    pub(crate) fn read_token(&self) -> Result<Option<BearerToken>, ContextError> {
+        let token = self.token.as_ref().map(|token| BearerToken::new(&token.token));
+        token.transpose().map_err(|bad| self.spoilt(&bad))
+    }
+
+    fn spoilt(&self, why: &dyn fmt::Display) -> ContextError {
+        ContextError::Spoilt { address: self.address.clone(), why: why.to_string() }
     }
 }
 
@@ -227,11 +236,15 @@ impl Contexts {
         Ok(())
     }
 
-    /// Replaces a token of a context by a newer one; where it has another one by now, that stays.
-    pub fn renew_token(&mut self, name: &str, old: &ContextToken, new: ContextToken) {
-        let context = self.contexts.get_mut(name).filter(|context| context.token.as_ref() == Some(old));
-        if let Some(context) = context {
-            context.token = Some(new);
+    /// Replaces roots and token of a context by newer ones. Where it has others than `old` by now, or leads elsewhere, those stay.
+    pub fn renew(&mut self, name: &str, old: &Context, new: &Context) {
+        let context = self.contexts.get_mut(name).filter(|context| context.address == old.address);
+        let Some(context) = context else { return };
+        if context.token == old.token {
+            context.token.clone_from(&new.token);
+        }
+        if context.trust == old.trust {
+            context.trust.clone_from(&new.trust);
         }
     }
 
@@ -392,6 +405,26 @@ mod tests {
     }
 
     #[test]
+    fn a_login_replaces_a_context_of_its_own_cluster_alone() {
+        let root = |byte: u8| godel_pki::pem::write_certificates([&vec![byte; 9].into()]);
+        let context = |address: &str, cluster: &str, roots: String| Context {
+            trust: Some(ContextTrust { cluster: cluster.to_owned(), roots, asked_ms: 0 }),
+            ..at(address)
+        };
+        let known = context("https://a:1", "c", root(1));
+        for (newer, is_akin) in [
+            (context("https://a:1", "c", root(1)), true),
+            (context("https://b:1", "c", root(1) + &root(2)), true),
+            (context("https://a:1", "c", root(2)), true),
+            (context("https://b:1", "c", root(2)), false),
+            (context("https://a:1", "d", root(1)), false),
+        ] {
+            assert_eq!(known.is_akin(&newer), is_akin, "{newer:?}");
+        }
+        assert!(at("http://a:1").is_akin(&known));
+    }
+
+    #[test]
     fn a_token_is_renewed_in_its_own_context_alone() {
         let token = |text: &str| ContextToken { token: text.to_owned(), expires_ms: 7 };
         let mut contexts = Contexts::default();
@@ -402,8 +435,10 @@ mod tests {
         assert_eq!(names(&contexts).as_deref(), Some("one"));
         contexts.choose("two").unwrap();
         assert_eq!(names(&contexts).as_deref(), Some("two"), "the current one goes first");
-        contexts.renew_token("two", &token("two"), token("newer"));
-        contexts.renew_token("one", &token("other"), token("newer"));
+        let with = |text: &str| Context { token: Some(token(text)), ..at("https://a:1") };
+        contexts.renew("two", &with("two"), &with("newer"));
+        contexts.renew("one", &with("other"), &with("newer"));
+        contexts.renew("one", &Context { address: "https://b:1".to_owned(), ..with("one") }, &with("newer"));
         let tokens: Vec<_> =
             contexts.iter().map(|(_, context)| context.token.clone().unwrap().token).collect();
         assert_eq!(tokens, ["one", "newer"]);

@@ -15,6 +15,7 @@
 //! - `output`: tables, JSON and colours.
 //! - `pages`: lists that servers give out page by page.
 //! - `process`: start and end of a program.
+//! - `renewal`: keeps the token and the roots of a context from growing old.
 //! - `replay`: replays a trace through the API.
 //! - `reschedule`: policies, plans and movements of the rescheduler, and files of traffic between units.
 //! - `trace`: traces of tasks.
@@ -34,6 +35,7 @@ pub mod history;
 pub mod output;
 pub mod pages;
 pub mod process;
+pub mod renewal;
 pub mod replay;
 pub mod reschedule;
 pub mod trace;

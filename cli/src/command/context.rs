@@ -1,27 +1,20 @@
 //! `godel context`: the clusters that a person uses.
 
-use std::time::Duration;
-
 use godel_client::{
     access::Access,
     client::Client,
-    context::{Context, ContextError, ContextFile, ContextToken, ContextTrust, Contexts},
+    context::{Context, ContextError, ContextFile, Contexts},
     exit::{Code, Failure},
     output::{self, Format, View, ViewColumn},
+    renewal::{ContextRenewal, take_token, take_trust},
 };
-use godel_kit::clock::SystemClock;
-use godel_pki::pem::write_certificates;
-use godel_proto::v1;
+use godel_kit::{clock::SystemClock, task};
 use serde::Serialize;
 
 use crate::args::context::{ContextSettings, ContextVerb, LoginArgs, NamedContext};
 
 /// Where state is unless something else says so.
 pub(super) const DEFAULT_ADDRESS: &str = "http://127.0.0.1:7700";
-/// A token that ends within this time is renewed, milliseconds: half of its life.
-const RENEWED_MS: i64 = 6 * 3_600_000;
-/// Longest time that a command spends on that.
-const RENEWAL_TIME: Duration = Duration::from_secs(2);
 
 /// A context as shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,8 +32,8 @@ impl View for ContextView {
     ];
 }
 
-/// How the cluster is reached at the address that is given, or in the context that is named, or else in the current one. A token of which half is
-/// over is renewed on the way.
+/// How the cluster is reached at the address that is given, or in the context that is named, or else in the current one. What grows old in the context
+/// is renewed, now and while the command runs.
 pub(super) async fn access(given: Option<String>, context: Option<&str>) -> Result<Access, Failure> {
     let file = match ContextFile::of_environment() {
         // A process without a home, as a unit, has no contexts.
@@ -59,27 +52,11 @@ pub(super) async fn access(given: Option<String>, context: Option<&str>) -> Resu
     let Some((name, found)) = found else {
         return Ok(Access::from(given.as_deref().unwrap_or(DEFAULT_ADDRESS)));
     };
-    let access = found.access().map_err(|error| failed(&error))?;
-    let now_ms = SystemClock::shared().wall_ms();
-    let is_due = |token: &ContextToken| (now_ms..now_ms + RENEWED_MS).contains(&token.expires_ms);
-    if let Some(old) = found.token.as_ref().filter(|token| is_due(token))
-        && let Ok(Ok(new)) = tokio::time::timeout(RENEWAL_TIME, take_token(&Client::new(&access)?)).await
-    {
-        // The one that there is counts for a while; the next command tries again.
-        let _kept = file.change(|contexts| {
-            contexts.renew_token(name, old, new);
-            Ok(())
-        });
-    }
+    let mut renewal = ContextRenewal::new(file.clone(), name, found).map_err(|error| failed(&error))?;
+    renewal.renew().await;
+    let access = renewal.access();
+    task::spawn("context", renewal.keep());
     Ok(access)
-}
-
-/// Takes a token from state.
-async fn take_token(client: &Client) -> Result<ContextToken, Failure> {
-    let answer = client.identities().issue_token(v1::IssueTokenRequest {}).await;
-    let v1::IssueTokenResponse { token, expires_ms, .. } =
-        answer.map_err(|status| client.explain(status))?.into_inner();
-    Ok(ContextToken { token, expires_ms })
 }
 
 /// Takes the roots of a cluster and a token from the socket of its state.
@@ -87,10 +64,7 @@ async fn take_token(client: &Client) -> Result<ContextToken, Failure> {
 /// # Errors
 /// State refuses, or does not answer.
 pub(crate) async fn take_context(client: &Client, state: &str) -> Result<Context, Failure> {
-    let answer = client.read(async || client.identities().get_trust(v1::GetTrustRequest {}).await).await?;
-    let v1::TrustRoots { cluster, roots, .. } = answer.into_inner().trust.unwrap_or_default();
-    let roots: Vec<_> = roots.into_iter().map(|root| root.certificate.into()).collect();
-    let trust = ContextTrust { cluster, roots: write_certificates(&roots) };
+    let trust = take_trust(client, SystemClock::shared().wall_ms()).await?;
     Ok(Context { address: state.to_owned(), trust: Some(trust), token: Some(take_token(client).await?) })
 }
 
@@ -125,7 +99,7 @@ pub(crate) fn forget_context(context: &Context) {
     let name = cluster_of(context);
     let forgotten = ContextFile::of_environment().and_then(|file| {
         file.change(|contexts| match contexts.find(Some(&name)) {
-            Ok(Some((_, known))) if known.trust == context.trust => contexts.remove(&name),
+            Ok(Some((_, known))) if known.is_akin(context) => contexts.remove(&name),
             _ => Ok(()),
         })
     });
@@ -143,8 +117,8 @@ async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
     let context = take_context(&client, &state).await?;
     let name = name.unwrap_or_else(|| cluster_of(&context));
     let contexts = file.change(|contexts| {
-        let known = contexts.find(Some(&name)).ok().flatten().and_then(|(_, known)| known.trust.as_ref());
-        if known.is_some_and(|known| Some(known) != context.trust.as_ref()) {
+        let known = contexts.find(Some(&name)).ok().flatten();
+        if known.is_some_and(|(_, known)| !known.is_akin(&context)) {
             return Err(ContextError::Taken { name: name.clone() });
         }
         contexts.put(&name, context)

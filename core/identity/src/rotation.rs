@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::records::{ClusterTrust, IdentityRecord, PersonTokenKey, RootFingerprint, TrustedRoot};
 
-/// How long a new root is trusted before it signs, milliseconds. Members hear of it by a watch, within a second; agents with their sessions.
-pub const ROOT_LEAD_MS: u64 = 15_000;
+/// How long a new root is trusted before it signs, milliseconds. Members hear of it by a watch, within a second; agents with their sessions; people's
+/// tools when they renew their token. So it is the life of a token: a context that has not heard of the root by then has to log in again anyway.
+pub const ROOT_LEAD_MS: u64 = PERSON_TOKEN_MS;
 
 /// How long a person's token is good at most, milliseconds.
 pub const PERSON_TOKEN_MS: u64 = 12 * 3_600_000;

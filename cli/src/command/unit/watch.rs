@@ -241,6 +241,8 @@ fn line(cells: &[String; 7]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use godel_pki::person_tokens::BadToken;
+
     use super::*;
 
     #[test]
@@ -257,6 +259,9 @@ mod tests {
             (Status::not_found("gone"), true, AfterEnd::Gone),
             (Status::not_found("no unit"), false, AfterEnd::Fail),
             (Status::permission_denied("no"), true, AfterEnd::Fail),
+            // By the next token; the same one would be refused.
+            (status::token_ended(&BadToken::Expired), true, AfterEnd::Resume),
+            (status::bad_token("expired"), true, AfterEnd::Fail),
         ] {
             assert_eq!(next(&status, was_shown), expect, "{status}");
         }

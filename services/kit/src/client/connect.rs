@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use godel_pki::tls::explain_io;
+use godel_pki::{
+    roots::UnfitLeaf,
+    tls::{UnfitServer, explain_io, unfit_server},
+};
 use http::Uri;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::{InvalidMessage, pki_types::ServerName};
@@ -154,12 +157,12 @@ impl Connector {
                 let config = config.ok_or_else(|| io::Error::other("there is no TLS"))?;
                 let socket = TlsSocket::new(self.tcp(uri).await?.into_inner());
                 let shaken = TlsConnector::from(config).connect(server_name(uri), socket).await;
-                let mut stream = shaken.map_err(|error| explained(&error, uri))?;
+                let mut stream = shaken.map_err(|error| self.explained(&error, uri))?;
                 if self.version == HttpVersion::Two {
                     // A client has shaken hands before the server has judged its leaf. The server speaks first once it has: no call is lost to a
                     // refusal.
                     let begun = stream.fill_buf().await.map(<[u8]>::is_empty);
-                    if begun.map_err(|error| explained(&error, uri))? {
+                    if begun.map_err(|error| self.explained(&error, uri))? {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
@@ -170,6 +173,25 @@ impl Connector {
 
     async fn tcp(&self, uri: &Uri) -> io::Result<TokioIo<tokio::net::TcpStream>> {
         self.tcp.clone().oneshot(uri.clone()).await.map_err(io::Error::other)
+    }
+
+    /// Says of a handshake that failed with whom it was, and what may help.
+    fn explained(&self, error: &io::Error, uri: &Uri) -> io::Error {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let host = uri.authority().map_or("", |authority| authority.as_str());
+        let words = match tls {
+            Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+                format!("{host} speaks plain text, not TLS: call http://{host}, or start its server with TLS")
+            }
+            _ => {
+                let why = explain_io(error).unwrap_or_else(|| error.to_string());
+                let is_foreign =
+                    matches!(tls.and_then(unfit_server), Some(UnfitServer::Leaf(UnfitLeaf::Foreign { .. })));
+                let hint = if is_foreign && self.security.token().is_some() { NEW_ROOTS } else { "" };
+                format!("no TLS with {host}: {why}{hint}")
+            }
+        };
+        io::Error::new(error.kind(), words)
     }
 }
 
@@ -194,15 +216,6 @@ fn server_name(uri: &Uri) -> ServerName<'static> {
     ServerName::try_from(host).unwrap_or(ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()))
 }
 
-/// Says of a handshake that failed with whom it was, and what may help.
-fn explained(error: &io::Error, uri: &Uri) -> io::Error {
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let host = uri.authority().map_or("", |authority| authority.as_str());
-    let words = match tls {
-        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            format!("{host} speaks plain text, not TLS: call http://{host}, or start its server with TLS")
-        }
-        _ => format!("no TLS with {host}: {}", explain_io(error).unwrap_or_else(|| error.to_string())),
-    };
-    io::Error::new(error.kind(), words)
-}
+/// What a person may do whose context was not used while the roots changed.
+const NEW_ROOTS: &str =
+    "; if the cluster has new roots, take them with `godel context login` on the machine of state";

@@ -399,7 +399,6 @@ async fn a_rotation_leaves_no_leaf_without_its_root() {
     let fixture = Fixture::new().await;
     let token = fixture.token("agent", "", 5).await;
     let leaf = fixture.join(&token, "n1").await.unwrap().leaf.unwrap();
-    let person = fixture.rpc.issue_token(admin()).await.unwrap().into_inner();
     let rotated = fixture.rpc.rotate_ca(Request::new(v1::RotateCaRequest {})).await.unwrap().into_inner();
     let lead_ms = i64::try_from(ROOT_LEAD_MS).unwrap();
     assert_eq!((rotated.signs_from_ms, rotated.n_left), (NOW + lead_ms, 2));
@@ -412,7 +411,9 @@ async fn a_rotation_leaves_no_leaf_without_its_root() {
     let new = Trust::new(trust.cluster().clone(), vec![trust.roots()[1].clone()]).unwrap();
     let early = fixture.renew(agent("n1"), &leaf).await.unwrap().leaf.unwrap();
     old.verify_leaf(&early.certificate.clone().into(), LeafUsage::Client).unwrap();
-    fixture.wait(lead_ms);
+    fixture.wait(lead_ms - 1_000);
+    let person = fixture.rpc.issue_token(admin()).await.unwrap().into_inner();
+    fixture.wait(1_000);
     // State itself shows a leaf of it at once.
     let is_new = || {
         let own = fixture.identities.tls.own().unwrap();
