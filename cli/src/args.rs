@@ -330,7 +330,7 @@ pub struct Serve {
 /// `godel health`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Health {
-    /// Address of its metrics (`metrics_listen`), where it answers `/healthz`.
+    /// Address of its metrics (`metrics_listen`), where it answers `/healthz`, in plain text or over TLS.
     #[arg(default_value = "127.0.0.1:7800", value_name = "HOST:PORT")]
     pub metrics: String,
 }

@@ -1,13 +1,22 @@
 //! `godel health`: what a service says of itself on `/healthz`.
+//!
+//! The port of metrics speaks plain text or TLS, as its service does; who asks need not know. Whoever answers is believed, in plain text as over TLS: nothing
+//! is sent but the question, and a check of a container knows no roots.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use godel_client::{
     exit::{Code, Failure},
     output::{self, shown},
 };
+use godel_kit::{
+    client::open,
+    config::ClientConfig,
+    security::{ClientSecurity, ExpectedServer, Role},
+    tls::HttpVersion,
+};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
 };
 
@@ -19,8 +28,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: u64 = 4096;
 
 pub(super) async fn run(wanted: &Health) -> Result<(), Failure> {
-    let address = wanted.metrics.trim_start_matches("http://").trim_end_matches('/');
-    let at = shown(address).into_owned();
+    let address = wanted.metrics.trim_end_matches('/');
+    let at = shown(address.trim_start_matches("http://")).into_owned();
     let answer = match tokio::time::timeout(TIMEOUT, ask(address)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
@@ -40,10 +49,31 @@ pub(super) async fn run(wanted: &Health) -> Result<(), Failure> {
     }
 }
 
-async fn ask(address: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+/// Asks as the address says. Without a scheme plain text is tried first: a port that speaks TLS refuses the request as bad.
+async fn ask(address: &str) -> io::Result<String> {
+    match address.split_once("://") {
+        Some(("https", place)) => ask_over_tls(place).await,
+        Some((_, place)) => get(TcpStream::connect(place).await?, place).await,
+        None => {
+            let answer = get(TcpStream::connect(address).await?, address).await?;
+            match judge(&answer) {
+                Some((400, _)) => ask_over_tls(address).await,
+                _ => Ok(answer),
+            }
+        }
+    }
+}
+
+async fn ask_over_tls(place: &str) -> io::Result<String> {
+    let config = ClientConfig { security: ClientSecurity::unverified(), ..ClientConfig::default() };
+    let whoever = ExpectedServer::any_of(Role::State);
+    get(open(&format!("https://{place}"), &whoever, &config, HttpVersion::One).await?, place).await
+}
+
+async fn get(mut stream: impl AsyncRead + AsyncWrite + Unpin, place: &str) -> io::Result<String> {
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())

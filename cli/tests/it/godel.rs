@@ -65,6 +65,25 @@ fn wait(child: &mut Child, time: Duration) -> Option<std::process::ExitStatus> {
     }
 }
 
+/// Starts a part on its own; killed when this is dropped.
+pub(crate) fn serve_alone(words: &[&str]) -> Killed {
+    let mut command = command(&[&["serve"][..], words].concat());
+    command.env("GODEL_LOG", "error").stdout(Stdio::null()).stderr(Stdio::null());
+    Killed(command.spawn().unwrap())
+}
+
+/// Runs the binary again and again until it ends well; what it prints then.
+pub(crate) fn until_ok(words: &[&str]) -> String {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let output = run(words, &[]);
+        if output.status.success() {
+            return String::from_utf8(output.stdout).unwrap();
+        }
+        assert!(Instant::now() < deadline, "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 pub(crate) fn exit_code(output: &Output) -> i32 {
     output.status.code().unwrap()
 }
@@ -129,8 +148,7 @@ impl Up {
 
     /// A further part beside it; killed when this is dropped.
     pub(crate) fn serve(&self, words: &[&str]) -> Killed {
-        let words = [&["serve"][..], words].concat();
-        let mut command = command(&words);
+        let mut command = command(&[&["serve"][..], words].concat());
         command
             .env("GODEL_ADDR", &self.address)
             .env("GODEL_LOG", "error")

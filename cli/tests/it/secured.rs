@@ -1,6 +1,12 @@
 //! A cluster whose state speaks TLS, and a person who has a token.
 
-use super::{Up, exit_code, run};
+use std::net::Ipv4Addr;
+
+use super::{
+    Up, exit_code,
+    godel::{serve_alone, until_ok},
+    run,
+};
 
 #[test]
 fn a_person_logs_in_by_the_socket_and_calls_over_tls() {
@@ -39,6 +45,20 @@ fn a_person_logs_in_by_the_socket_and_calls_over_tls() {
     let roots: serde_json::Value = serde_json::from_str(&roots).unwrap();
     assert_eq!((code, roots.as_array().unwrap().len()), (0, 1));
 
+    // A context whose roots are old takes the new one, whatever command uses it.
+    assert_eq!(godel(&["ca", "rotate"]).0, 0);
+    let n_roots = || std::fs::read_to_string(contexts).unwrap().matches("BEGIN CERTIFICATE").count();
+    assert_eq!((godel(&["status"]).0, n_roots()), (0, 1), "an hour is not over");
+    let text = std::fs::read_to_string(contexts).unwrap();
+    let old = text.lines().map(|line| match line.split_once("asked_ms: ") {
+        Some((before, _)) => format!("{before}asked_ms: 1\n"),
+        None => format!("{line}\n"),
+    });
+    std::fs::write(contexts, old.collect::<String>()).unwrap();
+    assert_eq!((godel(&["status"]).0, n_roots()), (0, 2));
+    let (code, said) = godel(&["context", "login", "mine", "--socket", socket, "--state", &state]);
+    assert_eq!((code, n_roots()), (0, 2), "{said}");
+
     // A token that is none.
     let text = std::fs::read_to_string(contexts).unwrap();
     let spoilt: String = text
@@ -52,4 +72,28 @@ fn a_person_logs_in_by_the_socket_and_calls_over_tls() {
     let (code, said) = godel(&["status"]);
     assert_eq!(code, 8, "{said}");
     up.stop();
+}
+
+#[test]
+fn health_is_asked_over_tls_where_the_port_speaks_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // An address of this process alone, so that its ports are free.
+    let ip = Ipv4Addr::from(0x7f00_0000 | 0x80_0000 | (std::process::id() & 0x3_ffff) << 4);
+    let metrics = format!("{ip}:7800");
+    let settings = [
+        "state.tls=on".to_owned(),
+        format!("state.data_dir={}", dir.path().join("state").display()),
+        format!("state.server.listen={ip}:7700"),
+        format!("state.server.metrics_listen={metrics}"),
+    ];
+    let words: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let _state = serve_alone(&[&["state"][..], &words].concat());
+    let over_tls = format!("https://{metrics}");
+    for address in [&metrics, &over_tls] {
+        assert_eq!(until_ok(&["health", address]), "ok\n");
+    }
+    let refused = run(&["health", &format!("http://{metrics}")], &[]);
+    assert_eq!(exit_code(&refused), 1);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("HTTP status 400"), "{said}");
 }
