@@ -111,8 +111,11 @@ view! {
         /// unit or task groups with a topology.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub topology: String = String::new(),
-        /// Who submitted it.
+        /// Who submitted it, in the submitter's words.
         pub owner: String = meta.owner,
+        /// Who submitted it, as the call was judged: `person/admin`; absent: it was not.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub principal: String = status.principal.clone(),
         /// The scheduler that has it now.
         pub scheduler: String = unit.scheduler.clone(),
         /// Commit time of its submission, Unix milliseconds.

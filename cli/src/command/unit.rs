@@ -23,6 +23,7 @@ use godel_client::{
     unit_file,
     views::{RunningUnitView, TaskGroupView, UnitView},
 };
+use godel_domain::run_end::RunEndReason;
 use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
 use serde::Serialize;
@@ -209,6 +210,9 @@ fn turn_text(turn: v1::UnitTurn, held: Option<u32>) -> String {
 
 fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
     let mut text = fields(10, view);
+    if !view.principal.is_empty() {
+        text.push_str(&field(10, "principal", &view.principal));
+    }
     if !view.sub_cluster.is_empty() {
         text.push_str(&field(10, "sub-cluster", &view.sub_cluster));
     }
@@ -253,9 +257,18 @@ fn describe_text(view: &UnitView, format: Format, paint: Paint) -> String {
     if !view.running_units.is_empty() {
         text.push_str(&format!("\n{}\n", paint.bold("running units")));
         text.push_str(&output::table::<RunningUnitView>(format, &view.running_units));
+        text.push_str(&advice_text(&view.running_units));
     }
     text.push_str(&evictions_text(&view.running_units, paint));
     text
+}
+
+/// What to do about the ends of replicas, each reason once.
+fn advice_text(running_units: &[RunningUnitView]) -> String {
+    let reasons = RunEndReason::ALL.into_iter().filter_map(|reason| Some((reason.name(), reason.advice()?)));
+    let is_shown = |reason: &str| running_units.iter().any(|run| run.reason == reason);
+    let lines = reasons.filter(|(reason, _)| is_shown(reason));
+    lines.map(|(reason, advice)| format!("{reason}: {advice}\n")).collect()
 }
 
 /// Which replicas were evicted last, why and by whom; nothing where none was.
@@ -313,6 +326,28 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn describe_says_whose_a_unit_is_and_what_to_do_where_it_may_not_run() {
+        let status = v1::UnitStatus { principal: "yarn/y1".to_owned(), ..v1::UnitStatus::default() };
+        let unit = v1::Unit { status: Some(status), ..v1::Unit::default() };
+        let refused = v1::RunningUnit {
+            reason: v1::RunEndReason::PrincipalNotPermitted.into(),
+            ..v1::RunningUnit::default()
+        };
+        let answer = v1::GetUnitResponse {
+            unit: Some(unit),
+            running_units: vec![refused.clone(), refused],
+            ..v1::GetUnitResponse::default()
+        };
+        let text = describe_text(&UnitView::described(&answer), Format::Table, Paint::plain());
+        assert!(
+            text.lines().any(|line| line.starts_with("principal") && line.ends_with("yarn/y1")),
+            "{text}"
+        );
+        let advice = "principal-not-permitted: the agent of the node does not run as root";
+        assert_eq!(text.matches(advice).count(), 1, "{text}");
     }
 
     #[test]

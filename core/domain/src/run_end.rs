@@ -33,11 +33,13 @@ pub enum RunEndReason {
     CannotStart,
     /// Best-effort work gave way because the node had no memory left.
     Squeezed,
+    /// The agent runs without root, and only what one principal has submitted, who is another one.
+    PrincipalNotPermitted,
 }
 
 impl RunEndReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Exited,
         Self::Signalled,
         Self::OutOfMemory,
@@ -53,6 +55,7 @@ impl RunEndReason {
         Self::UserNotPermitted,
         Self::CannotStart,
         Self::Squeezed,
+        Self::PrincipalNotPermitted,
     ];
 
     /// As files and people's output name it.
@@ -73,6 +76,37 @@ impl RunEndReason {
             Self::UserNotPermitted => "user-not-permitted",
             Self::CannotStart => "cannot-start",
             Self::Squeezed => "squeezed",
+            Self::PrincipalNotPermitted => "principal-not-permitted",
+        }
+    }
+
+    /// What to do about it, where that is more than to look at the log of the replica.
+    pub fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::UserNotPermitted => Some(
+                "the node does not run units as the wanted user: name a user of the node's `agent.users` in the unit, or add a row for the \
+                 user there; the log of the replica says which user it was, and why",
+            ),
+            Self::NoUser => Some(
+                "the node, or the image, does not have the user: make it, or name another one; the log of the replica says which",
+            ),
+            Self::PrincipalNotPermitted => Some(
+                "the agent of the node does not run as root, and runs only units of its own principal: submit the unit as that one, choose other \
+                 nodes with `node_selector`, run the agent as root with `agent.users`, or set its `agent.principal`",
+            ),
+            Self::Exited
+            | Self::Signalled
+            | Self::OutOfMemory
+            | Self::Told
+            | Self::AgentStopped
+            | Self::NoContact
+            | Self::Lost
+            | Self::Rebooted
+            | Self::CommandNotFound
+            | Self::CommandNotExecutable
+            | Self::NoDirectory
+            | Self::CannotStart
+            | Self::Squeezed => None,
         }
     }
 

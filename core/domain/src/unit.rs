@@ -62,6 +62,8 @@ pub struct UnitStatus {
     pub compacted: Option<Box<CompactedRuns>>,
     /// Replicas that are to run before others stop, which they replace.
     pub surges: Vec<Surge>,
+    /// Who submitted it, as its call was judged: `person/admin`, `yarn/NAME`. Empty: the call was not judged. It never changes.
+    pub principal: String,
 }
 
 /// Sums of replicas that were compacted away. See [`crate::unit_history::UnitHistory`] for what they mean.
@@ -420,6 +422,20 @@ impl UnitRecord {
     pub fn is_wanted(&self) -> bool {
         let UnitStatus { cancelled, suspended, restarting, ended, .. } = &self.status;
         !cancelled && !suspended && !restarting && ended.is_none()
+    }
+
+    /// Whether whoever a principal names may change what the unit runs: a person may, and who is not judged (an empty principal). A member
+    /// may if one of its role has submitted the unit, so that nobody runs what another principal is trusted for.
+    pub fn may_be_rewritten_by(&self, principal: &str) -> bool {
+        fn role(principal: &str) -> Option<&str> {
+            principal.split_once('/').map(|(role, _)| role)
+        }
+        match role(principal) {
+            None | Some("person") => true,
+            // An application that was submitted in plain text goes on.
+            Some("yarn") if self.status.principal.is_empty() => self.spec.class == WorkloadClass::Yarn,
+            by => by == role(&self.status.principal),
+        }
     }
 
     /// Notes its size before the first change of it.

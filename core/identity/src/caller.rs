@@ -72,6 +72,14 @@ impl Caller {
         }
     }
 
+    /// Who is written into a unit as its principal: as [`Display`](fmt::Display) shows it, and empty where nobody was judged or nobody is known.
+    pub fn principal(&self) -> String {
+        match self {
+            Self::Member { .. } | Self::Agent { .. } | Self::Person { .. } => self.to_string(),
+            Self::Unjudged | Self::Anonymous => String::new(),
+        }
+    }
+
     /// Whether it may speak as the agent of the node of that name.
     pub fn speaks_for(&self, node: &str) -> bool {
         match self {
@@ -211,6 +219,16 @@ mod tests {
         ] {
             assert_eq!(caller.speaks_for(node), speaks, "{caller} for {node}");
         }
+    }
+
+    #[test]
+    fn units_say_who_submitted_them_if_that_was_judged() {
+        assert_eq!(Caller::admin().principal(), "person/admin");
+        assert_eq!(member(Role::Yarn, "y1").principal(), "yarn/y1");
+        assert_eq!(
+            (Caller::Unjudged.principal(), Caller::Anonymous.principal()),
+            (String::new(), String::new())
+        );
     }
 
     #[test]

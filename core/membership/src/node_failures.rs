@@ -146,6 +146,7 @@ pub fn is_lack(reason: RunEndReason) -> bool {
         | RunEndReason::NoDirectory
         | RunEndReason::NoUser
         | RunEndReason::UserNotPermitted
+        | RunEndReason::PrincipalNotPermitted
         | RunEndReason::CannotStart => true,
         RunEndReason::Exited
         | RunEndReason::Signalled

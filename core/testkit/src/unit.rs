@@ -179,6 +179,7 @@ build_unit! {
         keeps_succeeded: bool,
         retried_ms: i64,
         updated: bool,
+        principal: String,
     }
 }
 

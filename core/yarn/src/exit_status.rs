@@ -58,6 +58,7 @@ impl YarnExitStatus {
                 | RunEndReason::NoDirectory
                 | RunEndReason::NoUser
                 | RunEndReason::UserNotPermitted
+                | RunEndReason::PrincipalNotPermitted
                 | RunEndReason::CannotStart => Self::INVALID,
             },
         }

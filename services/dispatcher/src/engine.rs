@@ -346,9 +346,10 @@ impl Engine {
         let (leader, out) = (&mut self.leader, &mut self.out);
         match call {
             LeaderRequest::Submit(items) => {
-                for PendingSubmission { spec, waiter, since, room, pass } in items {
-                    let submitter = PendingSubmitter { waiter, since, room, pass };
-                    leader.submit(UnitSubmission { spec, submitter }, now, out);
+                for PendingSubmission { spec, principal, waiter, since, room, pass } in items {
+                    let submitter =
+                        PendingSubmitter { principal: Arc::clone(&principal), waiter, since, room, pass };
+                    leader.submit(UnitSubmission { spec, principal, submitter }, now, out);
                 }
             }
             LeaderRequest::Change(change) => leader.change(change, now, out),

@@ -1,5 +1,7 @@
 //! What the RPC handlers ask of the loop that owns the dispatcher's state.
 
+use std::sync::Arc;
+
 use godel_base::ids::{Revision, UnitId};
 use godel_core_dispatcher::{
     Attach, Dispatcher, ModeChoice, SchedulerCounts, SessionId, leader::UnitChange, read::Summary,
@@ -64,6 +66,8 @@ pub(crate) enum LeaderRequest {
 pub(crate) struct PendingSubmission {
     /// Its id is given by the loop.
     pub(crate) spec: UnitSpec,
+    /// Who submits it; empty: that is not judged.
+    pub(crate) principal: Arc<str>,
     pub(crate) waiter: Submitter,
     /// When it was admitted.
     pub(crate) since: Instant,

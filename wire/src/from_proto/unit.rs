@@ -70,6 +70,7 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
         next_incarnations,
         compacted,
         surges,
+        principal,
     } = pb;
     let of_groups = ordinals
         .into_iter()
@@ -105,6 +106,7 @@ fn unit_status(pb: v1::UnitStatus) -> Result<UnitStatus> {
             Box::new(CompactedRuns { replicas, succeeded, failed, starts, run_ms, used, bound_ms })
         }),
         surges: surges.into_iter().map(surge).collect(),
+        principal,
     })
 }
 

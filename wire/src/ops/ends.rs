@@ -22,6 +22,7 @@ pub fn run_end_reason_from_proto(reason: i32) -> Option<RunEndReason> {
         Ok(v1::RunEndReason::UserNotPermitted) => Some(RunEndReason::UserNotPermitted),
         Ok(v1::RunEndReason::CannotStart) => Some(RunEndReason::CannotStart),
         Ok(v1::RunEndReason::Squeezed) => Some(RunEndReason::Squeezed),
+        Ok(v1::RunEndReason::PrincipalNotPermitted) => Some(RunEndReason::PrincipalNotPermitted),
     }
 }
 
@@ -44,6 +45,7 @@ pub fn run_end_reason_to_proto(reason: Option<RunEndReason>) -> v1::RunEndReason
         Some(RunEndReason::UserNotPermitted) => v1::RunEndReason::UserNotPermitted,
         Some(RunEndReason::CannotStart) => v1::RunEndReason::CannotStart,
         Some(RunEndReason::Squeezed) => v1::RunEndReason::Squeezed,
+        Some(RunEndReason::PrincipalNotPermitted) => v1::RunEndReason::PrincipalNotPermitted,
     }
 }
 

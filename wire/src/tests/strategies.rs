@@ -341,6 +341,7 @@ pub(super) fn unit_record() -> impl Strategy<Value = UnitRecord> {
                 .edit(|unit| unit.status.next_incarnations = vec![(min_member, max_restarts)])
                 .edit(|unit| unit.status.compacted = compacted(max_restarts, ttl_after_finished_ms))
                 .edit(|unit| unit.status.surges = surges(min_member, max_restarts, ttl_after_finished_ms))
+                .principal(["", "person/admin", "yarn/y1"][min_member as usize % 3].to_owned())
                 .max_surge(max_restarts / 3)
                 .movable([None, Some(false), Some(true)][max_restarts as usize % 3])
                 .min_member(min_member)

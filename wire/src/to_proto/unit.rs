@@ -187,6 +187,7 @@ fn write_status(out: &mut impl FieldSink<v1::UnitStatus>, status: &UnitStatus) {
         next_incarnations,
         compacted,
         surges,
+        principal,
     } = status;
     out.messages(field::ORDINALS, ordinals, |out, ranges| write_ordinals(out, ranges));
     out.number(field::CANCELLED, *cancelled);
@@ -223,6 +224,7 @@ fn write_status(out: &mut impl FieldSink<v1::UnitStatus>, status: &UnitStatus) {
         });
     }
     out.messages(field::SURGES, surges, write_surge);
+    out.text(field::PRINCIPAL, principal);
 }
 
 fn write_surge(out: &mut impl FieldSink<v1::Surge>, surge: &Surge) {

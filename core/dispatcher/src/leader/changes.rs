@@ -43,6 +43,8 @@ pub struct UnitChange<O: DispatcherOutbox> {
     pub expected_revision: Revision,
     /// What is asked for.
     pub kind: UnitChangeKind,
+    /// Who asks; empty: that is not judged.
+    pub principal: String,
     /// Who waits for the answer.
     pub caller: O::Caller,
 }
@@ -290,7 +292,7 @@ impl<O: DispatcherOutbox> Changes<O> {
             txn.require(RecordRef::Rows(unit), rows);
         }
         let entering = enters.then(|| Arc::clone(&record));
-        let UnitChange { namespace, name, expected_revision, kind, caller } = change;
+        let UnitChange { namespace, name, expected_revision, kind, principal, caller } = change;
         match out.submit(txn, TxnTicket::Change(record, Some(caller))) {
             Ok(()) => {
                 self.changing.insert(unit);
@@ -300,7 +302,7 @@ impl<O: DispatcherOutbox> Changes<O> {
                 }
             }
             Err((TxnTicket::Change(_, Some(caller)), NotSent::Full)) => {
-                let change = UnitChange { namespace, name, expected_revision, kind, caller };
+                let change = UnitChange { namespace, name, expected_revision, kind, principal, caller };
                 self.defer(change, "too many transactions are under way", out);
             }
             Err((TxnTicket::Change(_, Some(caller)), NotSent::Failed(failure))) => {
@@ -326,14 +328,14 @@ impl<O: DispatcherOutbox> Changes<O> {
             txn.push(&Change::Put(Record::UnitHistory(Arc::new(kept))));
         }
         txn.require(RecordRef::Unit(unit), revision);
-        let UnitChange { namespace, name, expected_revision, kind, caller } = change;
+        let UnitChange { namespace, name, expected_revision, kind, principal, caller } = change;
         match out.submit(txn, TxnTicket::Delete(unit, caller)) {
             Ok(()) => {
                 self.changing.insert(unit);
             }
             Err((TxnTicket::Delete(_, caller), NotSent::Full)) => {
                 core.assignments.on_delete_failed(unit, now);
-                let change = UnitChange { namespace, name, expected_revision, kind, caller };
+                let change = UnitChange { namespace, name, expected_revision, kind, principal, caller };
                 self.defer(change, "too many transactions are under way", out);
             }
             Err((TxnTicket::Delete(_, caller), NotSent::Failed(failure))) => {
@@ -345,7 +347,7 @@ impl<O: DispatcherOutbox> Changes<O> {
     }
 
     fn decide(&self, change: &UnitChange<O>, core: &mut Dispatcher) -> ChangeVerdict {
-        let UnitChange { namespace, name, expected_revision: expected, kind, .. } = change;
+        let UnitChange { namespace, name, expected_revision: expected, kind, principal, .. } = change;
         let unit = match core.units().find(namespace, name) {
             Ok(unit) => unit,
             Err(why) => {
@@ -368,6 +370,12 @@ impl<O: DispatcherOutbox> Changes<O> {
             return ChangeVerdict::Answer(Err(ChangeFailure::Revision { current, expected }));
         }
         match kind {
+            UnitChangeKind::Update(_) | UnitChangeKind::Grow(_)
+                if !view.record.may_be_rewritten_by(principal) =>
+            {
+                let submitter = view.record.status.principal.clone();
+                ChangeVerdict::Answer(Err(ChangeFailure::NotOwn(shown(&view), submitter)))
+            }
             UnitChangeKind::Cancel => cancel(&view),
             UnitChangeKind::Suspend if read < current && !view.record.status.surges.is_empty() => {
                 ChangeVerdict::Later

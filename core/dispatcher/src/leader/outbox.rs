@@ -209,6 +209,8 @@ pub enum ChangeFailure {
     Invalid(Vec<SpecViolation>),
     /// All ordinals of the unit, as `namespace/name`, were used up.
     OrdinalsUsedUp(String),
+    /// Who asks may not change what the unit, as `namespace/name`, runs: this principal has submitted it, or nobody who was judged.
+    NotOwn(String, String),
     /// The unit, as `namespace/name`, cannot be deleted.
     NotDeleted(String, DeleteRefusal),
     /// The queue or priority class that the unit is to have does not take it.

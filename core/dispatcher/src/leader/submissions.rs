@@ -22,6 +22,8 @@ use crate::{Dispatcher, NameClaim};
 pub struct UnitSubmission<O: DispatcherOutbox> {
     /// The unit, to which the leader gives an id.
     pub spec: UnitSpec,
+    /// Who submits it; empty: that is not judged.
+    pub principal: Arc<str>,
     /// Who waits for the answer.
     pub submitter: O::Submitter,
 }
@@ -74,10 +76,11 @@ impl<O: DispatcherOutbox> Submissions<O> {
         if core.units().n_known() >= config.units_max {
             return out.not_submitted(item.submitter, item.spec, NotSubmitted::TooManyUnits);
         }
-        let Some(UnitSubmission { spec, mut submitter }) = edits.keep_back(item) else { return };
+        let Some(UnitSubmission { spec, principal, mut submitter }) = edits.keep_back(item) else { return };
         match core.assignments.reserve(&spec.namespace, &spec.name, &spec.uid) {
             NameClaim::New(unit) => {
-                let record = UnitRecord::new(unit, spec);
+                let mut record = UnitRecord::new(unit, spec);
+                record.status.principal = principal.to_string();
                 if let Err(wrong) = core.admit(&record.spec) {
                     core.assignments.units.directory.release(&record);
                     return out.not_submitted(submitter, record.spec, NotSubmitted::Unwelcome(wrong));
@@ -92,16 +95,17 @@ impl<O: DispatcherOutbox> Submissions<O> {
                 let view = core.unit(unit);
                 let revision = view.as_ref().map(|view| view.create_revision).unwrap_or_default();
                 let other = view.and_then(|view| differs(view.record, &spec));
-                answer_again(UnitSubmission { spec, submitter }, other, unit, revision, core, out);
+                answer_again(UnitSubmission { spec, principal, submitter }, other, unit, revision, core, out);
             }
             NameClaim::Gone { unit, created, digest } => {
                 let other = digest
                     .is_some_and(|digest| digest != same::digest(&spec, None))
                     .then_some(NotSubmitted::UidUsed(unit));
-                answer_again(UnitSubmission { spec, submitter }, other, unit, created, core, out);
+                answer_again(UnitSubmission { spec, principal, submitter }, other, unit, created, core, out);
             }
             NameClaim::InFlight(unit) => {
-                self.followers.entry(unit).or_default().push(UnitSubmission { spec, submitter });
+                let again = UnitSubmission { spec, principal, submitter };
+                self.followers.entry(unit).or_default().push(again);
             }
             NameClaim::NameTaken(unit) => {
                 let holder = match (core.units().ended(unit, now), core.unit(unit)) {
@@ -194,8 +198,9 @@ impl<O: DispatcherOutbox> Submissions<O> {
             core.assignments.units.directory.release(&record);
             edits.remove_unit(&record.spec);
             let followers = self.followers.remove(&record.id).unwrap_or_default();
-            let first = UnitSubmission { spec: Arc::unwrap_or_clone(record).spec, submitter };
-            for UnitSubmission { spec, submitter } in std::iter::once(first).chain(followers) {
+            let first = (Arc::unwrap_or_clone(record).spec, submitter);
+            let followers = followers.into_iter().map(|again| (again.spec, again.submitter));
+            for (spec, submitter) in std::iter::once(first).chain(followers) {
                 out.not_submitted(submitter, spec, NotSubmitted::Txn(failure.clone()));
             }
         }
@@ -211,7 +216,7 @@ fn answer_again<O: DispatcherOutbox>(
     core: &Dispatcher,
     out: &mut O,
 ) {
-    let UnitSubmission { spec, submitter } = again;
+    let UnitSubmission { spec, principal: _, submitter } = again;
     match other {
         Some(why) => out.not_submitted(submitter, spec, why),
         None => out.submitted(core, submitter, &spec, unit, revision, true),

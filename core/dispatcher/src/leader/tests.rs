@@ -19,6 +19,8 @@ use godel_rules::admission::{
 use super::*;
 use crate::{Config, record_changes::Edit};
 
+mod principals;
+
 const NOW: Millis = Millis(1_000);
 
 #[derive(Default)]
@@ -157,7 +159,12 @@ impl Rig {
     }
 
     fn submit(&mut self, submitter: u32, spec: UnitSpec) {
-        self.leader.submit(UnitSubmission { spec, submitter }, NOW, &mut self.sent);
+        self.submit_as(submitter, spec, "");
+    }
+
+    fn submit_as(&mut self, submitter: u32, spec: UnitSpec, principal: &str) {
+        let submission = UnitSubmission { spec, principal: principal.into(), submitter };
+        self.leader.submit(submission, NOW, &mut self.sent);
     }
 
     fn step(&mut self) {
@@ -196,8 +203,13 @@ impl Rig {
     }
 
     fn change(&mut self, caller: u32, name: &str, kind: UnitChangeKind) {
-        let (namespace, name) = (String::new(), name.to_owned());
-        let change = UnitChange { namespace, name, expected_revision: Revision(0), kind, caller };
+        self.change_as(caller, name, kind, "");
+    }
+
+    fn change_as(&mut self, caller: u32, name: &str, kind: UnitChangeKind, principal: &str) {
+        let (namespace, name, principal) = (String::new(), name.to_owned(), principal.to_owned());
+        let expected_revision = Revision(0);
+        let change = UnitChange { namespace, name, expected_revision, kind, principal, caller };
         self.leader.change(change, NOW, &mut self.sent);
     }
 
@@ -449,8 +461,8 @@ fn an_added_group_is_written_alone_under_the_units_revision() {
     rig.settle();
     // Asked for again with a revision that is past: it was heard.
     let (namespace, kind) = (String::new(), grow("c"));
-    let again =
-        UnitChange { namespace, name: "a".to_owned(), expected_revision: Revision(3), kind, caller: 11 };
+    let (name, principal) = ("a".to_owned(), String::new());
+    let again = UnitChange { namespace, name, expected_revision: Revision(3), kind, principal, caller: 11 };
     rig.leader.change(again, NOW, &mut rig.sent);
     assert!(rig.sent.txns.is_empty() && matches!(rig.sent.answers.last(), Some((11, Ok(_)))));
     let view = rig.leader.core().unit(UnitId(1)).unwrap();

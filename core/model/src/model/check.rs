@@ -13,13 +13,14 @@ use godel_base::{
 use godel_cluster::Cluster;
 use godel_core_dispatcher::read::UnitView;
 use godel_domain::{
-    demand::Pool, hold::Hold, lifecycle, reservation_spec::ReservationSpec, running_units::Phase,
-    unit::OnEviction,
+    change::Change, demand::Pool, hold::Hold, lifecycle, records::Record, reservation_spec::ReservationSpec,
+    running_units::Phase, unit::OnEviction,
 };
 use godel_queueing::Usage;
 use godel_rules::daemon::{NodeUse, node_use};
 
 use super::{
+    dispatcher,
     naive::{self, NaiveSums},
     reach::Mark,
     world::Model,
@@ -34,6 +35,7 @@ pub(super) fn at_rest(model: &mut Model, has_faults: bool) -> Result<(), String>
         model.net.reach.mark(Mark::Shared);
     }
     no_leftovers(model)?;
+    principals(model)?;
     daemons(model)?;
     pictures(model)?;
     model.movements.at_rest()?;
@@ -106,6 +108,17 @@ fn handed_out(model: &Model) -> BTreeMap<UnitId, Vec<HandedOut>> {
 }
 
 /// Nothing stays assumed, held or evicting for ever, and nothing that should come back stays away.
+/// Every record of a unit says who submitted it, whatever has become of the unit.
+fn principals(model: &Model) -> Result<(), String> {
+    for change in model.store.commits.iter().flat_map(|commit| &commit.changes) {
+        let Change::Put(Record::Unit(record)) = change else { continue };
+        if record.status.principal != dispatcher::principal_of(&record.spec.uid) {
+            return Err(format!("{} of principal `{}`", record.id, record.status.principal));
+        }
+    }
+    Ok(())
+}
+
 fn no_leftovers(model: &Model) -> Result<(), String> {
     let store = &model.store;
     for (unit, rows) in &store.rows {

@@ -227,7 +227,8 @@ impl TimedDispatcher {
                 let lot = self.out.last_lot;
                 self.out.open.insert(lot, units.len());
                 for unit in units {
-                    let submission = UnitSubmission { spec: unit.spec.clone(), submitter: lot };
+                    let submission =
+                        UnitSubmission { spec: unit.spec.clone(), principal: Arc::default(), submitter: lot };
                     self.leader.submit(submission, now, &mut self.out);
                 }
             }

@@ -134,6 +134,7 @@ fn exit_status(status: &RunStatus, stopped_by_master: bool) -> i32 {
             | Reason::NoDirectory
             | Reason::NoUser
             | Reason::UserNotPermitted
+            | Reason::PrincipalNotPermitted
             | Reason::CannotStart,
         ) => INVALID,
         None if status.phase == Phase::Stopped => KILLED_BY_RESOURCE_MANAGER,

@@ -66,6 +66,12 @@ pub(super) fn failed(failure: ChangeFailure) -> Status {
             unit,
             "all ordinals of the unit were used up: submit it again as a new unit",
         ),
+        ChangeFailure::NotOwn(unit, submitter) => {
+            let whose = if submitter.is_empty() { "a caller in plain text" } else { &submitter };
+            Status::permission_denied(format!(
+                "unit {unit} was submitted by {whose}: a service changes the units of services of its role alone, a person changes all"
+            ))
+        }
         ChangeFailure::NotDeleted(unit, refusal) => not_deleted(unit, refusal),
         ChangeFailure::Unwelcome(wrong) => status::unwelcome(wrong),
         ChangeFailure::NoRoomToMove(why) => {

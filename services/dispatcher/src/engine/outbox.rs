@@ -64,6 +64,8 @@ pub(crate) struct EngineOutbox {
 
 /// Who waits for a unit to become durable.
 pub(crate) struct PendingSubmitter {
+    /// Who submits it, for another try.
+    pub(crate) principal: Arc<str>,
     pub(crate) waiter: Submitter,
     /// When the unit was admitted.
     pub(crate) since: Instant,
@@ -190,7 +192,7 @@ impl DispatcherOutbox for EngineOutbox {
     }
 
     fn not_submitted(&mut self, submitter: PendingSubmitter, spec: UnitSpec, why: NotSubmitted) {
-        let PendingSubmitter { waiter, since, room, .. } = submitter;
+        let PendingSubmitter { principal, waiter, since, room, .. } = submitter;
         let metrics = &self.context.metrics;
         let is_full = match &why {
             NotSubmitted::TooManyUnits => {
@@ -212,7 +214,7 @@ impl DispatcherOutbox for EngineOutbox {
             // There is no room: a stream tries again later, a unary call says so.
             Submitter::Stream { index, done } if is_full => {
                 let (index, done) = (*index, done.clone());
-                let item = PendingSubmission { spec, waiter, since, room, pass: None };
+                let item = PendingSubmission { spec, principal, waiter, since, room, pass: None };
                 let result = Err(Refused::Full(Box::new(item), status));
                 let _ = done.send(StreamItem { index, result, room: None });
             }

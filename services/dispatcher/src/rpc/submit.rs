@@ -48,10 +48,11 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 
 type SubmissionAnswers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
 
-/// Serves one stream.
+/// Serves one stream, whose units `principal` submits.
 pub(super) fn spawn(
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
+    principal: Arc<str>,
     metrics: DispatcherMetrics,
 ) -> ReceiverStream<Result<v1::SubmitUnitsResponse, Status>> {
     let (answers, stream) = mpsc::channel(16);
@@ -61,6 +62,7 @@ pub(super) fn spawn(
     let reader = SubmissionReader {
         term: term.clone(),
         items,
+        principal,
         done,
         batch: Vec::new(),
         next_index: 0,
@@ -85,6 +87,7 @@ pub(super) fn spawn(
 struct SubmissionReader {
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
+    principal: Arc<str>,
     done: mpsc::UnboundedSender<StreamItem>,
     batch: Vec<PendingSubmission>,
     next_index: u64,
@@ -164,7 +167,8 @@ impl SubmissionReader {
                     }
                 };
                 let waiter = Submitter::Stream { index, done: self.done.clone() };
-                self.batch.push(PendingSubmission { spec, waiter, since: Instant::now(), room, pass: None });
+                let (principal, since) = (Arc::clone(&self.principal), Instant::now());
+                self.batch.push(PendingSubmission { spec, principal, waiter, since, room, pass: None });
             }
             Err(wrong) => {
                 self.metrics.rejected.inc();

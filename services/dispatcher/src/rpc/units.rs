@@ -16,6 +16,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     message::RECEIVED_BYTES_MAX,
     room::Messages,
+    security::caller,
     server, status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
@@ -85,6 +86,7 @@ impl UnitRpc {
 
     async fn change(
         &self,
+        principal: String,
         namespace: String,
         name: String,
         expected_revision: u64,
@@ -96,7 +98,8 @@ impl UnitRpc {
         let expected_revision = Revision(expected_revision);
         self.front
             .ask(|caller| {
-                LeaderRequest::Change(UnitChange { namespace, name, expected_revision, kind, caller })
+                let change = UnitChange { namespace, name, expected_revision, kind, principal, caller };
+                LeaderRequest::Change(change)
             })
             .await?
             .map(Option::unwrap_or_default)
@@ -139,6 +142,7 @@ impl UnitService for UnitRpc {
         let (term, since) = (self.front.term()?, Instant::now());
         // Before anything that costs more.
         let pass = term.call_limiter.enter().map_err(|hint| self.overloaded(TOO_MUCH, hint))?;
+        let principal = caller(&request).principal().into();
         let Some(unit) = request.into_inner().unit else {
             self.metrics.rejected.inc();
             return Err(status::invalid_argument([BadField::new("unit", "missing")]));
@@ -152,7 +156,8 @@ impl UnitService for UnitRpc {
             return Err(self.overloaded("the admission queue is full", hint));
         };
         let (name, (reply, answer)) = (spec.name.clone(), oneshot::channel());
-        let item = PendingSubmission { spec, waiter: Submitter::Unary(reply), since, room, pass: Some(pass) };
+        let (waiter, pass) = (Submitter::Unary(reply), Some(pass));
+        let item = PendingSubmission { spec, principal, waiter, since, room, pass };
         term.calls.send(LeaderRequest::Submit(vec![item])).await.map_err(|_| term_over())?;
         match answer.await.map_err(|_| term_over())? {
             Ok(done) => Ok(Response::new(v1::SubmitUnitResponse {
@@ -176,7 +181,8 @@ impl UnitService for UnitRpc {
         request: Request<Streaming<v1::SubmitUnitsRequest>>,
     ) -> Result<Response<Self::SubmitUnitsStream>, Status> {
         let term = self.front.term()?;
-        Ok(Response::new(submit::spawn(term, request.into_inner(), self.metrics.clone())))
+        let principal = caller(&request).principal().into();
+        Ok(Response::new(submit::spawn(term, request.into_inner(), principal, self.metrics.clone())))
     }
 
     async fn get_unit(
@@ -255,8 +261,10 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::CancelUnitRequest>,
     ) -> Result<Response<v1::CancelUnitResponse>, Status> {
+        let principal = caller(&request).principal();
         let v1::CancelUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change(namespace, name, expected_revision, UnitChangeKind::Cancel).await?;
+        let revision =
+            self.change(principal, namespace, name, expected_revision, UnitChangeKind::Cancel).await?;
         Ok(Response::new(v1::CancelUnitResponse { revision: revision.0 }))
     }
 
@@ -264,8 +272,10 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::SuspendUnitRequest>,
     ) -> Result<Response<v1::SuspendUnitResponse>, Status> {
+        let principal = caller(&request).principal();
         let v1::SuspendUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change(namespace, name, expected_revision, UnitChangeKind::Suspend).await?;
+        let revision =
+            self.change(principal, namespace, name, expected_revision, UnitChangeKind::Suspend).await?;
         Ok(Response::new(v1::SuspendUnitResponse { revision: revision.0 }))
     }
 
@@ -273,8 +283,10 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::ResumeUnitRequest>,
     ) -> Result<Response<v1::ResumeUnitResponse>, Status> {
+        let principal = caller(&request).principal();
         let v1::ResumeUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change(namespace, name, expected_revision, UnitChangeKind::Resume).await?;
+        let revision =
+            self.change(principal, namespace, name, expected_revision, UnitChangeKind::Resume).await?;
         Ok(Response::new(v1::ResumeUnitResponse { revision: revision.0 }))
     }
 
@@ -282,10 +294,11 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::StopRunningUnitsRequest>,
     ) -> Result<Response<v1::StopRunningUnitsResponse>, Status> {
+        let principal = caller(&request).principal();
         let v1::StopRunningUnitsRequest { namespace, name, ordinals, expected_revision } =
             request.into_inner();
         let kind = UnitChangeKind::Stop { ordinals };
-        let revision = self.change(namespace, name, expected_revision, kind).await?;
+        let revision = self.change(principal, namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::StopRunningUnitsResponse { revision: revision.0 }))
     }
 
@@ -293,10 +306,11 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::ScaleUnitRequest>,
     ) -> Result<Response<v1::ScaleUnitResponse>, Status> {
+        let principal = caller(&request).principal();
         let v1::ScaleUnitRequest { namespace, name, task_group, replicas, expected_revision } =
             request.into_inner();
         let kind = UnitChangeKind::Scale { group: task_group, replicas };
-        let revision = self.change(namespace, name, expected_revision, kind).await?;
+        let revision = self.change(principal, namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
     }
 
@@ -304,6 +318,7 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::UpdateUnitRequest>,
     ) -> Result<Response<v1::UpdateUnitResponse>, Status> {
+        let principal = caller(&request).principal();
         let v1::UpdateUnitRequest { unit, expected_revision, groups } = request.into_inner();
         let ((namespace, name), kind) = match (unit, groups) {
             (Some(unit), None) => {
@@ -322,7 +337,7 @@ impl UnitService for UnitRpc {
                 return Err(status::invalid_argument([BadField::new("groups", both)]));
             }
         };
-        let revision = self.change(namespace, name, expected_revision, kind).await?;
+        let revision = self.change(principal, namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::UpdateUnitResponse { revision: revision.0 }))
     }
 
@@ -330,6 +345,7 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::RetryUnitRequest>,
     ) -> Result<Response<v1::RetryUnitResponse>, Status> {
+        let principal = caller(&request).principal();
         let v1::RetryUnitRequest {
             namespace,
             name,
@@ -353,7 +369,7 @@ impl UnitService for UnitRpc {
                 return Err(status::invalid_argument([BadField::new("ordinals", both)]));
             }
         };
-        let revision = self.change(namespace, name, expected_revision, kind).await?;
+        let revision = self.change(principal, namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::RetryUnitResponse { revision: revision.0 }))
     }
 
@@ -368,8 +384,10 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::DeleteUnitRequest>,
     ) -> Result<Response<v1::DeleteUnitResponse>, Status> {
+        let principal = caller(&request).principal();
         let v1::DeleteUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision = self.change(namespace, name, expected_revision, UnitChangeKind::Delete).await?;
+        let revision =
+            self.change(principal, namespace, name, expected_revision, UnitChangeKind::Delete).await?;
         Ok(Response::new(v1::DeleteUnitResponse { revision: revision.0 }))
     }
 }
@@ -456,27 +474,4 @@ impl PageToken {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn page_tokens_come_back_as_they_were() {
-        let after = "default\0web".into();
-        let token = PageToken { store: StoreId(5), revision: 7, total: Some(3), after };
-        assert_eq!(token.text(), "5:7:3:default:web");
-        assert_eq!(PageToken::parse(&token.text()), Some(token));
-        assert_eq!(PageToken::parse(""), Some(PageToken::default()));
-        for bad in [
-            "7",
-            "7:3:default:web",
-            "5:7:3:default",
-            "5:0:3:default:web",
-            "5:x:3:default:web",
-            "x:7:3:default:web",
-            "5:7:3:Default:web",
-            "5:7:3:default:a:b",
-        ] {
-            assert_eq!(PageToken::parse(bad), None, "{bad}");
-        }
-    }
-}
+mod tests;

@@ -30,6 +30,7 @@ pub(crate) struct UnitTemplate {
     stop_after_disconnect_ms: u32,
     groups: Vec<Option<GroupTemplate>>,
     uid: String,
+    principal: String,
     /// Replicas wanted, over all groups.
     replicas: u32,
     /// Their ordinals, half-open, in any order.
@@ -218,6 +219,7 @@ impl UnitTemplate {
         let stops = class
             .is_some_and(|class| defaults::stops_without_contact(class, spec.min_member.unwrap_or_default()));
         let replicas = spec.task_groups.iter().map(|group| group.replicas).fold(0, u32::saturating_add);
+        let principal = status.principal;
         let ranges = status.ordinals.into_iter().flat_map(|group| group.ranges);
         let has_ports = |group: &v1::TaskGroup| {
             let demand = group.template.as_ref().and_then(|template| template.demand.as_ref());
@@ -240,6 +242,7 @@ impl UnitTemplate {
             max_restarts: spec.max_restarts.unwrap_or_default(),
             stop_after_disconnect_ms: if stops { stop_after_disconnect_ms } else { 0 },
             uid: meta.uid,
+            principal,
             replicas,
             ordinals: ranges.map(|range| (range.start, range.end)).collect(),
             wants_peers,
@@ -300,6 +303,8 @@ impl UnitTemplate {
         // What is simulated needs to know nothing of itself, and there may be much of it.
         let is_command = !(group.run.command.is_empty() && group.run.image.is_empty());
         let of_command = |text: &String| if is_command { text.clone() } else { String::new() };
+        // A command may come later: that of a YARN container.
+        let runs = is_command || group.run.await_command_ms.is_some();
         Some(v1::Assignment {
             unit_id: place.key.unit.0,
             ordinal: place.key.replica.ordinal,
@@ -323,6 +328,7 @@ impl UnitTemplate {
             // Where others are is looked up once more is known than one node.
             peers: String::new(),
             peers_missing: String::new(),
+            principal: if runs { self.principal.clone() } else { String::new() },
         })
     }
 
@@ -390,7 +396,8 @@ mod tests {
                 ..v1::UnitSpec::default()
             };
             let ordinals = ranges.into_iter().map(|ranges| v1::OrdinalRanges { ranges }).collect();
-            let status = Some(v1::UnitStatus { ordinals, ..v1::UnitStatus::default() });
+            let principal = "person/admin".to_owned();
+            let status = Some(v1::UnitStatus { ordinals, principal, ..v1::UnitStatus::default() });
             let record = v1::UnitRecord { unit_id: 1, spec: Some(spec), status };
             let demands = vec![Some(Arc::new(Demand::default())); 2];
             let value = record.encode_to_vec().into();
@@ -412,6 +419,7 @@ mod tests {
         let said = whole.assignment(&places(&[2, 4])).unwrap();
         assert_eq!((said.task_group.as_str(), said.unit_uid.as_str(), said.replicas), ("worker", "u-1", 5));
         assert!(said.ranks.is_empty(), "they are the ordinals");
+        assert_eq!(said.principal, "person/admin");
         // 1, 3 and 4 were stopped, and others came instead.
         let gaps = template(
             (&["a"], ""),
@@ -423,5 +431,6 @@ mod tests {
         let simulated = template((&[], ""), [vec![range(0, 1)], vec![range(2, 3)]]);
         let said = simulated.assignment(&places(&[2])).unwrap();
         assert_eq!((said.unit_uid.len(), said.replicas, said.ranks.len()), (0, 0, 0), "nobody reads it");
+        assert_eq!(said.principal, "");
     }
 }

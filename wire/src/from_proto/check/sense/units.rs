@@ -23,6 +23,8 @@ use godel_proto::v1::{self, LabelOperator};
 
 use super::{BadField, Result, distinct, keys, required, resources, some, within, words};
 
+/// Characters of a role, and of what stands between it and a name.
+const ROLE_LEN_MAX: usize = 16;
 /// Of the mode of new files.
 const UMASK_MAX: u32 = 0o777;
 /// Percent of a node.
@@ -111,6 +113,7 @@ fn unit_status(pb: &v1::UnitStatus) -> Result<()> {
     ordinals(&pb.ordinals)
         .map_err(|(group, range, why)| BadField::new(format!("ordinals[{group}].ranges[{range}]"), why))?;
     within("whole_restarts", pb.whole_restarts, 0, RESTARTS_MAX)?;
+    words("principal", &pb.principal, ROLE_LEN_MAX + NAME_LEN_MAX)?;
     distinct("next_incarnations", pb.next_incarnations.iter().map(|next| next.ordinal))?;
     if let Some(idx) = pb.next_incarnations.iter().position(|next| next.incarnation == 0) {
         let why = "0: the first one does not return";

@@ -76,6 +76,7 @@ pub(super) fn units() -> Vec<Odd> {
             status(&mut it).ordinals.push(v1::OrdinalRanges { ranges });
         };
         "put_unit.status.whole_restarts" => |it| status(&mut it).whole_restarts = u32::MAX;
+        "put_unit.status.principal" => |it| status(&mut it).principal = long();
         "put_unit.status.retried_time_ms" => |it| status(&mut it).retried_time_ms = -1;
         "put_unit.status.ended" => |it| status(&mut it).ended = 99;
         "put_unit.status.own_groups" => |it| status(&mut it).own_groups = 2;
