@@ -16,6 +16,7 @@
 //! - `life`: the life of the running units of one node.
 //! - `local_users`: as whom units may run on a node.
 //! - `orders`: what state asks of a node.
+//! - `principals`: whose units an agent runs that is not root.
 //! - `reports`: what a node says to state, until state has it on its disk.
 //! - `run`: one running unit on a node.
 //! - `session`: the sessions of a node with state, and the store that they are of.
@@ -31,6 +32,7 @@ mod journal;
 mod life;
 mod local_users;
 mod orders;
+mod principals;
 mod reports;
 mod run;
 mod session;
@@ -43,8 +45,12 @@ pub use self::{
     backoff::RestartBackoff,
     journal::{JournalEntry, JournalKept},
     life::{NodeLife, NotAwaiting},
-    local_users::{LocalUser, LocalUserRefusal, LocalUserRow, choose_user},
+    local_users::{
+        AdministersBy, Administrator, LocalUser, LocalUserRefusal, LocalUserRow, choose_user, container_user,
+        user_table,
+    },
     orders::{LeftRunning, RunKey, RunOrders, RunWeight, RunWork},
+    principals::{ADMINISTRATOR, judge_principal},
     reports::{StatusReport, StatusReports},
     run::LocalRun,
     session::{AgentSession, SessionTerms, StoreChange},

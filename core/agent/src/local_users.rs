@@ -4,6 +4,11 @@
 //! So an agent that runs as root starts programs as the users of its table alone; the first row is the default. A user whose number
 //! is somebody's who administers the cluster needs a row that says so.
 
+use std::fmt;
+
+/// The user of units where no table is configured: the image and the installation make it.
+const DEFAULT_USER: &str = "godel-unit";
+
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalUserRow {
@@ -24,12 +29,40 @@ pub struct LocalUser {
     pub gid: u32,
 }
 
+/// A user as whom the cluster can be administered, and how that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Administrator {
+    /// Number of the user.
+    pub uid: u32,
+    /// How that is known.
+    pub why: AdministersBy,
+}
+
+/// How it is known that whoever runs as a user administers the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdministersBy {
+    /// The user owns this file or directory, which is the cluster's.
+    Owns(String),
+    /// This directory of the user holds contexts with their tokens.
+    Contexts(String),
+    /// This process, which is a service or an agent, runs as the user.
+    Runs(u32),
+}
+
+/// As what follows the user in a sentence.
+impl fmt::Display for AdministersBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owns(path) => write!(f, "owns {path}"),
+            Self::Contexts(path) => write!(f, "keeps tokens in {path}"),
+            Self::Runs(pid) => write!(f, "runs godel (process {pid})"),
+        }
+    }
+}
+
 /// Why a program may not run as a user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocalUserRefusal {
-    /// The table has no rows.
-    #[error("this node has no users for units: name some in `agent.users`, the default first")]
-    NoTable,
     /// The table does not name the user.
     #[error("units may not run as `{user}` on this node: `agent.users` does not name that user")]
     NotNamed {
@@ -37,7 +70,10 @@ pub enum LocalUserRefusal {
         user: String,
     },
     /// The machine does not have the user.
-    #[error("there is no user `{user}` on this node, though `agent.users` names it")]
+    #[error(
+        "there is no user `{user}` on this node: make it with `useradd --system --home-dir /nonexistent {user}`, or name another one in \
+         `agent.users`, the default first"
+    )]
     NotThere {
         /// Who is named.
         user: String,
@@ -52,20 +88,58 @@ pub enum LocalUserRefusal {
     },
     /// Whoever runs as the user administers the cluster.
     #[error(
-        "units may not run as `{user}` on this node: whoever runs as user {uid} can read keys and tokens of the cluster; \
-         choose another user, or say `administers` in its row of `agent.users`"
+        "units may not run as `{user}` on this node: whoever runs as user {uid} can read keys and tokens of the cluster{}; choose another user, \
+         or say `administers` in its row of `agent.users`",
+        .why.as_ref().map_or_else(String::new, |why| format!(", as that user {why}"))
     )]
     Administers {
         /// Who is asked for.
         user: String,
         /// Its number.
         uid: u32,
+        /// How that is known; `None`: it is root.
+        why: Option<AdministersBy>,
     },
 }
 
+/// The table by which units are judged; `None`: they may run as anybody. `configured` is that of the configuration. Without rows the
+/// only one is `godel-unit` where the agent has an identity (`is_judged`); in plain text there is no table. `yarn_user`, as whom
+/// YARN containers run, gets a row.
+pub fn user_table(
+    configured: &[LocalUserRow],
+    yarn_user: Option<&str>,
+    is_judged: bool,
+) -> Option<Vec<LocalUserRow>> {
+    if configured.is_empty() && !is_judged {
+        return None;
+    }
+    let row = |user: &str| LocalUserRow { user: user.to_owned(), administers: false };
+    let mut rows = if configured.is_empty() { vec![row(DEFAULT_USER)] } else { configured.to_vec() };
+    rows.extend(yarn_user.filter(|user| !rows.iter().any(|row| row.user == *user)).map(row));
+    Some(rows)
+}
+
+/// The user as which the container of a YARN application runs; `None`: the default of the table, or the user of the agent where there is no
+/// table. Nobody proves to be a `submitter`. So with a table all containers run as `local_user`, unless users are not limited to it
+/// (`limit_users`): then a submitter with a row runs as itself, but as nobody who administers the cluster. Without a table it does where the
+/// machine has the user (`has`), and it is not root.
+pub fn container_user<'a>(
+    submitter: &'a str,
+    table: Option<&[LocalUserRow]>,
+    local_user: Option<&'a str>,
+    limit_users: bool,
+    has: &dyn Fn(&str) -> bool,
+) -> Option<&'a str> {
+    let runs_as_itself = match table {
+        Some(rows) => !limit_users && rows.iter().any(|row| row.user == submitter && !row.administers),
+        None => submitter != "root" && !submitter.is_empty() && has(submitter),
+    };
+    if runs_as_itself { Some(submitter) } else { local_user }
+}
+
 /// Chooses the user as which a program runs. `asked` is what its unit says: nothing, a name, a number, or either of them with the user's own group
-/// (`name:group`), as images have it. `find` looks a name or a number up on the machine. `administers` says
-/// whether a user runs services of the cluster there, or owns its keys or tokens; root always does.
+/// (`name:group`), as images have it. `find` looks a name or a number up on the machine. `administrators` are those of the cluster that are
+/// known; root always is one.
 ///
 /// # Errors
 /// No row of the table allows it.
@@ -73,14 +147,17 @@ pub fn choose_user(
     asked: Option<&str>,
     table: &[LocalUserRow],
     find: &dyn Fn(&str) -> Option<LocalUser>,
-    administers: &dyn Fn(&LocalUser) -> bool,
+    administrators: &[Administrator],
 ) -> Result<LocalUser, LocalUserRefusal> {
-    let first = table.first().ok_or(LocalUserRefusal::NoTable)?;
     let there = |row: &LocalUserRow| {
         find(&row.user).ok_or_else(|| LocalUserRefusal::NotThere { user: row.user.clone() })
     };
     let (row, user) = match asked {
-        None => (first, there(first)?),
+        None => {
+            let default = || LocalUserRefusal::NotThere { user: DEFAULT_USER.to_owned() };
+            let first = table.first().ok_or_else(default)?;
+            (first, there(first)?)
+        }
         Some(asked) => {
             let (name, group) = match asked.split_once(':') {
                 Some((name, group)) => (name, Some(group)),
@@ -99,8 +176,11 @@ pub fn choose_user(
             (row, user)
         }
     };
-    if !row.administers && (user.uid == 0 || administers(&user)) {
-        return Err(LocalUserRefusal::Administers { user: user.name, uid: user.uid });
+    let known = administrators.iter().find(|known| known.uid == user.uid);
+    if !row.administers && (user.uid == 0 || known.is_some()) {
+        // Of root nobody asks why.
+        let why = known.filter(|_| user.uid != 0).map(|known| known.why.clone());
+        return Err(LocalUserRefusal::Administers { user: user.name, uid: user.uid, why });
     }
     Ok(user)
 }
@@ -136,7 +216,8 @@ mod tests {
     }
 
     fn choose(asked: Option<&str>, table: &[LocalUserRow]) -> Result<u32, LocalUserRefusal> {
-        choose_user(asked, table, &find, &|user| user.uid == 950).map(|user| user.uid)
+        let services = Administrator { uid: 950, why: AdministersBy::Owns("/var/lib/godel".to_owned()) };
+        choose_user(asked, table, &find, &[services]).map(|user| user.uid)
     }
 
     #[test]
@@ -162,10 +243,73 @@ mod tests {
             let refused = LocalUserRefusal::OtherGroup { user: asked.to_owned() };
             assert_eq!(choose(Some(asked), &table), Err(refused), "{asked}");
         }
-        assert_eq!(choose(None, &[]), Err(LocalUserRefusal::NoTable));
-        assert_eq!(choose(Some("root"), &[]), Err(LocalUserRefusal::NoTable));
         let gone = choose(None, &[row("gone")]);
         assert_eq!(gone, Err(LocalUserRefusal::NotThere { user: "gone".to_owned() }));
+        assert!(
+            choose(None, &[]).is_err() && choose(Some("ann"), &[]).is_err(),
+            "an empty table allows nobody"
+        );
+    }
+
+    #[test]
+    fn an_agent_with_an_identity_has_a_table_and_one_in_plain_text_if_it_is_configured() {
+        let users = |configured: &[LocalUserRow], yarn, is_judged| {
+            let rows = user_table(configured, yarn, is_judged);
+            rows.map(|rows| rows.into_iter().map(|row| row.user).collect::<Vec<_>>().join(" "))
+        };
+        let (ann, both) = ([row("ann")], [row("ann"), row("yarn")]);
+        for (configured, yarn, is_judged, expected) in [
+            (&[][..], None, false, None),
+            (&[], Some("yarn"), false, None),
+            (&[], None, true, Some("godel-unit")),
+            (&[], Some("yarn"), true, Some("godel-unit yarn")),
+            (&[], Some("godel-unit"), true, Some("godel-unit")),
+            (&ann, None, true, Some("ann")),
+            (&ann, Some("yarn"), false, Some("ann yarn")),
+            (&both, Some("yarn"), true, Some("ann yarn")),
+        ] {
+            assert_eq!(users(configured, yarn, is_judged).as_deref(), expected);
+        }
+        let implied = user_table(&[], Some("root"), true).unwrap();
+        assert_eq!(choose(None, &implied), Ok(900));
+        assert!(matches!(choose(Some("root"), &implied), Err(LocalUserRefusal::Administers { .. })));
+        // A machine without the default says how it is made.
+        let refused = choose_user(None, &implied, &|_| None, &[]).unwrap_err().to_string();
+        assert!(refused.contains("useradd --system --home-dir /nonexistent godel-unit"), "{refused}");
+    }
+
+    #[test]
+    fn containers_of_yarn_run_as_one_user_unless_told_otherwise() {
+        let has = |user: &str| ["ann", "root", "yarn"].contains(&user);
+        let of = |submitter, table: Option<&[LocalUserRow]>, local_user, limit_users| {
+            container_user(submitter, table, local_user, limit_users, &has)
+        };
+        for (submitter, expected) in
+            [("ann", Some("ann")), ("bob", Some("yarn")), ("root", Some("yarn")), ("", Some("yarn"))]
+        {
+            assert_eq!(
+                of(submitter, None, Some("yarn"), true),
+                expected,
+                "as ever in plain text: {submitter}"
+            );
+        }
+        let table = [row("godel-unit"), row("ann"), LocalUserRow { administers: true, ..row("root") }];
+        for (submitter, local_user, limit_users, expected) in [
+            ("ann", None, true, None),
+            ("ann", Some("yarn"), true, Some("yarn")),
+            ("ann", Some("yarn"), false, Some("ann")),
+            ("bob", Some("yarn"), false, Some("yarn")),
+            ("bob", None, false, None),
+            // Nobody proves to be root.
+            ("root", Some("yarn"), false, Some("yarn")),
+            ("0", None, false, None),
+        ] {
+            assert_eq!(
+                of(submitter, Some(&table), local_user, limit_users),
+                expected,
+                "{submitter} {limit_users}"
+            );
+        }
     }
 
     #[test]
@@ -182,5 +326,12 @@ mod tests {
             // The row of another one says nothing about it.
             assert!(choose(Some(user), &[trusted("ann"), row(user)]).is_err(), "{user}");
         }
+        let said = |user| choose(Some(user), &[row(user)]).unwrap_err().to_string();
+        assert!(
+            said("950").contains("of the cluster, as that user owns /var/lib/godel; choose"),
+            "{}",
+            said("950")
+        );
+        assert!(said("root").contains("of the cluster; choose"), "{}", said("root"));
     }
 }

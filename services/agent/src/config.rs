@@ -6,13 +6,23 @@ use godel_base::{
     quantity,
     resources::{CPU, MEMORY, Resources},
 };
-use godel_kit::config::{ClientConfig, HumanDuration, IdentityConfig};
+use godel_core_agent::{ADMINISTRATOR, LocalUserRow, user_table};
+use godel_kit::{
+    address::ServerAddress,
+    config::{ClientConfig, HumanDuration, IdentityConfig},
+};
 use serde::{Deserialize, Serialize};
 
+pub use self::local_users::LocalUserConfig;
 use crate::use_model::UseModel;
+
+mod local_users;
 
 /// A smaller file would hold a few lines only.
 const LOG_BYTES_MIN: u64 = 1024;
+
+/// Where an installation keeps what the cluster is administered with.
+const CLUSTER_PATHS: [&str; 3] = ["/etc/godel", "/run/godel", "/var/lib/godel"];
 
 /// Longest name of a network interface, as the kernel has it.
 const INTERFACE_LEN_MAX: usize = 15;
@@ -41,18 +51,6 @@ pub enum UseDocker {
     Off,
 }
 
-/// A local user as which units may run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LocalUserConfig {
-    /// Name or number of the user.
-    pub user: String,
-    /// Units may run as this user though whoever runs as it administers the cluster: root, and users who run services of it or
-    /// own its keys and tokens.
-    #[serde(default)]
-    pub administers: bool,
-}
-
 godel_kit::section! {
     /// What a real node needs to start YARN containers (see `docs/nodes.md`).
     pub struct YarnConfig {
@@ -61,9 +59,13 @@ godel_kit::section! {
         pub enabled: bool = false,
         /// Address at which application masters call. Port 0: a free one.
         pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8041)),
-        /// User that a container runs as if this machine has no user of the name of its submitter and the agent runs as root. Not set:
-        /// the user of the agent.
+        /// User that containers run as where the agent runs as root, as YARN's `nonsecure-mode.local-user`; where units have users
+        /// (`agent.users`), it is one of them. Not set: the first of `agent.users`, or without these the user of the agent.
         pub local_user: Option<String> = None,
+        /// All containers run as `local_user`, as with YARN's `nonsecure-mode.limit-users`, since nobody proves to be a submitter. `false`:
+        /// submitters with a row in `agent.users` run as themselves, unless the row has `administers`. Without `agent.users`, in
+        /// plain text, submitters run as themselves in any case if this machine has a user of the name, and it is not root.
+        pub limit_users: bool = true,
         /// `JAVA_HOME` of containers that do not set it themselves. Not set: none.
         pub java_home: Option<String> = None,
         /// `HADOOP_CONF_DIR` of containers that do not set it themselves. Not set: none.
@@ -114,8 +116,15 @@ godel_kit::section! {
         /// connections and does not ask who calls yet. The flag `--insecure` sets this.
         pub insecure: bool = false,
         /// Local users as which units of a real node may run, the first one also those that name none; for an agent that runs as root.
-        /// Units that name another user, by image or not, do not start. Empty: any user.
+        /// Units that name another user, by image or not, do not start. Empty: `godel-unit`; where the agent calls state in plain
+        /// text, any user.
         pub users: Vec<LocalUserConfig> = Vec::new(),
+        /// Files and directories of the cluster on this machine, such as `pki`, sockets, identities and join files. Units run as the owner
+        /// of one, or of something directly in one, only where the row of that user in `users` has `administers`.
+        pub cluster_paths: Vec<PathBuf> = CLUSTER_PATHS.map(PathBuf::from).to_vec(),
+        /// The principal that started the agent: an agent that calls state over TLS and does not run as root runs units of this
+        /// principal alone. A `*` at the end stands for anything, as in `yarn/*`.
+        pub principal: String = ADMINISTRATOR.to_owned(),
         /// Time window of the usage that agents report as its median and 95th percentile.
         pub load_window: HumanDuration = HumanDuration::from_secs(300),
         /// Modelled mean usage of guaranteed running units on a simulated node, in percent of their requests.
@@ -235,8 +244,31 @@ impl Config {
         if self.docker_pull_timeout.is_zero() {
             wrong.push("docker_pull_timeout: must be above 0".to_owned());
         }
+        if !self.principal.contains('/') {
+            wrong.push(format!("principal: `{}` is not one, as `{ADMINISTRATOR}` is", self.principal));
+        }
         wrong.extend(self.reserve().err());
         wrong
+    }
+
+    /// Whether it calls state so that each knows who the other one is, and not in plain text.
+    fn has_identity(&self) -> bool {
+        let address = ServerAddress::parse(&self.client.state, self.client.security.speaks_tls());
+        !matches!(address, Ok(ServerAddress::PlainText(_)))
+    }
+
+    /// As whom units may run; `None`: as anybody.
+    pub(crate) fn user_table(&self) -> Option<Vec<LocalUserRow>> {
+        let rows: Vec<LocalUserRow> = self.users.iter().map(LocalUserConfig::row).collect();
+        // Without root it runs them as itself, if they are of its principal, and as those of a table that it cannot become not at all.
+        let is_root = rustix::process::geteuid().is_root();
+        let yarn_user = self.yarn.local_user.as_deref();
+        user_table(&rows, yarn_user, self.has_identity() && is_root)
+    }
+
+    /// The principal whose units alone may run; empty: anybody's may.
+    pub(crate) fn only_principal(&self, is_root: bool) -> String {
+        if self.has_identity() && !is_root { self.principal.clone() } else { String::new() }
     }
 
     /// The interfaces that are named.
@@ -299,9 +331,25 @@ mod tests {
         assert_eq!(at(0.0).violations().len(), 1);
         assert_eq!(at(f64::NAN).violations().len(), 1);
         assert!(Config::default().violations().is_empty());
+        let of_nobody = Config { principal: "admin".to_owned(), ..Config::default() };
+        assert_eq!(of_nobody.violations(), ["principal: `admin` is not one, as `person/admin` is"]);
         let named = |names: &str| Config { network_interfaces: names.to_owned(), ..Config::default() };
         assert!(named("eth0, bond0.7").violations().is_empty());
         assert_eq!(named("eth0,a b").violations(), ["network_interfaces: `a b` is no name of an interface"]);
+    }
+
+    #[test]
+    fn an_agent_without_root_has_a_principal_where_it_has_an_identity() {
+        for (state, is_root, principal) in [
+            ("http://127.0.0.1:7700", false, ""),
+            ("127.0.0.1:7700", false, ""),
+            ("https://127.0.0.1:7700", false, "person/admin"),
+            ("https://127.0.0.1:7700", true, ""),
+        ] {
+            let mut config = Config::default();
+            state.clone_into(&mut config.client.state);
+            assert_eq!(config.only_principal(is_root), principal, "{state}");
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@
 //! A keeper ends its run by itself in two cases: if the run must not go on without contact (ADR 0035) and the file
 //! `contact` of the state directory has not been renewed for so long, and if it ends with its agent, which it notices by the end of its standard input.
 
+mod administrators;
 mod command;
 mod contact;
 mod container;

@@ -205,7 +205,7 @@ async fn open_yarn(
     };
     let address = config.yarn.listen;
     may_listen(config.insecure, &[address]).map_err(ServerError::from)?;
-    let opened = yarn::server::open(&config.yarn, node, deps.clock.clone()).await;
+    let opened = yarn::server::open(config, node, deps.clock.clone()).await;
     let (server, listener, desk) = opened.map_err(|source| Error::Yarn { address, source })?;
     godel_kit::task::spawn("agent.yarn", server.serve(listener, stop.clone()));
     Ok(Some(desk))

@@ -229,6 +229,7 @@ pub(crate) fn orders(
             gpus: if run.image.is_empty() { Vec::new() } else { cuda_gpus(node, allocation.devices) },
             volumes: run.volumes.iter().map(volume).collect(),
             unit_uid: own.unit_uid.clone(),
+            principal: own.principal.clone(),
             limits: limits(assignment, zones, node),
             bandwidth: bandwidth(assignment, zones, node),
             stop_after_ms: assignment.stop_after_disconnect_ms,

@@ -219,15 +219,20 @@ fn user_of(wanted: Option<&str>, own: u32, users: &str) -> Result<User, CannotSt
 }
 
 /// The user of this name or number, among the lines of `/etc/passwd`. Any number is a user's.
-pub(super) fn find_user(wanted: &str, users: &str) -> Option<User> {
+pub(super) fn find_user(wanted: &str, lines: &str) -> Option<User> {
     match wanted.parse() {
-        Ok(uid) => Some(by_number(uid, users)),
-        Err(_) => users.lines().filter_map(user).find(|user| user.name == wanted),
+        Ok(uid) => Some(by_number(uid, lines)),
+        Err(_) => users(lines).find(|user| user.name == wanted),
     }
 }
 
-fn by_number(uid: u32, users: &str) -> User {
-    let known = users.lines().filter_map(user).find(|user| user.uid == uid);
+/// The users in the lines of `/etc/passwd`.
+pub(super) fn users(lines: &str) -> impl Iterator<Item = User> {
+    lines.lines().filter_map(user)
+}
+
+fn by_number(uid: u32, lines: &str) -> User {
+    let known = users(lines).find(|user| user.uid == uid);
     known.unwrap_or_else(|| User {
         name: uid.to_string(),
         uid,

@@ -199,8 +199,7 @@ async fn try_start(run: &Run, container: &Container, is_made: &Cell<bool>) -> Re
             NotStarted { cannot, patience: error.passes().then_some(limit) }
         })?;
     }
-    let made = run.volumes.prepare(run.key(), true);
-    made.map_err(|why| {
+    prepare_volumes(run).map_err(|why| {
         let cannot = CannotStart::new(RunEndReason::CannotStart, why);
         NotStarted { cannot, patience: None }
     })?;
@@ -214,6 +213,17 @@ async fn try_start(run: &Run, container: &Container, is_made: &Cell<bool>) -> Re
         facts.started_ms = wall_ms();
     }
     Ok(Running { engine, output: Some(output), facts })
+}
+
+/// Makes the volumes of a container: for the user that it was given, or for whatever user its image has.
+fn prepare_volumes(run: &Run) -> Result<(), String> {
+    let user = run.user.as_deref().filter(|_| !run.users.is_empty());
+    let owner = user.and_then(|user| user.split_once(':'));
+    let owner = owner.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    run.volumes.prepare(run.key(), owner.is_none())?;
+    let Some((uid, gid)) = owner else { return Ok(()) };
+    let given = run.volumes.give(run.key(), uid, gid);
+    given.map_err(|error| format!("its volumes cannot be given to its user: {error}"))
 }
 
 /// Copies the output of a container and keeps the deadlines until it has ended; returns how.

@@ -55,6 +55,12 @@ pub(crate) struct Run {
     pub(crate) user: Option<String>,
     /// As whom it may run; empty: as anybody.
     pub(crate) users: Vec<LocalUserConfig>,
+    /// Files and directories whose owners administer the cluster.
+    pub(crate) cluster_paths: Vec<PathBuf>,
+    /// Who has submitted its unit; empty: that was not judged.
+    pub(crate) principal: String,
+    /// It may run if this principal has submitted its unit; empty: whoever has.
+    pub(crate) only_principal: String,
     pub(crate) umask: Option<u32>,
     pub(crate) group: Option<GroupRecord>,
     /// It runs in this container; `None`: as a process.

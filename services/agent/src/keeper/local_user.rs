@@ -1,47 +1,46 @@
-//! As whom a run starts, where its node has a table of local users.
+//! Whether a run may start, and as whom, where its agent judges that.
 
-use std::{ffi::OsStr, fs, os::unix::fs::MetadataExt as _, path::Path};
+use std::fs;
 
-use godel_core_agent::{LocalUser, LocalUserRefusal, LocalUserRow, choose_user};
+use godel_core_agent::{LocalUser, LocalUserRefusal, LocalUserRow, choose_user, judge_principal};
 use godel_domain::run_end::RunEndReason;
 
 use super::{
-    command::{CannotStart, User, find_user},
+    administrators,
+    command::{CannotStart, User, find_user, users},
     files::Run,
 };
-
-/// Name of the program under which services and agents run.
-const PROGRAM: &str = "godel";
-/// Where a person keeps the tokens of clusters, below the home directory.
-const CONTEXTS: &str = ".config/godel/contexts.yaml";
+use crate::config::LocalUserConfig;
 
 /// Puts the number of the user into a run as which it may start, and for a container that of the group.
 ///
 /// # Errors
-/// It may not run as the user that it names.
+/// It may not run here, or not as the user that it names.
 pub(super) fn choose(run: Run) -> Result<Run, CannotStart> {
+    if !run.only_principal.is_empty() {
+        judge_principal(&run.principal, &run.only_principal)
+            .map_err(|why| CannotStart::new(RunEndReason::PrincipalNotPermitted, why.to_string()))?;
+    }
     if run.users.is_empty() {
         return Ok(run);
     }
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let rows: Vec<LocalUserRow> = run
-        .users
-        .iter()
-        .map(|row| LocalUserRow { user: row.user.clone(), administers: row.administers })
-        .collect();
+    let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let rows: Vec<LocalUserRow> = run.users.iter().map(LocalUserConfig::row).collect();
     let find = |wanted: &str| {
-        let User { name, uid, gid, .. } = find_user(wanted, &users)?;
+        let User { name, uid, gid, .. } = find_user(wanted, &known)?;
         Some(LocalUser { name, uid, gid })
     };
-    let administers = |user: &LocalUser| {
-        let home = find_user(&user.uid.to_string(), &users).map(|user| user.home);
-        home.is_some_and(|home| Path::new(&home).join(CONTEXTS).exists()) || runs_services(user.uid)
-    };
-    let chosen = choose_user(run.user.as_deref(), &rows, &find, &administers);
+    let of_table: Vec<u32> = rows.iter().filter_map(|row| find(&row.user)).map(|user| user.uid).collect();
+    // A number may have several names, each with its home.
+    let homes = users(&known).filter(|user| of_table.contains(&user.uid)).map(|user| (user.uid, user.home));
+    let administrators = administrators::gather(&run.cluster_paths, &homes.collect::<Vec<_>>());
+    let chosen = choose_user(run.user.as_deref(), &rows, &find, &administrators);
     let LocalUser { uid, gid, .. } = chosen.map_err(|refusal| {
         let reason = match refusal {
             LocalUserRefusal::NotThere { .. } => RunEndReason::NoUser,
-            _ => RunEndReason::UserNotPermitted,
+            LocalUserRefusal::NotNamed { .. }
+            | LocalUserRefusal::OtherGroup { .. }
+            | LocalUserRefusal::Administers { .. } => RunEndReason::UserNotPermitted,
         };
         CannotStart::new(reason, refusal.to_string())
     })?;
@@ -50,16 +49,23 @@ pub(super) fn choose(run: Run) -> Result<Run, CannotStart> {
     Ok(Run { user: Some(user), ..run })
 }
 
-/// Whether a service or an agent of a cluster runs under this number.
-fn runs_services(uid: u32) -> bool {
-    let Ok(entries) = fs::read_dir("/proc") else { return false };
-    entries.filter_map(Result::ok).any(|entry| {
-        let is_program = || {
-            let Ok(program) = fs::read_link(entry.path().join("exe")) else { return false };
-            let name = program.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-            // So the kernel names a program whose file was replaced since.
-            name.trim_end_matches(" (deleted)") == PROGRAM
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_another_principal_does_not_start() {
+        let run = |principal: &str, only_principal: &str| Run {
+            principal: principal.to_owned(),
+            only_principal: only_principal.to_owned(),
+            ..Run::default()
         };
-        entry.metadata().is_ok_and(|about| about.is_dir() && about.uid() == uid) && is_program()
-    })
+        for (principal, only) in [("person/admin", "person/admin"), ("", "person/admin"), ("yarn/y1", "")] {
+            assert!(choose(run(principal, only)).is_ok(), "{principal} {only}");
+        }
+        let refused = choose(run("yarn/y1", "person/admin")).unwrap_err();
+        assert_eq!(refused.reason, RunEndReason::PrincipalNotPermitted);
+        assert_eq!(refused.exit_code, 127);
+        assert!(refused.why.contains("set its `agent.principal`"), "{}", refused.why);
+    }
 }

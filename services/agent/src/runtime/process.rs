@@ -54,6 +54,8 @@ pub struct Program {
     pub volumes: Vec<Volume>,
     /// Uid of its unit.
     pub unit_uid: String,
+    /// Who has submitted its unit; empty: that was not judged.
+    pub principal: String,
     /// What its control group keeps it to.
     pub limits: GroupLimits,
     /// What it asks for of bandwidths.

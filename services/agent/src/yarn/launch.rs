@@ -9,6 +9,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use godel_core_agent::LocalUserRow;
 use godel_hadoop::{
     Exception, exception,
     yarn::{
@@ -92,8 +93,12 @@ pub(crate) struct LaunchFacts {
     pub(crate) resource_bytes_max: u64,
     /// Certificates of authorities that web servers may have theirs from.
     pub(crate) ca_file: PathBuf,
-    /// The user that containers run as whose own user this node does not have.
+    /// The user that containers run as which do not run as their submitter.
     pub(crate) local_user: Option<String>,
+    /// As whom they may run; `None`: as anybody.
+    pub(crate) users: Option<Vec<LocalUserRow>>,
+    /// None runs as its submitter, where they have users.
+    pub(crate) limit_users: bool,
 }
 
 fn refused(message: impl Into<String>) -> Exception {

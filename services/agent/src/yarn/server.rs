@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use godel_core_agent::RunKey;
+use godel_core_agent::{RunKey, container_user};
 use godel_domain::yarn_keys::YarnKeys;
 use godel_hadoop::{
     Authentication, Caller, Exception, Protocol, Server,
@@ -28,7 +28,7 @@ use super::{
     launch::{Launch, LaunchFacts},
     table::Life,
 };
-use crate::{NodeDef, YarnConfig, shard::containers::ContainerDesk};
+use crate::{Config, NodeDef, shard::containers::ContainerDesk};
 
 /// The attribute of a node that says at which port masters call.
 const PORT_ATTRIBUTE: &str = "godel.dev/yarn-port";
@@ -221,7 +221,7 @@ impl Desk {
         request: &StartContainerRequestProto,
     ) -> Result<(ContainerId, Start), Exception> {
         let id = id_of(&said.container_id.unwrap_or_default())?;
-        let LaunchFacts { host, port, local_user, .. } = &self.facts;
+        let LaunchFacts { host, port, .. } = &self.facts;
         if !id.attempt.is_same_application(attempt) {
             let of = id.attempt;
             return Err(refused(format!(
@@ -249,7 +249,7 @@ impl Desk {
         let context = request.container_launch_context.clone().unwrap_or_default();
         let submitter = said.app_submitter();
         let launch = Launch::of(id, submitter, &context, &self.facts)?;
-        let user = self.is_root.then(|| user_of(submitter, local_user.as_deref())).flatten();
+        let user = self.is_root.then(|| user_of(submitter, &self.facts)).flatten();
         Ok((id, Start { key, incarnation: unit.incarnation(), launch, user }))
     }
 
@@ -365,13 +365,15 @@ fn unchecked_id(token: &TokenProto) -> Option<ContainerIdProto> {
     said.container_id
 }
 
-/// The user that a container runs as: its submitter, if this machine has such a user, or the one that stands in; `None`: that of the agent.
-fn user_of(submitter: &str, local_user: Option<&str>) -> Option<String> {
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let has = users.lines().any(|line| line.split(':').next() == Some(submitter));
-    // Who says that it is root is believed no more than anybody else.
-    let is_trusted = has && submitter != "root" && !submitter.is_empty();
-    if is_trusted { Some(submitter.to_owned()) } else { local_user.map(str::to_owned) }
+/// The user that a container runs as; `None`: the default of units, or that of the agent.
+fn user_of(submitter: &str, facts: &LaunchFacts) -> Option<String> {
+    let LaunchFacts { users, local_user, limit_users, .. } = facts;
+    let has = |user: &str| {
+        let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        known.lines().any(|line| line.split(':').next() == Some(user))
+    };
+    let user = container_user(submitter, users.as_deref(), local_user.as_deref(), *limit_users, &has);
+    user.map(str::to_owned)
 }
 
 /// Listens where masters call a node, and notes the port among the attributes of the node. Returns the server with its listener, and what the
@@ -380,10 +382,12 @@ fn user_of(submitter: &str, local_user: Option<&str>) -> Option<String> {
 /// # Errors
 /// The address cannot be used.
 pub(crate) async fn open(
-    config: &YarnConfig,
+    config: &Config,
     node: &mut NodeDef,
     clock: SharedClock,
 ) -> std::io::Result<(Server, TcpListener, ContainerDesk)> {
+    let users = config.user_table();
+    let config = &config.yarn;
     let listener = TcpListener::bind(config.listen).await?;
     let port = listener.local_addr()?.port();
     node.attributes.insert(PORT_ATTRIBUTE.to_owned(), port.to_string());
@@ -397,6 +401,8 @@ pub(crate) async fn open(
         resource_bytes_max: config.resource_max_bytes,
         ca_file: config.resource_ca_file.clone(),
         local_user: config.local_user.clone(),
+        users,
+        limit_users: config.limit_users,
     };
     let (asks, asked) = mpsc::channel(N_ASKS_MAX);
     let tasks = ContainerDesk::new(asked);

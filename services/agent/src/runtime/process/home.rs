@@ -69,6 +69,10 @@ pub(crate) struct Home {
     log_files: usize,
     /// As whom runs may start; empty: as anybody.
     users: Vec<LocalUserConfig>,
+    /// See [`files::Run::cluster_paths`].
+    cluster_paths: Vec<PathBuf>,
+    /// See [`files::Run::only_principal`].
+    only_principal: String,
     pub(super) groups: Option<Groups>,
     /// Names its group, and what else it makes of its own in the kernel.
     pub(super) group: String,
@@ -136,7 +140,9 @@ impl Home {
             keeper,
             log_max_bytes: config.log_max_bytes,
             log_files: config.log_files,
-            users: config.users.clone(),
+            users: config.user_table().unwrap_or_default().into_iter().map(LocalUserConfig::of).collect(),
+            cluster_paths: config.cluster_paths.clone(),
+            only_principal: config.only_principal(rustix::process::geteuid().is_root()),
             groups: open_groups(&group),
             group,
             known: Mutex::default(),
@@ -247,6 +253,9 @@ impl Home {
             directory: program.directory.clone(),
             user: program.user.clone(),
             users: self.users.clone(),
+            cluster_paths: self.cluster_paths.clone(),
+            principal: program.principal.clone(),
+            only_principal: self.only_principal.clone(),
             umask: program.umask,
             group,
             container,

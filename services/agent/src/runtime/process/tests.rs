@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    Config, LocalUserConfig,
+    Config,
     cgroup::Groups,
     claim::DirClaim,
     keeper::files::{END, KEEPER},
@@ -19,6 +19,7 @@ use crate::{
 mod containers;
 mod engine;
 mod trouble;
+mod users;
 
 const LONG: Duration = Duration::from_secs(60);
 const LOG_BYTES: u64 = 1 << 20;
@@ -226,45 +227,6 @@ async fn as_root_commands_run_as_other_users() {
     node.started(run(0, 0)).await;
     assert_eq!(node.ended(run(0, 0)).await, (0, Some(RunEndReason::Exited)));
     assert_eq!(node.log(run(0, 0)), "4711\n4711\n4711\n4711 /\n");
-}
-
-#[tokio::test]
-async fn units_run_as_the_users_of_the_table_alone() {
-    if !rustix::process::geteuid().is_root() {
-        return skip("this test does not run as root");
-    }
-    let row = |user: &str, administers: bool| LocalUserConfig { user: user.to_owned(), administers };
-    let dir = tempfile::tempdir().unwrap();
-    let config = Config {
-        state_dir: Some(dir.path().to_owned()),
-        log_max_bytes: LOG_BYTES,
-        log_files: LOG_FILES,
-        users: vec![row("4711", false), row("root", false), row("4712", true)],
-        ..Config::default()
-    };
-    let home = Arc::new(Home::open(&config, "n", keeper(), |_| None).unwrap());
-    let mut node = Node::with(dir, home);
-    let by = |user: &str| {
-        let user = Some(user.to_owned()).filter(|user| !user.is_empty());
-        Program { user, ..shell("id -u", "") }
-    };
-    for (n, (user, uid)) in (0..).zip([("", "4711\n"), ("4711", "4711\n"), ("4712", "4712\n")]) {
-        node.start(run(n, 0), by(user));
-        node.started(run(n, 0)).await;
-        assert_eq!(node.ended(run(n, 0)).await, (0, Some(RunEndReason::Exited)), "{user}");
-        assert_eq!(node.log(run(n, 0)), uid);
-    }
-    for (n, (user, words)) in (10..).zip([
-        ("root", "whoever runs as user 0 can read keys and tokens"),
-        ("0", "whoever runs as user 0 can read keys and tokens"),
-        ("4713", "`agent.users` does not name that user"),
-        ("nobody", "`agent.users` does not name that user"),
-    ]) {
-        node.start(run(n, 0), by(user));
-        assert_eq!(node.ended(run(n, 0)).await, (127, Some(RunEndReason::UserNotPermitted)), "{user}");
-        let log = node.log(run(n, 0));
-        assert!(log.starts_with("[godel: ") && log.contains(words), "{log}");
-    }
 }
 
 #[tokio::test]

@@ -8,6 +8,13 @@ use super::{
     *,
 };
 
+/// A node that runs images by this engine, as its configuration says.
+pub(super) fn node_of(dir: TempDir, config: Config, engine: &Engine) -> Node {
+    let images = Images { socket: engine.socket(), installation: uid_of(dir.path()), pull_timeout: LONG };
+    let home = home_of(Config { state_dir: Some(dir.path().to_owned()), ..config }, images);
+    Node::with(dir, home)
+}
+
 /// The uid of the node of a directory: other tests of this machine have others.
 fn uid_of(dir: &Path) -> String {
     format!("0a1b2c3d-{}", dir.file_name().unwrap().to_str().unwrap())
@@ -15,8 +22,11 @@ fn uid_of(dir: &Path) -> String {
 
 /// The agent of a node that runs images so.
 fn home_at(dir: &Path, images: Images) -> Arc<Home> {
+    home_of(Config { state_dir: Some(dir.to_owned()), ..Config::default() }, images)
+}
+
+fn home_of(config: Config, images: Images) -> Arc<Home> {
     let uid = images.installation.clone();
-    let config = Config { state_dir: Some(dir.to_owned()), ..Config::default() };
     let home = Home::open(&config, "n", keeper(), |_| None).unwrap();
     Arc::new(home.with_images(Some(images)).owned_by(&uid, None))
 }
@@ -33,12 +43,12 @@ fn node(engine: &Engine) -> Node {
 }
 
 /// A program in a container of the image that is there.
-fn image(command: &[&str]) -> Program {
+pub(super) fn image(command: &[&str]) -> Program {
     let command = command.iter().map(|word| (*word).to_owned()).collect();
     Program { command, image: Some("web:1".to_owned()), ..Program::default() }
 }
 
-fn name_of(incarnation: u32, n: u32) -> String {
+pub(super) fn name_of(incarnation: u32, n: u32) -> String {
     format!("godel-0a1b2c3d-1-0-{incarnation}-{n}")
 }
 
