@@ -20,9 +20,10 @@ run: ## start a cluster on this machine and place a production trace (ARGS=--onc
 build: ## build the release binaries target/release/godel and godel-bench (for `godel bench`)
 	$(CARGO) build --locked --release -p godel -p godel-bench
 
-install: build ## install godel and godel-bench in PREFIX/bin (/usr/local), their line tables beside them
+install: build ## install godel and godel-bench in PREFIX/bin (/usr/local), their line tables beside them, and make the system users
 	deploy/install-binary.sh $(BIN) $(DESTDIR)$(PREFIX)/bin/godel
 	deploy/install-binary.sh $(BIN)-bench $(DESTDIR)$(PREFIX)/bin/godel-bench
+	$(if $(DESTDIR),,deploy/users.sh)
 
 test: setup ## run all tests (a part of the long ones)
 	@echo "== the binaries that the whole-system tests start"

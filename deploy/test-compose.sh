@@ -216,7 +216,7 @@ sleeper=$(yarn_submit sleeper 'echo the master of $CONTAINER_ID is $(id -un) on 
 until_so "the master of $sleeper is started" 90 attempt_is "$sleeper" LAUNCHED
 unit=yarn/$(echo "$sleeper" | tr _ -)
 phase_is "$unit" running
-until_so "the output of the master" 30 log_has "$unit" 'the master of container_.* is godel on '
+until_so "the output of the master" 30 log_has "$unit" 'the master of container_.* is godel-unit on '
 yarn_register "$sleeper" || fail "the master of $sleeper is not registered"
 yarn_state_is "$sleeper" RUNNING || fail "$sleeper does not run: $(curl -sS "$rest/apps/$sleeper")"
 masters_are 1 >/dev/null || fail "the master is not one process"
