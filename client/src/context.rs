@@ -15,9 +15,16 @@ use std::{
 };
 
 use godel_identity::names::BadIdentity;
-use godel_kit::{config::env, security::BearerToken};
+use godel_kit::{
+    clock::SystemClock,
+    config::env,
+    security::{BearerToken, ClientSecurity, TlsIdentity, wall_clock},
+};
 use godel_pki::{pem::read_certificates, roots::Trust};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::access::Access;
 
 /// Variable that names the file.
 pub const CONTEXTS_VARIABLE: &str = "GODEL_CONTEXTS";
@@ -165,6 +172,20 @@ impl Context {
     pub(crate) fn read_token(&self) -> Result<Option<BearerToken>, ContextError> {
         let token = self.token.as_ref().map(|token| BearerToken::new(&token.token));
         token.transpose().map_err(|bad| self.spoilt(&bad))
+    }
+
+    /// How its cluster is reached, as long as its token and its roots count ([`crate::renewal`] keeps them).
+    ///
+    /// # Errors
+    /// What it trusts cannot be read, or its token is none.
+    pub fn access(&self) -> Result<Access, ContextError> {
+        let Some(trust) = self.read_trust()? else { return Ok(Access::from(&self.address)) };
+        let mut security =
+            ClientSecurity::new(TlsIdentity::new(trust, None, wall_clock(SystemClock::shared())));
+        if let Some(token) = self.read_token()? {
+            security = security.with_token(watch::channel(token).1);
+        }
+        Ok(Access { address: self.address.clone(), security })
     }
 
     fn spoilt(&self, why: &dyn fmt::Display) -> ContextError {
