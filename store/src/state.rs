@@ -93,6 +93,11 @@ impl State {
         self.store_id
     }
 
+    /// Which store this is, or will be with the first transaction.
+    pub fn coming_store_id(&self) -> StoreId {
+        if self.store_id.0 == 0 { self.given_id } else { self.store_id }
+    }
+
     /// The id that the store gets with its next transaction, if it has none.
     pub(crate) fn give_id(&mut self, id: StoreId) {
         self.given_id = id;

@@ -3,13 +3,20 @@
 //! There is one writer. It makes its decisions here, one after the other, signs what they allow, and commits what [`IdentityBook::take_changes`]
 //! says has changed; only then is anybody answered. Where a commit fails, it makes the book anew from the store.
 
+mod refusals;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use godel_base::{ids::StoreId, time::Millis};
+
+pub use self::refusals::{BookRefusal, IssueRefusal};
 use crate::{
-    joins::{JoinRefusal, JoinTerms, TOKEN_TTL_MS_MAX, TOKEN_USES_MAX, check_name_free, judge_join},
-    leaves::{LeafRefusal, LeafStanding, LeafTimes, issue_time, judge_leaf},
+    joins::{JoinTerms, TOKEN_TTL_MS_MAX, TOKEN_USES_MAX, check_name_free, judge_join},
+    leaves::{BACKDATED_MS, LeafStanding, LeafTimes, issue_time, judge_leaf},
     names::{AgentNames, Identity, Role},
-    records::{ClusterTrust, IdentityRecord, JoinTokenAsk, JoinTokenRecord, RootFingerprint},
+    records::{
+        ClusterTrust, HASH_LEN, IdentityRecord, JoinTokenAsk, JoinTokenRecord, LastJoin, RootFingerprint,
+    },
     rotation::{self, NextSigner, RotationRefusal},
 };
 
@@ -20,6 +27,13 @@ pub const IDENTITY_KEY_LEN_MAX: usize = 253;
 
 /// Most identities whose leaves one join ends: they are written together.
 pub const N_ENDED_MAX: usize = 1_000;
+/// Most identities that are forgotten at once.
+pub const N_FORGOTTEN_MAX: usize = 256;
+/// Changes after which a commit takes no further decision. With the largest one, which ends [`N_ENDED_MAX`] identities, a commit has at most 1,258
+/// changes of at most 700 bytes: it fits a transaction of 1 MiB, with the roots and their keys.
+pub const N_ROUND_CHANGES_MAX: usize = 256;
+/// For how long the clock must say that an identity has long expired, milliseconds: a clock that is set wrong and set right again ends nobody.
+pub const SURELY_ENDED_MS: u64 = 10 * 60_000;
 
 /// All that is known of identities.
 #[derive(Clone, Debug)]
@@ -28,6 +42,17 @@ pub struct IdentityBook {
     identities: BTreeMap<String, IdentityRecord>,
     tokens: BTreeMap<String, JoinTokenRecord>,
     changed: BTreeSet<BookKey>,
+    /// Identities that have long expired, by key. Not stored.
+    long_expired: BTreeMap<String, SeenExpired>,
+}
+
+/// Since when the clock has said of an identity, at every look, that its time is over.
+#[derive(Clone, Copy, Debug)]
+struct SeenExpired {
+    /// It cannot be renewed.
+    expired: Millis,
+    /// It may be forgotten.
+    forgettable: Option<Millis>,
 }
 
 /// A record of the book.
@@ -53,94 +78,6 @@ pub enum IdentityChange {
     TokenGone(String),
 }
 
-/// Why a leaf is not issued.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum IssueRefusal {
-    /// The token is unknown, or its secret is another one.
-    #[error("the join token is unknown, or was deleted; ask an administrator for a new one")]
-    NoSuchToken,
-    /// The token or the name forbids it.
-    #[error(transparent)]
-    Join(#[from] JoinRefusal),
-    /// The name, or one that covers it or that it covers, was revoked.
-    #[error(
-        "{taken} was revoked; an administrator may allow the name again (`godel identity allow {taken}`)"
-    )]
-    Revoked {
-        /// The key of the identity.
-        taken: String,
-    },
-    /// One transaction cannot end them all.
-    #[error(
-        "{n} identities have names that {asked} covers; at most {N_ENDED_MAX} make way at once: join with a longer prefix"
-    )]
-    TooManyNames {
-        /// What was asked for.
-        asked: String,
-        /// How many there are.
-        n: usize,
-    },
-    /// The leaf of the caller does not count.
-    #[error("{key}: {why}")]
-    Leaf {
-        /// The key of the identity.
-        key: String,
-        /// Why not.
-        why: LeafRefusal,
-    },
-    /// The key of its record would be too long.
-    #[error("the name has {len} bytes; at most {max} fit an identity of this role")]
-    Long {
-        /// Bytes of the name.
-        len: usize,
-        /// Bytes that fit.
-        max: usize,
-    },
-}
-
-/// Why an administrator's call does nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BookRefusal {
-    /// No leaf of that name was ever issued.
-    #[error("{key} has no identity{}", .covered_by.as_ref().map(|by| format!("; {by} speaks for it")).unwrap_or_default())]
-    NoIdentity {
-        /// The key that was asked for.
-        key: String,
-        /// An identity that covers the name.
-        covered_by: Option<String>,
-    },
-    /// State cannot work without its own identity.
-    #[error("{key} is state's own identity; stop state to end it")]
-    Own {
-        /// Its key.
-        key: String,
-    },
-    /// No token has that id.
-    #[error("there is no join token {id}")]
-    NoToken {
-        /// The id that was asked for.
-        id: String,
-    },
-    /// There are too many tokens.
-    #[error("there are {N_JOIN_TOKENS_MAX} join tokens; delete some (`godel join-token delete ID`)")]
-    TooManyTokens,
-    /// Longer than tokens may be good.
-    #[error("a join token is good for at most {} days and {TOKEN_USES_MAX} uses", TOKEN_TTL_MS_MAX / 86_400_000)]
-    TooMuch,
-    /// A pool is of nodes.
-    #[error("only agents have a pool; leave it out for role {role}")]
-    PoolOfService {
-        /// The role that was asked for.
-        role: Role,
-    },
-    /// It is known already.
-    #[error("there is a join token {id} already")]
-    KnownToken {
-        /// The id.
-        id: String,
-    },
-}
-
 /// Who asks to join, and with what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinAsk {
@@ -148,6 +85,8 @@ pub struct JoinAsk {
     pub token: String,
     /// The identity that is asked for.
     pub identity: Identity,
+    /// SHA-256 of the public key that the leaf is for.
+    pub key_hash: [u8; HASH_LEN],
 }
 
 /// The leaf that a decision allows.
@@ -172,6 +111,15 @@ pub struct IssueClock {
     pub lifetime_ms: u64,
 }
 
+/// When it is looked what nobody needs any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TidyClock {
+    /// Milliseconds since 1970.
+    pub now_ms: u64,
+    /// The same moment on a clock that nobody sets.
+    pub monotonic: Millis,
+}
+
 impl IdentityBook {
     /// What the store holds.
     pub fn new(
@@ -181,7 +129,7 @@ impl IdentityBook {
     ) -> Self {
         let identities = identities.into_iter().map(|record| (record.identity.key(), record)).collect();
         let tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();
-        Self { trust, identities, tokens, changed: BTreeSet::new() }
+        Self { trust, identities, tokens, changed: BTreeSet::new(), long_expired: BTreeMap::new() }
     }
 
     /// What everybody trusts.
@@ -207,6 +155,11 @@ impl IdentityBook {
     /// The identity with this key, as `agent/n1`.
     pub fn identity(&self, key: &str) -> Option<&IdentityRecord> {
         self.identities.get(key)
+    }
+
+    /// How many records have changed since [`Self::take_changes`].
+    pub fn n_changed(&self) -> usize {
+        self.changed.len()
     }
 
     /// What has changed since this was called last.
@@ -247,12 +200,23 @@ impl IdentityBook {
     /// Issues the first leaf of an identity for a join token, and counts the use. Whatever leaves of the name there were are refused from now
     /// on, and so are those of names that overlap it and were allowed to be joined again.
     ///
+    /// A join that is repeated with the same token for the same key, because its answer was lost, is answered with another leaf of the same
+    /// holder. It counts no use, so it may be repeated until the token expires.
+    ///
     /// # Errors
     /// The token is no good for it, or somebody holds the name. Nothing has changed then.
     pub fn join(&mut self, ask: &JoinAsk, clock: IssueClock) -> Result<LeafGrant, IssueRefusal> {
-        let JoinAsk { token, identity } = ask;
+        let JoinAsk { token, identity, key_hash } = ask;
         let key = identity.key();
         let token = self.tokens.get(token).ok_or(IssueRefusal::NoSuchToken)?;
+        let join = LastJoin { token: token.id.clone(), key_hash: *key_hash };
+        let repeated = self.identities.get(&key).filter(|record| {
+            let is_held = record.is_held(clock.now_ms);
+            is_held && record.last_join.as_ref() == Some(&join) && clock.now_ms < token.terms.expires_ms
+        });
+        if let Some(record) = repeated {
+            return Ok(self.issue_next(identity, next_issue_ms(record, clock.now_ms), clock));
+        }
         judge_join(&token.terms, identity, clock.now_ms)?;
         if key.len() > IDENTITY_KEY_LEN_MAX {
             let max = IDENTITY_KEY_LEN_MAX - (key.len() - identity.name().len());
@@ -263,17 +227,17 @@ impl IdentityBook {
         if overlapping.len() > N_ENDED_MAX {
             return Err(IssueRefusal::TooManyNames { asked: key, n: overlapping.len() });
         }
-        let (token, pool) = (token.id.clone(), token.pool.clone());
-        Ok(self.issue_first(identity, &pool, Some(&token), &overlapping, clock))
+        let pool = token.pool.clone();
+        Ok(self.issue_first(identity, &pool, Some(join), &overlapping, clock))
     }
 
     /// Issues state's own leaf, which nobody can keep it from.
     pub fn issue_own(&mut self, identity: &Identity, clock: IssueClock) -> LeafGrant {
-        match self.identities.get(&identity.key()) {
-            // A state that starts again may find its leaf gone: it goes on as the same.
+        match self.identities.get_mut(&identity.key()) {
+            // A state that starts again may find its leaf gone: it goes on as the same. While it had another name, this one may have been revoked.
             Some(record) => {
-                let issued_ms =
-                    issue_time(clock.now_ms, None).max(record.issued_ms).max(record.refused_before_ms);
+                (record.is_revoked, record.may_join_again, record.last_join) = (false, false, None);
+                let issued_ms = next_issue_ms(record, clock.now_ms);
                 self.issue_next(identity, issued_ms, clock)
             }
             None => self.issue_first(identity, "", None, &[], clock),
@@ -297,17 +261,35 @@ impl IdentityBook {
         if let LeafStanding::Refused(why) = standing {
             return Err(IssueRefusal::Leaf { key, why });
         }
-        // The holder stays the same, so its leaves need not be told apart by their times.
-        let last_ms = record.map_or(times.issued_ms(), |record| record.issued_ms);
-        let issued_ms = issue_time(clock.now_ms, None).max(last_ms);
-        if record.is_none() {
-            self.check_free(identity, &self.overlapping(identity), clock.now_ms)?;
-            self.identities.insert(key, IdentityRecord::new(identity, "", times.issued_ms()));
-        }
+        let issued_ms = match record {
+            Some(record) => next_issue_ms(record, clock.now_ms),
+            None => {
+                self.check_free(identity, &self.overlapping(identity), clock.now_ms)?;
+                let issued_ms = times.issued_ms();
+                let record = IdentityRecord { issued_ms, ..IdentityRecord::new(identity, "", issued_ms) };
+                next_issue_ms(self.identities.entry(key).or_insert(record), clock.now_ms)
+            }
+        };
         Ok(self.issue_next(identity, issued_ms, clock))
     }
 
-    /// Makes a join token, and forgets those that have expired.
+    /// Says in which store the book is. Another one than before was restored from a backup or truncated: it does not know how often join tokens were
+    /// used since, and all of them are dropped. Returns whether it is another one.
+    pub fn enter_store(&mut self, store: StoreId) -> bool {
+        let before = std::mem::replace(&mut self.trust.store, store);
+        if before == store {
+            return false;
+        }
+        self.changed.insert(BookKey::Trust);
+        let is_other = !before.may_be(store);
+        if is_other {
+            self.changed.extend(std::mem::take(&mut self.tokens).into_keys().map(BookKey::Token));
+        }
+        is_other
+    }
+
+    /// Makes a join token, and forgets those that have expired. Where there is no room for it, the oldest one that is used up is forgotten; until then
+    /// it answers joins that are repeated.
     ///
     /// # Errors
     /// It asks for too much, or there are too many.
@@ -329,6 +311,9 @@ impl IdentityBook {
             return Err(BookRefusal::KnownToken { id });
         }
         self.forget_expired_tokens(now_ms);
+        if self.tokens.len() >= N_JOIN_TOKENS_MAX {
+            self.forget_oldest_spent_token();
+        }
         if self.tokens.len() >= N_JOIN_TOKENS_MAX {
             return Err(BookRefusal::TooManyTokens);
         }
@@ -371,9 +356,12 @@ impl IdentityBook {
     /// Lets one join have a name that is held or was revoked.
     ///
     /// # Errors
-    /// It has no leaf: the name is free already, unless another one covers it.
-    pub fn allow(&mut self, identity: &Identity) -> Result<&IdentityRecord, BookRefusal> {
+    /// It has no leaf: the name is free already, unless another one covers it. Or it is state's own.
+    pub fn allow(&mut self, identity: &Identity, own: &Identity) -> Result<&IdentityRecord, BookRefusal> {
         let key = identity.key();
+        if identity == own {
+            return Err(BookRefusal::Own { key });
+        }
         let covered_by = self.covering(identity);
         let Some(record) = self.identities.get_mut(&key) else {
             return Err(BookRefusal::NoIdentity { key, covered_by });
@@ -393,20 +381,41 @@ impl IdentityBook {
         Ok(())
     }
 
-    /// Drops what nobody needs any more: roots without leaves, tokens long expired, identities long gone. Returns the roots.
-    pub fn tidy(&mut self, now_ms: u64) -> Vec<RootFingerprint> {
-        let dropped = rotation::drop_unused_roots(&mut self.trust, self.identities.values(), now_ms);
+    /// Drops what nobody needs any more: roots without leaves, keys of tokens that have ended, and at most [`N_FORGOTTEN_MAX`] identities that are long
+    /// gone. Returns the roots. What only the clock ends is dropped once the clock has said so for [`SURELY_ENDED_MS`].
+    pub fn tidy(&mut self, TidyClock { now_ms, monotonic }: TidyClock) -> Vec<RootFingerprint> {
+        self.see_long_expired(now_ms, monotonic);
+        let is_sure = |since: Millis| monotonic.since(since) >= SURELY_ENDED_MS;
+        let has_surely_expired =
+            |key: &str| self.long_expired.get(key).is_some_and(|seen| is_sure(seen.expired));
+        let may_renew =
+            self.identities.iter().filter(|(key, record)| !record.is_refused() && !has_surely_expired(key));
+        let used: BTreeSet<RootFingerprint> = may_renew.map(|(_, record)| record.root).collect();
+        let gone = self.long_expired.iter().filter(|(_, seen)| seen.forgettable.is_some_and(is_sure));
+        let gone: Vec<String> = gone.map(|(key, _)| key.clone()).take(N_FORGOTTEN_MAX).collect();
+        let dropped = rotation::drop_unused_roots(&mut self.trust, &used, now_ms);
         let has_ended_keys = rotation::drop_ended_keys(&mut self.trust, now_ms);
         if has_ended_keys || !dropped.is_empty() {
             self.changed.insert(BookKey::Trust);
         }
-        let gone = self.identities.values().filter(|record| record.is_forgettable(now_ms));
-        let gone: Vec<String> = gone.map(|record| record.identity.key()).collect();
         for key in gone {
             self.identities.remove(&key);
+            self.long_expired.remove(&key);
             self.changed.insert(BookKey::Identity(key));
         }
         dropped
+    }
+
+    /// Notes which identities have long expired, and forgets it of those that have not.
+    fn see_long_expired(&mut self, now_ms: u64, monotonic: Millis) {
+        let Self { identities, long_expired, .. } = self;
+        let is_ended = |record: &IdentityRecord| record.has_long_expired(now_ms);
+        long_expired.retain(|key, _| identities.get(key).is_some_and(is_ended));
+        for (key, record) in identities.iter().filter(|(_, record)| is_ended(record)) {
+            let first = SeenExpired { expired: monotonic, forgettable: None };
+            let seen = long_expired.entry(key.clone()).or_insert(first);
+            seen.forgettable = record.is_forgettable(now_ms).then(|| seen.forgettable.unwrap_or(monotonic));
+        }
     }
 
     /// Whether a root is leaving.
@@ -433,16 +442,25 @@ impl IdentityBook {
         });
     }
 
+    fn forget_oldest_spent_token(&mut self) {
+        let spent = self.tokens.values().filter(|token| token.terms.uses_left == 0);
+        let Some(oldest) = spent.min_by_key(|token| token.created_ms).map(|token| token.id.clone()) else {
+            return;
+        };
+        self.tokens.remove(&oldest);
+        self.changed.insert(BookKey::Token(oldest));
+    }
+
     /// Issues a leaf to a new holder of a name: the leaves of earlier holders are refused.
     fn issue_first(
         &mut self,
         identity: &Identity,
         pool: &str,
-        token: Option<&str>,
+        join: Option<LastJoin>,
         overlapping: &[String],
         clock: IssueClock,
     ) -> LeafGrant {
-        if let Some(token) = token.and_then(|token| self.tokens.get_mut(token)) {
+        if let Some(token) = join.as_ref().and_then(|join| self.tokens.get_mut(&join.token)) {
             token.terms.uses_left = token.terms.uses_left.saturating_sub(1);
             self.changed.insert(BookKey::Token(token.id.clone()));
         }
@@ -460,8 +478,11 @@ impl IdentityBook {
         let issued_ms = issue_time(clock.now_ms, last_ms);
         // Also of those that a restored store knows nothing of.
         let refused_before_ms = issued_ms;
-        let record =
-            IdentityRecord { refused_before_ms, ..IdentityRecord::new(identity, pool, clock.now_ms) };
+        let record = IdentityRecord {
+            refused_before_ms,
+            last_join: join,
+            ..IdentityRecord::new(identity, pool, clock.now_ms)
+        };
         self.identities.insert(key, record);
         self.issue_next(identity, issued_ms, clock)
     }
@@ -473,7 +494,7 @@ impl IdentityBook {
         let key = identity.key();
         let mut pool = String::new();
         if let Some(record) = self.identities.get_mut(&key) {
-            (record.issued_ms, record.root) = (times.issued_ms(), root);
+            (record.issued_ms, record.root) = (record.issued_ms.max(times.issued_ms()), root);
             record.ends_ms = record.ends_ms.max(times.not_after_ms);
             pool.clone_from(&record.pool);
         }
@@ -535,6 +556,14 @@ impl IdentityBook {
         let names = identity.agent_names()?;
         self.covering_prefixes(&names).into_iter().next_back()
     }
+}
+
+/// When the next leaf of a holder that stays the same counts as issued. Its leaves need not be told apart by their times, so it is now, but not before the
+/// last one. A last one that is not valid yet was issued while the clock was ahead, and does not count for that.
+fn next_issue_ms(record: &IdentityRecord, now_ms: u64) -> u64 {
+    let is_ahead = record.issued_ms > now_ms.saturating_add(BACKDATED_MS);
+    let last_ms = if is_ahead { 0 } else { record.issued_ms };
+    issue_time(now_ms, None).max(last_ms).max(record.refused_before_ms)
 }
 
 fn agent_key(name: &str) -> String {

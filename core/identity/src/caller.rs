@@ -80,6 +80,26 @@ impl Caller {
         }
     }
 
+    /// Whether it may speak as the service of that role and name.
+    pub fn speaks_as(&self, role: Role, name: &str) -> bool {
+        match self {
+            Self::Member { role: own, name: called } => *own == role && called == name,
+            Self::Unjudged => true,
+            Self::Agent { .. } | Self::Person { .. } | Self::Anonymous => false,
+        }
+    }
+
+    /// That it may speak as the service of that role and name.
+    ///
+    /// # Errors
+    /// It is somebody else.
+    pub fn check_speaks_as(&self, role: Role, name: &str) -> Result<(), SpeaksAsOther> {
+        if self.speaks_as(role, name) {
+            return Ok(());
+        }
+        Err(SpeaksAsOther { caller: self.clone(), role, name: name.to_owned() })
+    }
+
     /// Whether it may speak as the agent of the node of that name.
     pub fn speaks_for(&self, node: &str) -> bool {
         match self {
@@ -128,6 +148,18 @@ impl FromStr for Caller {
             }
         }
     }
+}
+
+/// A service calls itself by the name of another one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{caller} may not speak as {role}/{name}; it is to call itself by the name in its certificate")]
+pub struct SpeaksAsOther {
+    /// Who calls.
+    pub caller: Caller,
+    /// The role that it says.
+    pub role: Role,
+    /// The name that it says.
+    pub name: String,
 }
 
 /// A header speaks for somebody else, and may not.
@@ -229,6 +261,23 @@ mod tests {
             (Caller::Unjudged.principal(), Caller::Anonymous.principal()),
             (String::new(), String::new())
         );
+    }
+
+    #[test]
+    fn a_service_speaks_as_itself() {
+        for (caller, speaks) in [
+            (member(Role::Scheduler, "s1"), true),
+            (Caller::Unjudged, true),
+            (member(Role::Scheduler, "s2"), false),
+            (member(Role::Binder, "s1"), false),
+            (agent("s1"), false),
+            (Caller::admin(), false),
+            (Caller::Anonymous, false),
+        ] {
+            assert_eq!(caller.speaks_as(Role::Scheduler, "s1"), speaks, "{caller}");
+        }
+        let refusal = member(Role::Scheduler, "s2").check_speaks_as(Role::Scheduler, "s1").unwrap_err();
+        assert!(refusal.to_string().starts_with("scheduler/s2 may not speak as scheduler/s1; "), "{refusal}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! How long a leaf counts.
 //!
 //! Times are milliseconds since 1970 on the clock of whoever judges, which is state's. A leaf is valid from 48 hours before its issue, so that a
-//! clock that is behind refuses nobody, and for 24 hours after it. Once expired it still serves for 30 days to do what its holder does already.
+//! clock that is behind refuses nobody, and for 24 hours after it. Once expired it still serves for 30 days to do what its holder does already; so does one
+//! that is valid only later, because it was issued while the clock was ahead.
 //!
 //! Certificates say times in whole seconds. The leaves of one name are therefore issued at least a second apart ([`issue_time`]): a name that is
 //! issued anew ends every leaf before by its time of issue.
@@ -21,14 +22,28 @@ pub const EXPIRED_GRACE_MS: u64 = 30 * 24 * 3_600_000;
 
 /// The path of the call by which a leaf is renewed.
 pub const RENEW_IDENTITY: &str = "/godel.v1.IdentityService/RenewIdentity";
-/// What an expired leaf may still do.
-const EXPIRED_MAY_CALL: [&str; 5] = [
+/// What an expired leaf may still do: renew itself, keep a session, and keep a lease together with the work for which it is held. A leader that
+/// may renew its lease but not write would keep others from leading. `AcquireLease` is not among them: nobody begins to lead with an expired leaf.
+const EXPIRED_MAY_CALL: [&str; 15] = [
     RENEW_IDENTITY,
     // A leader goes on to judge who calls it.
     "/godel.v1.IdentityService/GetCallers",
     "/godel.v1.NodeService/Session",
     "/godel.v1.MemberService/RenewLease",
     "/godel.v1.MemberService/ReleaseLease",
+    // Writes are fenced by the epoch of the lease.
+    "/godel.v1.StateService/Txn",
+    "/godel.v1.StateService/Transact",
+    // What leaders follow, and how they find each other.
+    "/godel.v1.StateService/Watch",
+    "/godel.v1.StateService/ListRecords",
+    "/godel.v1.StateService/GetStoreStatus",
+    "/godel.v1.MemberService/ListMembers",
+    // What they ask of each other.
+    "/godel.v1.DispatchService/Attach",
+    "/godel.v1.BindService/Decide",
+    "/godel.v1.BindService/EvictRunningUnits",
+    "/godel.v1.BindService/MoveRunningUnits",
 ];
 
 /// The times of a leaf, milliseconds since 1970, as it says them.
@@ -99,9 +114,6 @@ pub enum LeafRefusal {
     /// It expired so long ago that it does not even renew itself.
     #[error("it expired more than 30 days ago; join with a new join token")]
     LongExpired,
-    /// It is valid only later.
-    #[error("it is not valid yet; set the clock of this machine, or of the one where state runs")]
-    NotYet,
 }
 
 /// How a leaf counts at `now_ms`, with what is recorded of its name.
@@ -115,13 +127,11 @@ pub fn judge_leaf(times: LeafTimes, record: Option<NameRecord>, now_ms: u64) -> 
     if times.issued_ms() < record.refused_before_ms {
         return LeafStanding::Refused(LeafRefusal::Superseded);
     }
-    if now_ms < times.not_before_ms {
-        return LeafStanding::Refused(LeafRefusal::NotYet);
-    }
-    if now_ms < times.not_after_ms {
+    if (times.not_before_ms..times.not_after_ms).contains(&now_ms) {
         return LeafStanding::Valid;
     }
-    if now_ms - times.not_after_ms < EXPIRED_GRACE_MS {
+    // One that is valid only later was issued while the clock was ahead: its holder gets another one by a renewal.
+    if now_ms < times.not_after_ms.saturating_add(EXPIRED_GRACE_MS) {
         return LeafStanding::Expired;
     }
     LeafStanding::Refused(LeafRefusal::LongExpired)
@@ -159,7 +169,8 @@ mod tests {
     fn a_leaf_is_valid_for_two_days_before_its_issue_and_one_after() {
         let (valid, expired) = (LeafStanding::Valid, LeafStanding::Expired);
         for (now_ms, standing) in [
-            (NOW - 2 * DAY - 1, LeafStanding::Refused(LeafRefusal::NotYet)),
+            (0, expired),
+            (NOW - 2 * DAY - 1, expired),
             (NOW - 2 * DAY, valid),
             (NOW, valid),
             (NOW + DAY - 1, valid),
@@ -178,6 +189,8 @@ mod tests {
         for now_ms in [NOW - DAY, NOW + DAY - 1] {
             assert_eq!(judge_leaf(leaf(), None, now_ms), LeafStanding::Valid);
         }
+        // By more than a month: whoever has the leaf renews it.
+        assert_eq!(judge_leaf(leaf(), None, NOW - 40 * DAY), LeafStanding::Expired);
     }
 
     #[test]

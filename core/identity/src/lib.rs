@@ -9,7 +9,7 @@
 //! - `book`: all that is known of identities, and what joins, renewals and administrators do to it.
 //! - `caller`: whom a call is judged by, and what a call through state says of that.
 //! - `joins`: who gets an identity for a join token, and under which name.
-//! - `lease_rights`: which role may acquire which lease.
+//! - `lease_rights`: who may acquire which lease.
 //! - `leaves`: how long a leaf counts, when it is renewed, and what an expired one may still do.
 //! - `names`: clusters, roles and identities, and which nodes an agent speaks for.
 //! - `needs`: what each RPC needs of its caller.

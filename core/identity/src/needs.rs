@@ -213,7 +213,8 @@ pub enum CallerRefusal {
     },
     /// An expired leaf does not suffice for the call.
     #[error(
-        "the certificate of {caller} has expired; it may only be renewed, keep its session and renew its lease until a renewal succeeds"
+        "the certificate of {caller} has expired, or is not valid yet by the clock of state; until it is renewed, its holder keeps its session \
+         and the leases that it holds, and begins nothing new"
     )]
     Expired {
         /// Who called.
@@ -348,29 +349,52 @@ mod tests {
 
     #[test]
     fn an_expired_leaf_does_what_its_holder_is_already() {
+        let callers = || Role::ALL.into_iter().filter(|role| role.is_server()).map(member).chain([agent()]);
         let expired: Vec<&str> = NEEDS
             .iter()
             .filter(|(path, needs)| {
                 *needs != Needs::Anyone
-                    && [agent(), member(Binder)]
-                        .iter()
-                        .any(|caller| judge_call(path, caller, LeafStanding::Expired).is_ok())
+                    && callers().any(|caller| judge_call(path, &caller, LeafStanding::Expired).is_ok())
             })
             .map(|(path, _)| *path)
             .collect();
         assert_eq!(
             expired,
             [
+                "/godel.v1.BindService/Decide",
+                "/godel.v1.BindService/EvictRunningUnits",
+                "/godel.v1.BindService/MoveRunningUnits",
+                "/godel.v1.DispatchService/Attach",
                 "/godel.v1.IdentityService/RenewIdentity",
+                "/godel.v1.MemberService/ListMembers",
                 "/godel.v1.MemberService/ReleaseLease",
                 "/godel.v1.MemberService/RenewLease",
                 "/godel.v1.NodeService/Session",
+                "/godel.v1.StateService/GetStoreStatus",
+                "/godel.v1.StateService/ListRecords",
+                "/godel.v1.StateService/Transact",
+                "/godel.v1.StateService/Txn",
+                "/godel.v1.StateService/Watch",
             ]
         );
         let refusal =
             judge_call("/godel.v1.NodeService/RegisterNode", &agent(), LeafStanding::Expired).unwrap_err();
         assert!(refusal.is_unauthenticated());
         assert!(refusal.to_string().starts_with("the certificate of agent/n1 has expired; "), "{refusal}");
+        // Nobody begins to lead: who has lost a lease renews its leaf first.
+        let acquire =
+            judge_call("/godel.v1.MemberService/AcquireLease", &member(Binder), LeafStanding::Expired);
+        assert!(matches!(acquire, Err(CallerRefusal::Expired { .. })));
+        // A leader goes on with all that its lease is for.
+        for (role, path) in [
+            (Binder, "/godel.v1.StateService/Transact"),
+            (Binder, "/godel.v1.StateService/Watch"),
+            (Dispatcher, "/godel.v1.BindService/EvictRunningUnits"),
+            (Scheduler, "/godel.v1.DispatchService/Attach"),
+            (Scheduler, "/godel.v1.StateService/ListRecords"),
+        ] {
+            assert_eq!(judge_call(path, &member(role), LeafStanding::Expired), Ok(()), "{role} {path}");
+        }
         // Expired or not, what is bound to other roles stays so.
         let refusal = judge_call("/godel.v1.NodeService/Session", &member(Binder), LeafStanding::Expired);
         assert!(matches!(refusal, Err(CallerRefusal::NotAllowed { .. })));

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use godel_base::ids::StoreId;
+
 use crate::{
     joins::{JoinNames, JoinTerms},
-    leaves::{EXPIRED_GRACE_MS, LeafRefusal, LeafStanding, LeafTimes, NameRecord, judge_leaf},
+    leaves::{EXPIRED_GRACE_MS, LeafStanding, LeafTimes, NameRecord, judge_leaf},
     names::{ClusterName, Identity},
 };
 
@@ -29,7 +31,7 @@ pub struct IdentityRecord {
     pub identity: Identity,
     /// Issue of the first leaf.
     pub joined_ms: u64,
-    /// Issue of the last leaf, in whole seconds. It never goes back.
+    /// Latest issue of a leaf, in whole seconds. It never goes back.
     pub issued_ms: u64,
     /// End of the last leaf.
     pub ends_ms: u64,
@@ -43,6 +45,17 @@ pub struct IdentityRecord {
     pub pool: String,
     /// The root that signed the last leaf.
     pub root: RootFingerprint,
+    /// The join that made its holder; `None`: state itself, and who joined before a backup was restored.
+    pub last_join: Option<LastJoin>,
+}
+
+/// What a join is recognised by when it is repeated because its answer was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastJoin {
+    /// Id of the join token.
+    pub token: String,
+    /// SHA-256 of the public key for which the leaf was issued.
+    pub key_hash: [u8; HASH_LEN],
 }
 
 impl IdentityRecord {
@@ -58,6 +71,7 @@ impl IdentityRecord {
             may_join_again: false,
             pool: pool.to_owned(),
             root: RootFingerprint::default(),
+            last_join: None,
         }
     }
 
@@ -69,13 +83,7 @@ impl IdentityRecord {
     /// How the last leaf counts at `now_ms`.
     pub fn standing(&self, now_ms: u64) -> LeafStanding {
         let lifetime_ms = self.ends_ms.saturating_sub(self.issued_ms);
-        let standing =
-            judge_leaf(LeafTimes::of_issue(self.issued_ms, lifetime_ms), Some(self.name_record()), now_ms);
-        match standing {
-            // A clock that went back makes no other holder of the name.
-            LeafStanding::Refused(LeafRefusal::NotYet) => LeafStanding::Valid,
-            standing => standing,
-        }
+        judge_leaf(LeafTimes::of_issue(self.issued_ms, lifetime_ms), Some(self.name_record()), now_ms)
     }
 
     /// Whether somebody may hold a leaf of the name that counts at `now_ms`, or renews itself.
@@ -83,7 +91,17 @@ impl IdentityRecord {
         !matches!(self.standing(now_ms), LeafStanding::Refused(_))
     }
 
-    /// Whether nothing depends on the record any more: every leaf has ended so long ago that no step of a clock makes one count.
+    /// Whether all leaves are refused, whatever the time is.
+    pub fn is_refused(&self) -> bool {
+        self.is_revoked || self.issued_ms < self.refused_before_ms
+    }
+
+    /// Whether every leaf has ended too long ago to be renewed.
+    pub fn has_long_expired(&self, now_ms: u64) -> bool {
+        self.ends_ms.saturating_add(EXPIRED_GRACE_MS) <= now_ms
+    }
+
+    /// Whether nothing depends on the record any more: every leaf has ended so long ago that no step of a clock by a month makes one count.
     pub fn is_forgettable(&self, now_ms: u64) -> bool {
         !self.is_revoked && self.ends_ms.saturating_add(2 * EXPIRED_GRACE_MS) <= now_ms
     }
@@ -165,6 +183,8 @@ pub struct PersonTokenKey {
 pub struct ClusterTrust {
     /// The trust domain.
     pub cluster: ClusterName,
+    /// The store that it was written in; another one was restored from a backup of it. 0: not known.
+    pub store: StoreId,
     /// The roots, the oldest first; there is always one that is not leaving, and it is the last.
     pub roots: Vec<TrustedRoot>,
     /// Keys that check persons' tokens, the oldest first; the last one signs.

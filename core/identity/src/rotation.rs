@@ -87,18 +87,16 @@ pub fn add_root<'a>(
     Ok(())
 }
 
-/// Drops roots that are leaving once the next one signs and nobody holds a leaf of them. Returns which.
-pub fn drop_unused_roots<'a>(
+/// Drops roots that are leaving once the next one signs and nobody holds a leaf of them: all but those that are `used`. Returns which.
+pub fn drop_unused_roots(
     trust: &mut ClusterTrust,
-    identities: impl Iterator<Item = &'a IdentityRecord>,
+    used: &BTreeSet<RootFingerprint>,
     now_ms: u64,
 ) -> Vec<RootFingerprint> {
     let Some(signing) = signing_root(trust, now_ms).map(|root| root.fingerprint) else { return Vec::new() };
     if trust.roots.iter().all(|root| !root.is_leaving) {
         return Vec::new();
     }
-    let used: BTreeSet<RootFingerprint> =
-        identities.filter(|record| record.is_held(now_ms)).map(|record| record.root).collect();
     let mut dropped = Vec::new();
     trust.roots.retain(|root| {
         let stays = !root.is_leaving || root.fingerprint == signing || used.contains(&root.fingerprint);

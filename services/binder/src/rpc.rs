@@ -23,6 +23,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     clock::SharedClock,
     message::RECEIVED_BYTES_MAX,
+    security::{self, Caller, caller},
     status,
 };
 use godel_proto::v1::{
@@ -32,7 +33,7 @@ use godel_wire::{BadField, from_proto, to_proto};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::{
     metrics::BinderMetrics,
@@ -160,7 +161,8 @@ impl BindService for BinderRpc {
         let (outcomes, responses) = mpsc::channel(self.outcomes_queued_max.max(1));
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
         let directory = self.directory.clone();
-        let reader = read(id, store, request.into_inner(), inputs, outcomes.clone(), directory);
+        let caller = caller(&request).clone();
+        let reader = read(id, store, caller, request.into_inner(), inputs, outcomes.clone(), directory);
         godel_kit::task::spawn("decide-stream", async move {
             let end = tokio::select! {
                 end = reader => end,
@@ -246,6 +248,7 @@ fn gathering(gang: &Gathering) -> v1::Gathering {
 async fn read(
     id: StreamId,
     store: StoreId,
+    caller: Caller,
     mut requests: Streaming<v1::DecideRequest>,
     inputs: mpsc::Sender<Input>,
     outcomes: OutcomeSender,
@@ -258,6 +261,7 @@ async fn read(
     if open.scheduler.is_empty() || open.epoch == 0 {
         return Err(status::invalid_argument([BadField::new("open", "scheduler and epoch are required")]));
     }
+    check_scheduler(&caller, &open.scheduler)?;
     let lease = format!("{SCHEDULER_LEASE_PREFIX}{}", open.scheduler);
     if !store.may_be(StoreId(open.store_id)) {
         return Err(status::lease_of_other_store(&lease, StoreId(open.store_id), store));
@@ -280,6 +284,14 @@ async fn read(
         }
     }
     Ok(())
+}
+
+/// Whether a caller may speak as the scheduler of that name: a certificate is good for its own.
+fn check_scheduler(caller: &Caller, scheduler: &str) -> Result<(), Status> {
+    caller.check_speaks_as(security::Role::Scheduler, scheduler).map_err(|refusal| {
+        let (code, reason) = (Code::PermissionDenied, status::reason::FORBIDDEN);
+        status::with_info(code, reason, refusal.to_string(), [("scheduler", scheduler)])
+    })
 }
 
 /// Tells the engine that a stream has ended, however its reader ended.
@@ -370,6 +382,17 @@ fn moves(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scheduler_speaks_as_itself() {
+        let scheduler = Caller::Member { role: security::Role::Scheduler, name: "s1".to_owned() };
+        assert!(
+            check_scheduler(&scheduler, "s1").is_ok() && check_scheduler(&Caller::Unjudged, "s1").is_ok()
+        );
+        for (caller, name) in [(&scheduler, "s2"), (&Caller::admin(), "s1")] {
+            assert_eq!(check_scheduler(caller, name).unwrap_err().code(), Code::PermissionDenied);
+        }
+    }
 
     #[test]
     fn wrong_evictions_are_named_all_at_once() {

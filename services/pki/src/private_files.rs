@@ -2,10 +2,10 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
 };
 
 use zeroize::Zeroizing;
@@ -14,6 +14,8 @@ use crate::{fingerprints::hex, random::random_bytes};
 
 /// Of a file that is its owner's alone.
 const MODE: u32 = 0o600;
+/// Of a directory of such files.
+const DIR_MODE: u32 = 0o700;
 /// What others may not have of it.
 const OTHERS: u32 = 0o077;
 
@@ -107,6 +109,24 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), PrivateFileError> {
     })
 }
 
+/// Makes a directory with mode 0700, and those above it, where they are absent. What was made is on disk when this returns.
+///
+/// # Errors
+/// What the system refuses.
+pub fn create_dir(dir: &Path) -> Result<(), PrivateFileError> {
+    let absent: Vec<&Path> =
+        dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.is_dir()).collect();
+    let made = DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir);
+    made.map_err(|source| failed("make", dir, source))?;
+    absent.into_iter().try_for_each(sync_parent)
+}
+
+/// Has the name of a file on disk.
+fn sync_parent(path: &Path) -> Result<(), PrivateFileError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|source| failed("sync", folder, source))
+}
+
 /// Writes a file of another name beside `path`, and lets `put` give it its name.
 fn write_beside(
     path: &Path,
@@ -134,11 +154,7 @@ fn write_beside(
     // Renamed, it is there no more.
     let _ = fs::remove_file(&beside);
     put?;
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .map_or(PathBuf::from("."), Path::to_owned);
-    File::open(&folder).and_then(|folder| folder.sync_all()).map_err(|source| failed("sync", &folder, source))
+    sync_parent(path)
 }
 
 /// Reads a file of at most `max` bytes that is this process's own, or root's, and that nobody else may read or change.
@@ -186,6 +202,19 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         assert!(matches!(read(&path, 2), Err(PrivateFileError::Long { .. })));
+    }
+
+    #[test]
+    fn a_directory_is_made_with_those_above_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = dir.path().join("a/b");
+        for _ in 0..2 {
+            create_dir(&made).unwrap();
+            assert_eq!(fs::metadata(&made).unwrap().mode() & 0o7777, 0o700);
+        }
+        create(&made.join("file"), b"").unwrap();
+        let refusal = create_dir(&made.join("file")).unwrap_err();
+        assert!(refusal.to_string().starts_with("cannot make "), "{refusal}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, Verifi
 use rustls::pki_types::{CertificateSigningRequestDer, PrivatePkcs8KeyDer, pem::PemObject as _};
 use zeroize::Zeroizing;
 
-use crate::{asn1, keys::KeyPair, pem, random::NoRandomBytes};
+use crate::{asn1, fingerprints::sha256, keys::KeyPair, pem, random::NoRandomBytes};
 
 /// Largest request, bytes: ours have about 200, those of other tools up to 2 KiB as text.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -93,6 +93,13 @@ impl fmt::Debug for LeafKey {
 pub struct LeafPublicKey {
     bytes: Vec<u8>,
     algorithm: &'static SignatureAlgorithm,
+}
+
+impl LeafPublicKey {
+    /// SHA-256 of the key, by which a request for the same key is recognised.
+    pub fn sha256(&self) -> [u8; 32] {
+        sha256(&self.bytes)
+    }
 }
 
 impl PublicKeyData for LeafPublicKey {

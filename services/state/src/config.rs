@@ -150,10 +150,10 @@ godel_kit::section! {
         /// hexadecimal digits.
         pub cluster: Option<String> = None,
         /// Directory of `seal.key`, the key that seals the CA's keys in the store. It is created if absent. Not set: `pki` beside
-        /// `data_dir`; with the engine `memory` the key is in memory too.
+        /// `data_dir`, in a directory that is this cluster's own; with the engine `memory` the key is in memory too.
         pub pki_dir: Option<PathBuf> = None,
         /// Unix socket at which whoever runs state is the administrator without a token; with TLS only. Not set: `godel.sock` beside
-        /// `data_dir`; with the engine `memory` none.
+        /// `data_dir`, as with `pki_dir`; with the engine `memory` none.
         pub socket: Option<PathBuf> = None,
         /// Lifetime of the certificates of identities. They are renewed after a third of it. 30 s to 30 days.
         pub leaf_lifetime: HumanDuration = HumanDuration::from_secs(24 * 3_600),
@@ -190,7 +190,7 @@ impl Config {
     }
 
     /// The directory in which the data directory is.
-    fn beside_data(&self) -> &Path {
+    pub(crate) fn beside_data(&self) -> &Path {
         let parent = self.data_dir.parent().filter(|parent| !parent.as_os_str().is_empty());
         parent.unwrap_or(Path::new("."))
     }
@@ -200,7 +200,9 @@ impl Config {
         match (&self.pki_dir, self.engine) {
             (Some(dir), _) => SealPlace::Dir(dir.clone()),
             (None, EngineKind::Memory) => SealPlace::Memory,
-            (None, EngineKind::Sled) => SealPlace::Dir(self.beside_data().join("pki")),
+            (None, EngineKind::Sled) => {
+                SealPlace::Beside { data_dir: self.data_dir.clone(), pki: self.beside_data().join("pki") }
+            }
         }
     }
 

@@ -2,13 +2,14 @@
 //!
 //! What is known of identities is in the store, as records that nobody else writes; what signs is there too, sealed by the key of
 //! `pki/seal.key`, and no call returns it. `first_start` makes or opens the CA, `writer` is the one task that writes, `rpc` answers calls,
-//! and `own` keeps state's own leaf. The decisions are those of `godel_identity`.
+//! `own` keeps state's own leaf, and `places` says whose the files are. The decisions are those of `godel_identity`.
 
 mod callers;
 mod first_start;
 mod hosts;
 mod keys;
 mod own;
+mod places;
 mod records;
 mod rpc;
 mod writer;
@@ -27,7 +28,7 @@ use godel_kit::{
     security::{CallerRecords, ServerSecurity},
     task,
 };
-use godel_pki::{person_tokens::TokenKey, tls::TlsIdentity};
+use godel_pki::{person_tokens::TokenKey, signer::ServerNames, tls::TlsIdentity};
 use godel_store::Store;
 use tokio::task::JoinHandle;
 
@@ -51,17 +52,25 @@ pub(crate) struct Identities {
     pub(crate) tls: TlsIdentity,
     own: Identity,
     refused: RefusedNames,
+    /// What its leaf carries.
+    own_names: ServerNames,
     lifetime_ms: u64,
-    /// End once they are told to.
-    pub(crate) tasks: Vec<JoinHandle<()>>,
 }
 
-/// When the tasks of a service end.
-pub(crate) struct TaskEnds<'a> {
+/// The tasks of a service.
+pub(crate) struct ServiceTasks<'a> {
     /// The service is to stop: a task that panics says so.
     pub(crate) service: &'a CancellationToken,
     /// The tasks are to end.
-    pub(crate) tasks: &'a CancellationToken,
+    pub(crate) end: &'a CancellationToken,
+    /// Those that run, for whoever waits for their end.
+    pub(crate) running: &'a mut Vec<JoinHandle<()>>,
+}
+
+impl ServiceTasks<'_> {
+    pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.running.push(task::spawn_service(name, self.service, task));
+    }
 }
 
 impl Identities {
@@ -74,8 +83,9 @@ impl Identities {
         store: &Store,
         clock: SharedClock,
         hosts: &[String],
-        ends: TaskEnds<'_>,
+        tasks: &mut ServiceTasks<'_>,
     ) -> Result<Self, Error> {
+        places::check(config).map_err(CaError::from)?;
         let now_ms = unsigned(clock.wall_ms());
         let cluster = config.cluster.as_ref().and_then(|cluster| cluster.parse().ok());
         let place = config.seal_place();
@@ -87,16 +97,16 @@ impl Identities {
             .map_err(Error::Config)?;
         let lifetime_ms = u64::try_from(config.leaf_lifetime.as_millis()).unwrap_or(u64::MAX);
         let (ledger, writer) = IdentityLedger::new(store.clone(), clock, ca.book, ca.keys);
-        let mut tasks = vec![task::spawn_service("identities", ends.service, writer.run(ends.tasks.clone()))];
-        let server_names = server_names(hosts).map_err(Error::Config)?;
-        let leaf = OwnIdentity::new(ledger.clone(), own.clone(), server_names, lifetime_ms)?;
-        let (tls, keep) = leaf.start(ends.tasks.clone()).await?;
-        tasks.push(task::spawn_service("own-leaf", ends.service, keep));
+        tasks.spawn("identities", writer.run(tasks.end.clone()));
+        let own_names = server_names(hosts).map_err(Error::Config)?;
+        let leaf = OwnIdentity::new(ledger.clone(), own.clone(), own_names.clone(), lifetime_ms)?;
+        let (tls, keep) = leaf.start(tasks.end.clone()).await?;
+        tasks.spawn("own-leaf", keep);
         if ca.is_new {
             tracing::info!(%cluster, %root, seal = %place, "made the CA of this cluster: keep a copy of the key that seals it");
         }
         let refused = RefusedNames::follow(&ledger).map_err(own::make)?;
-        Ok(Self { ledger, tls, own, refused, lifetime_ms, tasks })
+        Ok(Self { ledger, tls, own, own_names, refused, lifetime_ms })
     }
 
     /// What state's server speaks, and how it judges those who call.
@@ -121,7 +131,8 @@ impl Identities {
 
     /// The service.
     pub(crate) fn rpc(&self) -> IdentityRpc {
-        IdentityRpc::new(self.ledger.clone(), self.refused.clone(), self.own.clone(), self.lifetime_ms)
+        let (ledger, refused) = (self.ledger.clone(), self.refused.clone());
+        IdentityRpc::new(ledger, refused, self.own.clone(), self.own_names.clone(), self.lifetime_ms)
     }
 }
 

@@ -11,7 +11,6 @@ use godel_kit::{
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
     server::{self, Listeners, Server, ServerError, UnixDoor},
-    task,
 };
 use godel_membership::{
     leases::LeaseRequest, node_failures::FailureConfig, node_usage::Smoothing, quarantine,
@@ -27,7 +26,7 @@ use crate::{
     config::{Config, EngineKind, TlsMode},
     error::Error,
     feed,
-    identities::{Identities, IdentityRpc, TaskEnds},
+    identities::{Identities, IdentityRpc, ServiceTasks},
     logs::Logs,
     members::Members,
     metrics::StateMetrics,
@@ -135,6 +134,7 @@ async fn wait_for_room<T>(
     }
 }
 
+/// Serves until `stop`. However that ends, all tasks have ended when this returns: none of them uses the store then.
 async fn run(
     config: &Config,
     listener: Option<TcpListener>,
@@ -144,20 +144,37 @@ async fn run(
     crash: CrashPoints,
     stop: CancellationToken,
 ) -> Result<(), Error> {
+    // What the RPCs rest on outlives them.
+    let (inner, mut running) = (CancellationToken::new(), Vec::new());
+    let _ends = inner.clone().drop_guard();
+    let tasks = ServiceTasks { service: &stop, end: &inner, running: &mut running };
+    let served = run_parts(config, listener, store, clock, metrics, crash, tasks).await;
+    inner.cancel();
+    let ended = join(running).await;
+    served?;
+    ended
+}
+
+async fn run_parts(
+    config: &Config,
+    listener: Option<TcpListener>,
+    store: &Store,
+    clock: SharedClock,
+    metrics: Metrics,
+    crash: CrashPoints,
+    mut tasks: ServiceTasks<'_>,
+) -> Result<(), Error> {
+    let (stop, inner) = (tasks.service.clone(), tasks.end.clone());
     let listener = match listener {
         Some(listener) => listener,
         None => server::listen_as(&config.server, config.tls.speech()).await?,
     };
     let local = listener.local_addr().unwrap_or(config.server.listen);
-    // What the RPCs rest on outlives them.
-    let inner = CancellationToken::new();
-    let _ends = inner.clone().drop_guard();
     let identities = match config.tls {
         TlsMode::Off => None,
         TlsMode::On | TlsMode::Migrate => {
             let hosts = server_hosts(&config.server.advertise, local, &config.san);
-            let ends = TaskEnds { service: &stop, tasks: &inner };
-            Some(Identities::begin(config, store, Arc::clone(&clock), &hosts, ends).await?)
+            Some(Identities::begin(config, store, Arc::clone(&clock), &hosts, &mut tasks).await?)
         }
     };
     let security = identities.as_ref().map(|identities| identities.security(config.tls)).unwrap_or_default();
@@ -203,20 +220,13 @@ async fn run(
     tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is ready");
 
     let scan = *config.node_scan_interval;
-    let mut tasks = vec![
-        task::spawn_service("feed", &stop, feed::run(Arc::clone(&hub), watcher, inner.clone())),
-        task::spawn_service("run-status", &stop, committer::run(Arc::clone(&hub), inner.clone())),
-        task::spawn_service(
-            "nodes",
-            &stop,
-            nodes::writer::run(Arc::clone(&hub), job_queue, scan, inner.clone()),
-        ),
-        task::spawn_service("leases", &stop, lease_writer.run(inner.clone())),
-        task::spawn_service("gauges", &stop, gauges(Arc::clone(&hub), inner.clone())),
-        task::spawn_service("farewell", &stop, farewell(Arc::clone(&hub), stop.clone(), inner.clone())),
-    ];
+    tasks.spawn("feed", feed::run(Arc::clone(&hub), watcher, inner.clone()));
+    tasks.spawn("run-status", committer::run(Arc::clone(&hub), inner.clone()));
+    tasks.spawn("nodes", nodes::writer::run(Arc::clone(&hub), job_queue, scan, inner.clone()));
+    tasks.spawn("leases", lease_writer.run(inner.clone()));
+    tasks.spawn("gauges", gauges(Arc::clone(&hub), inner.clone()));
+    tasks.spawn("farewell", farewell(Arc::clone(&hub), stop.clone(), inner));
     let identity_rpc = identities.as_ref().map_or_else(IdentityRpc::without_ca, Identities::rpc);
-    tasks.extend(identities.into_iter().flat_map(|identities| identities.tasks));
     let rpc = StateRpc::new(Arc::clone(&hub), *config.watch_bookmark_interval, stop.clone());
     let served = Server::new(&served_with, &metrics)
         .forward(Arc::new(members.clone()), config.forwarded_max)
@@ -231,10 +241,7 @@ async fn run(
         .serve(listeners, stop)
         .await;
     tracing::info!("no longer serving calls");
-    inner.cancel();
-    let ended = join(tasks).await;
-    served?;
-    ended
+    Ok(served?)
 }
 
 async fn join(tasks: Vec<JoinHandle<()>>) -> Result<(), Error> {
@@ -319,6 +326,24 @@ mod tests {
     }
 
     const DIR: &str = "d";
+
+    /// A start that fails late leaves no task behind that holds the store.
+    #[tokio::test]
+    async fn a_start_that_fails_leaves_no_tasks() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config =
+            Config { data_dir: dir.path().join("state"), tls: TlsMode::Migrate, ..Config::default() };
+        config.server.metrics = false;
+        // Bound once there are identities.
+        config.socket = Some(dir.path().join("x".repeat(200)));
+        for _ in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let deps = Deps { listener: Some(listener), ..Deps::default() };
+            let failed = serve(config.clone(), deps, CancellationToken::new()).await;
+            assert!(matches!(failed, Err(Error::Server(_))), "{failed:?}");
+            assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+        }
+    }
 
     #[tokio::test]
     async fn a_start_on_a_full_disk_waits_until_there_is_room() {

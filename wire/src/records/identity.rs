@@ -27,7 +27,7 @@ pub(super) fn trust_roots_key(pb: &v1::TrustRoots) -> Result<StoredKey, BadField
 }
 
 pub(super) fn check_trust_roots(pb: &v1::TrustRoots) -> Result<(), BadField> {
-    let v1::TrustRoots { name, cluster, roots, person_keys } = pb;
+    let v1::TrustRoots { name, cluster, roots, person_keys, store_id: _, clears_identities: _ } = pb;
     only(name)?;
     required("cluster", cluster)?;
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -94,6 +94,8 @@ pub(super) fn check_identity(pb: &v1::IdentityRecord) -> Result<(), BadField> {
         may_join_again: _,
         pool,
         root_fingerprint,
+        join_token,
+        join_key_sha256,
     } = pb;
     required("identity", identity)?;
     if identity.split('/').filter(|part| !part.is_empty()).count() != 2 {
@@ -106,7 +108,10 @@ pub(super) fn check_identity(pb: &v1::IdentityRecord) -> Result<(), BadField> {
         return Err(BadField::new("refused_before_ms", format!("{refused_before_ms} is before 1970")));
     }
     words("pool", pool, NAME_LEN_MAX)?;
-    bytes("root_fingerprint", root_fingerprint, HASH_LEN, HASH_LEN)
+    bytes("root_fingerprint", root_fingerprint, HASH_LEN, HASH_LEN)?;
+    words("join_token", join_token, NAME_LEN_MAX)?;
+    let key_len = if join_token.is_empty() { 0 } else { HASH_LEN };
+    bytes("join_key_sha256", join_key_sha256, key_len, key_len)
 }
 
 pub(super) fn join_token_key(pb: &v1::JoinToken) -> Result<StoredKey, BadField> {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    joins::JoinNames,
-    leaves::LIFETIME_MS,
+    joins::{JoinNames, JoinRefusal},
+    leaves::{LIFETIME_MS, LeafRefusal},
     names::ClusterName,
     records::{PersonTokenKey, TrustedRoot},
 };
@@ -47,7 +47,12 @@ fn person_key(n: u8) -> PersonTokenKey {
 
 fn book() -> IdentityBook {
     let cluster: ClusterName = "c".parse().unwrap();
-    let trust = ClusterTrust { cluster, roots: vec![root(1, NOW - DAY)], person_keys: vec![person_key(1)] };
+    let trust = ClusterTrust {
+        cluster,
+        store: StoreId(1),
+        roots: vec![root(1, NOW - DAY)],
+        person_keys: vec![person_key(1)],
+    };
     IdentityBook::new(trust, [], [])
 }
 
@@ -69,7 +74,32 @@ fn with_tokens(n_uses: u32) -> IdentityBook {
 fn join(book: &mut IdentityBook, key: &str, now_ms: u64) -> Result<LeafGrant, IssueRefusal> {
     let identity = identity(key);
     let token = if identity.role() == Role::Agent { "agents" } else { "schedulers" };
-    book.join(&JoinAsk { token: token.to_owned(), identity }, at(now_ms))
+    book.join(&asked(token, &identity, 0), at(now_ms))
+}
+
+/// With the key of that number; each number above 0 is the key of one process, and 0 that of somebody new.
+fn asked(token: &str, identity: &Identity, key: u8) -> JoinAsk {
+    static N_KEYS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let mut key_hash = [key; 32];
+    if key == 0 {
+        let n = N_KEYS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        key_hash[..8].copy_from_slice(&n.to_be_bytes());
+    }
+    JoinAsk { token: token.to_owned(), identity: identity.clone(), key_hash }
+}
+
+/// Looks twice, as far apart as it takes to believe the clock.
+fn tidy(book: &mut IdentityBook, now_ms: u64) -> Vec<RootFingerprint> {
+    look(book, now_ms, 0);
+    look(book, now_ms, SURELY_ENDED_MS)
+}
+
+fn look(book: &mut IdentityBook, now_ms: u64, monotonic_ms: u64) -> Vec<RootFingerprint> {
+    book.tidy(TidyClock { now_ms, monotonic: Millis(monotonic_ms) })
+}
+
+fn allow(book: &mut IdentityBook, key: &str) {
+    book.allow(&identity(key), &identity("state/main")).unwrap();
 }
 
 fn standing(book: &IdentityBook, leaf: &LeafGrant, now_ms: u64) -> LeafStanding {
@@ -84,9 +114,7 @@ fn a_join_issues_a_leaf_and_counts_a_use() {
     with_pool.pool = "gpu".to_owned();
     book.create_token("gpus".to_owned(), [7; 32], with_pool, NOW).unwrap();
     book.take_changes();
-    let leaf = book
-        .join(&JoinAsk { token: "gpus".to_owned(), identity: identity("agent/gpu-1") }, at(NOW + 1))
-        .unwrap();
+    let leaf = book.join(&asked("gpus", &identity("agent/gpu-1"), 0), at(NOW + 1)).unwrap();
     assert_eq!(
         (leaf.root, &*leaf.pool, leaf.times),
         (fingerprint(1), "gpu", LeafTimes::of_issue(NOW, LIFETIME_MS))
@@ -99,9 +127,9 @@ fn a_join_issues_a_leaf_and_counts_a_use() {
     assert_eq!((record.refused_before_ms, &*record.pool, record.root), (NOW, "gpu", fingerprint(1)));
     assert_eq!(token.terms.uses_left, 0);
     assert_eq!(book.take_changes(), []);
-    let again = book.join(&JoinAsk { token: "gpus".to_owned(), identity: identity("agent/gpu-2") }, at(NOW));
+    let again = book.join(&asked("gpus", &identity("agent/gpu-2"), 0), at(NOW));
     assert_eq!(again, Err(JoinRefusal::UsedUp.into()));
-    let unknown = book.join(&JoinAsk { token: "x".to_owned(), identity: identity("agent/n1") }, at(NOW));
+    let unknown = book.join(&asked("x", &identity("agent/n1"), 0), at(NOW));
     assert_eq!(unknown, Err(IssueRefusal::NoSuchToken));
     assert_eq!(book.take_changes(), [], "a refusal changes nothing");
 }
@@ -129,7 +157,7 @@ fn a_name_is_held_until_its_leaf_ended_long_ago() {
 fn an_allowed_name_is_joined_once_and_ends_older_leaves() {
     let mut book = with_tokens(10);
     let first = join(&mut book, "agent/n1", NOW).unwrap();
-    book.allow(&identity("agent/n1")).unwrap();
+    allow(&mut book, "agent/n1");
     assert_eq!(standing(&book, &first, NOW), LeafStanding::Valid, "until somebody joins");
     // Within the same second.
     let second = join(&mut book, "agent/n1", NOW + 1).unwrap();
@@ -145,13 +173,13 @@ fn a_prefix_takes_over_the_names_that_are_allowed() {
     let mut book = with_tokens(10);
     let one = join(&mut book, "agent/sim-1", NOW).unwrap();
     let two = join(&mut book, "agent/sim-2", NOW).unwrap();
-    book.allow(&one.identity).unwrap();
+    allow(&mut book, "agent/sim-1");
     let refusal = join(&mut book, "agent/sim-*", NOW).unwrap_err();
     assert_eq!(
         refusal,
         JoinRefusal::NameTaken { asked: "agent/sim-*".into(), taken: "agent/sim-2".into() }.into()
     );
-    book.allow(&two.identity).unwrap();
+    allow(&mut book, "agent/sim-2");
     let all = join(&mut book, "agent/sim-*", NOW).unwrap();
     for old in [&one, &two] {
         assert_eq!(standing(&book, old, NOW), LeafStanding::Refused(LeafRefusal::Superseded));
@@ -176,7 +204,7 @@ fn a_revoked_name_is_nobodys_until_it_is_allowed() {
     let renewed = book.renew(&leaf.identity, leaf.times, at(NOW)).unwrap_err();
     assert!(matches!(renewed, IssueRefusal::Leaf { why: LeafRefusal::Revoked, .. }), "{renewed}");
     assert_eq!(book.take_changes(), []);
-    book.allow(&leaf.identity).unwrap();
+    allow(&mut book, "agent/n1");
     assert_eq!(
         standing(&book, &leaf, NOW),
         LeafStanding::Refused(LeafRefusal::Revoked),
@@ -187,7 +215,7 @@ fn a_revoked_name_is_nobodys_until_it_is_allowed() {
     assert_eq!(standing(&book, &next, NOW), LeafStanding::Valid);
     // And again, before a second has passed.
     book.revoke(&leaf.identity, &own).unwrap();
-    book.allow(&leaf.identity).unwrap();
+    allow(&mut book, "agent/n1");
     let last = join(&mut book, "agent/n1", NOW).unwrap();
     assert_eq!(standing(&book, &next, NOW), LeafStanding::Refused(LeafRefusal::Superseded));
     assert_eq!(standing(&book, &last, NOW), LeafStanding::Valid);
@@ -203,11 +231,13 @@ fn refusals_of_administrators_say_what_is_there() {
     let text = |refusal: BookRefusal| refusal.to_string();
     assert_eq!(
         text(book.revoke(&own, &own).unwrap_err()),
-        "state/main is state's own identity; stop state to end it"
+        "state/main is state's own identity: it can be neither revoked nor given to others; stop state to end it"
     );
+    assert_eq!(book.allow(&own, &own), Err(BookRefusal::Own { key: own.key() }));
     let nobody = book.revoke(&identity("agent/sim-1"), &own).unwrap_err();
     assert_eq!(text(nobody), "agent/sim-1 has no identity; agent/sim-* speaks for it");
-    assert_eq!(text(book.allow(&identity("scheduler/s1")).unwrap_err()), "scheduler/s1 has no identity");
+    let unknown = book.allow(&identity("scheduler/s1"), &own).unwrap_err();
+    assert_eq!(text(unknown), "scheduler/s1 has no identity");
     assert_eq!(text(book.delete_token("x").unwrap_err()), "there is no join token x");
 }
 
@@ -298,7 +328,7 @@ fn a_prefix_ends_as_many_as_fit_one_transaction() {
     let mut book = with_tokens(10);
     for n in 0..=N_ENDED_MAX {
         book.issue_first(&identity(&format!("agent/sim-{n}")), "", None, &[], at(NOW));
-        book.allow(&identity(&format!("agent/sim-{n}"))).unwrap();
+        allow(&mut book, &format!("agent/sim-{n}"));
     }
     let refusal = join(&mut book, "agent/sim-*", NOW).unwrap_err();
     assert_eq!(refusal, IssueRefusal::TooManyNames { asked: "agent/sim-*".into(), n: N_ENDED_MAX + 1 });
@@ -328,13 +358,13 @@ fn a_root_signs_once_everybody_trusts_it_and_goes_when_nobody_uses_it() {
     let signs_ms = NOW + rotation::ROOT_LEAD_MS;
     assert!(!rotation::must_renew(book.trust(), leaf.root, signs_ms - 1));
     assert_eq!(book.renew(&leaf.identity, leaf.times, at(signs_ms - 1)).unwrap().root, fingerprint(1));
-    assert_eq!(book.tidy(signs_ms - 1), []);
+    assert_eq!(look(&mut book, signs_ms - 1, 0), []);
     // Now it does.
     assert!(rotation::must_renew(book.trust(), leaf.root, signs_ms));
     assert_eq!(book.renew(&leaf.identity, leaf.times, at(signs_ms)).unwrap().root, fingerprint(2));
-    assert_eq!((book.tidy(signs_ms), book.n_with_leaving_root(signs_ms)), (Vec::new(), 1));
+    assert_eq!((look(&mut book, signs_ms, 0), book.n_with_leaving_root(signs_ms)), (Vec::new(), 1));
     assert_eq!(book.issue_own(&own.identity, at(signs_ms)).root, fingerprint(2));
-    assert_eq!(book.tidy(signs_ms), [fingerprint(1)]);
+    assert_eq!(look(&mut book, signs_ms, 0), [fingerprint(1)]);
     assert!(!rotation::must_renew(book.trust(), fingerprint(2), signs_ms));
     book.rotate(next_root(3, signs_ms), signs_ms).unwrap();
 }
@@ -346,10 +376,10 @@ fn tokens_of_persons_count_for_twelve_hours_after_a_rotation() {
     let ends_ms = NOW + rotation::ROOT_LEAD_MS + rotation::PERSON_TOKEN_MS;
     let ends: Vec<Option<u64>> = book.trust().person_keys.iter().map(|key| key.ends_ms).collect();
     assert_eq!(ends, [Some(ends_ms), None]);
-    book.tidy(ends_ms - 1);
+    look(&mut book, ends_ms - 1, 0);
     assert_eq!(book.trust().person_keys.len(), 2);
     book.take_changes();
-    book.tidy(ends_ms);
+    look(&mut book, ends_ms, 0);
     assert!(
         matches!(&book.take_changes()[..], [IdentityChange::Trust(trust)] if trust.person_keys == [person_key(2)])
     );
@@ -365,14 +395,15 @@ fn changes_make_the_same_book_elsewhere() {
     book.revoke(&identity("agent/n1"), &identity("state/main")).unwrap();
     book.rotate(next_root(2, NOW), NOW).unwrap();
     book.delete_token("schedulers").unwrap();
-    book.tidy(NOW + 61 * DAY);
+    tidy(&mut book, NOW + 61 * DAY);
     let changes = book.take_changes();
     assert_eq!(changes.len(), 5);
     changes.into_iter().for_each(|change| reader.apply(change));
-    assert_eq!(format!("{reader:?}"), format!("{book:?}"));
+    let content = |book: &IdentityBook| book.all().collect::<Vec<_>>();
+    assert_eq!(content(&reader), content(&book));
     let mut empty = self::book();
     book.all().for_each(|change| empty.apply(change));
-    assert_eq!(format!("{empty:?}"), format!("{book:?}"));
+    assert_eq!(content(&empty), content(&book));
 }
 
 #[test]
@@ -381,11 +412,12 @@ fn a_root_waits_for_leaves_that_may_renew_and_for_no_others() {
     let lost = join(&mut book, "agent/n1", NOW).unwrap();
     let later_ms = NOW + rotation::ROOT_LEAD_MS;
     book.rotate(next_root(2, NOW), NOW).unwrap();
-    assert_eq!(book.tidy(later_ms), []);
-    assert_eq!(book.clone().tidy(NOW + 31 * DAY - 1), []);
-    assert_eq!(book.clone().tidy(NOW + 31 * DAY), [fingerprint(1)]);
+    assert_eq!(look(&mut book, later_ms, 0), []);
+    assert_eq!(tidy(&mut book.clone(), NOW + 31 * DAY - 1), []);
+    assert_eq!(look(&mut book.clone(), NOW + 31 * DAY, 0), [], "the clock may be wrong");
+    assert_eq!(tidy(&mut book.clone(), NOW + 31 * DAY), [fingerprint(1)]);
     book.revoke(&lost.identity, &identity("state/main")).unwrap();
-    assert_eq!(book.tidy(later_ms), [fingerprint(1)]);
+    assert_eq!(look(&mut book, later_ms, 0), [fingerprint(1)]);
 }
 
 #[test]
@@ -395,14 +427,149 @@ fn what_ended_long_ago_is_forgotten() {
     join(&mut book, "agent/n2", NOW).unwrap();
     book.revoke(&leaf.identity, &identity("state/main")).unwrap();
     book.take_changes();
-    book.tidy(NOW + 61 * DAY - 1);
+    tidy(&mut book, NOW + 61 * DAY - 1);
     assert_eq!(book.take_changes(), []);
-    book.tidy(NOW + 61 * DAY);
+    tidy(&mut book, NOW + 61 * DAY);
     assert_eq!(
         book.take_changes(),
         [IdentityChange::IdentityGone("agent/n2".to_owned())],
         "a revocation stays"
     );
+}
+
+#[test]
+fn a_join_whose_answer_was_lost_is_answered_again() {
+    let mut book = with_tokens(1);
+    let (n1, n2) = (identity("agent/n1"), identity("agent/n2"));
+    let first = book.join(&asked("agents", &n1, 1), at(NOW)).unwrap();
+    book.take_changes();
+    let again = book.join(&asked("agents", &n1, 1), at(NOW + 60_000)).unwrap();
+    assert_eq!((&again.identity, again.times.issued_ms()), (&n1, NOW + 60_000));
+    for leaf in [&first, &again] {
+        assert_eq!(standing(&book, leaf, NOW + 60_000), LeafStanding::Valid, "they are of one holder");
+    }
+    let changes = book.take_changes();
+    assert!(
+        matches!(&changes[..], [IdentityChange::Identity(_)]),
+        "the token is not used again: {changes:?}"
+    );
+    // With another key, for another name or with another token it is another join.
+    book.create_token("more".to_owned(), [7; 32], ask(Role::Agent, "*", 9), NOW).unwrap();
+    for other in [asked("agents", &n1, 2), asked("agents", &n2, 1)] {
+        assert_eq!(book.join(&other, at(NOW)), Err(JoinRefusal::UsedUp.into()));
+    }
+    let other = book.join(&asked("more", &n1, 1), at(NOW)).unwrap_err();
+    assert!(matches!(other, IssueRefusal::Join(JoinRefusal::NameTaken { .. })), "{other}");
+    // Not once the token has expired, and not once the holder has lost the name.
+    let expired = book.clone().join(&asked("agents", &n1, 1), at(NOW + 3_600_000));
+    assert_eq!(expired, Err(JoinRefusal::Expired.into()));
+    let mut revoked = book.clone();
+    revoked.revoke(&n1, &identity("state/main")).unwrap();
+    assert_eq!(revoked.join(&asked("agents", &n1, 1), at(NOW)), Err(JoinRefusal::UsedUp.into()));
+    allow(&mut book, "agent/n1");
+    book.join(&asked("more", &identity("agent/n*"), 3), at(NOW)).unwrap();
+    assert_eq!(book.join(&asked("agents", &n1, 1), at(NOW)), Err(JoinRefusal::UsedUp.into()));
+}
+
+#[test]
+fn tokens_that_are_used_up_make_room() {
+    let mut book = book();
+    for n in 0..N_JOIN_TOKENS_MAX {
+        book.create_token(format!("t{n:04}"), [7; 32], ask(Role::Agent, "", 1), NOW + n as u64).unwrap();
+    }
+    for n in [7, 3] {
+        let name = identity(&format!("agent/n{n}"));
+        book.join(&asked(&format!("t{n:04}"), &name, n), at(NOW)).unwrap();
+    }
+    book.take_changes();
+    let create = |book: &mut IdentityBook, id: &str| {
+        book.create_token(id.to_owned(), [7; 32], ask(Role::Agent, "", 1), NOW + 2_000).map(drop)
+    };
+    for (made, gone) in [("u1", "t0003"), ("u2", "t0007")] {
+        create(&mut book, made).unwrap();
+        let changes = book.take_changes();
+        let [IdentityChange::TokenGone(id), IdentityChange::Token(new)] = &changes[..] else {
+            panic!("{changes:?}")
+        };
+        assert_eq!((id.as_str(), new.id.as_str()), (gone, made));
+    }
+    let refusal = create(&mut book, "u3").unwrap_err();
+    assert_eq!(refusal, BookRefusal::TooManyTokens);
+    assert!(refusal.to_string().contains("godel join-token delete"), "{refusal}");
+}
+
+#[test]
+fn a_restored_store_takes_no_tokens_of_before() {
+    let mut book = with_tokens(10);
+    let leaf = join(&mut book, "agent/n1", NOW).unwrap();
+    book.take_changes();
+    assert!(!book.enter_store(StoreId(1)));
+    assert_eq!(book.take_changes(), [], "it is the same store");
+    assert!(book.enter_store(StoreId(2)));
+    assert_eq!(book.take_changes().len(), 3, "two tokens, and the roots");
+    assert_eq!(join(&mut book, "agent/n2", NOW), Err(IssueRefusal::NoSuchToken));
+    assert_eq!(standing(&book, &leaf, NOW), LeafStanding::Valid);
+    // A book that does not say where it was written is believed.
+    let mut unknown = with_tokens(10);
+    unknown.trust.store = StoreId(0);
+    assert!(!unknown.enter_store(StoreId(2)));
+    assert_eq!((unknown.tokens().count(), unknown.trust().store), (2, StoreId(2)));
+}
+
+#[test]
+fn a_clock_that_is_wrong_for_a_while_ends_nobody() {
+    let mut book = with_tokens(10);
+    let leaf = join(&mut book, "agent/n1", NOW).unwrap();
+    book.rotate(next_root(2, NOW), NOW).unwrap();
+    book.take_changes();
+    let ahead_ms = NOW + 400 * DAY;
+    for monotonic_ms in [0, SURELY_ENDED_MS - 1] {
+        assert_eq!(look(&mut book, ahead_ms, monotonic_ms), []);
+        assert!(book.identity("agent/n1").is_some());
+    }
+    // It is set right, and wrong again: that counts from the start.
+    look(&mut book, NOW, SURELY_ENDED_MS);
+    assert_eq!(look(&mut book, ahead_ms, SURELY_ENDED_MS), []);
+    assert_eq!(look(&mut book, ahead_ms, 2 * SURELY_ENDED_MS - 1), []);
+    assert!(book.identity("agent/n1").is_some());
+    // Whoever renewed while it was ahead gets a leaf that is valid now.
+    let early = LeafTimes::of_issue(ahead_ms - DAY, LIFETIME_MS);
+    let renewed = book.renew(&leaf.identity, early, at(ahead_ms)).unwrap();
+    assert_eq!(standing(&book, &renewed, NOW), LeafStanding::Expired);
+    let now = book.renew(&leaf.identity, renewed.times, at(NOW)).unwrap();
+    assert_eq!(standing(&book, &now, NOW), LeafStanding::Valid);
+    // And once another one has the name, both count no more.
+    allow(&mut book, "agent/n1");
+    join(&mut book, "agent/n1", NOW).unwrap();
+    for old in [&leaf, &renewed, &now] {
+        assert_eq!(standing(&book, old, NOW), LeafStanding::Refused(LeafRefusal::Superseded));
+    }
+}
+
+#[test]
+fn not_all_who_are_gone_are_forgotten_at_once() {
+    let mut book = book();
+    for n in 0..=N_FORGOTTEN_MAX {
+        book.issue_first(&identity(&format!("agent/n{n}")), "", None, &[], at(NOW));
+    }
+    book.take_changes();
+    for n_gone in [N_FORGOTTEN_MAX, 1, 0] {
+        tidy(&mut book, NOW + 61 * DAY);
+        assert_eq!(book.take_changes().len(), n_gone);
+    }
+}
+
+#[test]
+fn state_is_not_kept_from_its_own_name() {
+    let mut book = book();
+    let (own, other) = (identity("state/main"), identity("state/other"));
+    let leaf = book.issue_own(&own, at(NOW));
+    // While it is called otherwise.
+    book.revoke(&own, &other).unwrap();
+    assert_eq!(standing(&book, &leaf, NOW), LeafStanding::Refused(LeafRefusal::Revoked));
+    let next = book.issue_own(&own, at(NOW));
+    assert_eq!(standing(&book, &next, NOW), LeafStanding::Valid);
+    assert_eq!(standing(&book, &leaf, NOW), LeafStanding::Refused(LeafRefusal::Superseded));
 }
 
 #[test]

@@ -11,7 +11,13 @@ use godel_core_dispatcher::{
     Attach, Dispatcher, ModeChoice, SchedulerCounts, SessionId, read::SchedulerView,
 };
 use godel_domain::{change::PartitionMode, names};
-use godel_kit::{CancellationToken, client::Directory, message::RECEIVED_BYTES_MAX, status};
+use godel_kit::{
+    CancellationToken,
+    client::Directory,
+    message::RECEIVED_BYTES_MAX,
+    security::{Caller, Role, caller},
+    status,
+};
 use godel_proto::v1::{
     self, attach_request::Message as Up, dispatch_service_server::DispatchService,
     member_service_client::MemberServiceClient,
@@ -22,7 +28,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::{
     config::Config,
@@ -88,8 +94,9 @@ impl DispatchService for Dispatch {
         let term = self.front.term()?;
         let (messages, stream) = mpsc::channel(self.queue);
         let directory = self.rates.directory.clone();
+        let caller = caller(&request).clone();
         godel_kit::task::spawn("scheduler-stream", async move {
-            let served = serve_scheduler(term, &directory, request.into_inner(), messages.clone());
+            let served = serve_scheduler(term, &directory, &caller, request.into_inner(), messages.clone());
             if let Err(status) = served.await {
                 let _ = messages.try_send(Err(status));
             }
@@ -188,6 +195,7 @@ impl DispatchService for Dispatch {
 async fn serve_scheduler(
     term: LeaderHandle,
     directory: &Directory,
+    caller: &Caller,
     mut stream: Streaming<v1::AttachRequest>,
     messages: mpsc::Sender<Result<v1::AttachResponse, Status>>,
 ) -> Result<(), Status> {
@@ -201,6 +209,7 @@ async fn serve_scheduler(
         let field = if open.name.is_empty() { "open.name" } else { "open.epoch" };
         return Err(status::invalid_argument([BadField::new(field, "missing")]));
     }
+    check_scheduler(caller, &open.name)?;
     let lease = format!("{LEASE_PREFIX}{}", open.name);
     if !term.store.may_be(StoreId(open.store_id)) {
         return Err(status::lease_of_other_store(&lease, StoreId(open.store_id), term.store));
@@ -230,6 +239,14 @@ async fn serve_scheduler(
     // The loop may be over, and with it everything that it knew of the stream.
     let _ = term.calls.send(LeaderRequest::Detach(session)).await;
     ended
+}
+
+/// Whether a caller may speak as the scheduler of that name: a certificate is good for its own.
+fn check_scheduler(caller: &Caller, scheduler: &str) -> Result<(), Status> {
+    caller.check_speaks_as(Role::Scheduler, scheduler).map_err(|refusal| {
+        let (code, reason) = (Code::PermissionDenied, status::reason::FORBIDDEN);
+        status::with_info(code, reason, refusal.to_string(), [("scheduler", scheduler)])
+    })
 }
 
 /// What a scheduler holds: the units named by its opening message and by those that continue it.
@@ -399,6 +416,17 @@ mod tests {
     use tokio_stream::iter;
 
     use super::*;
+
+    #[test]
+    fn a_scheduler_speaks_as_itself() {
+        let scheduler = Caller::Member { role: Role::Scheduler, name: "s1".to_owned() };
+        assert!(
+            check_scheduler(&scheduler, "s1").is_ok() && check_scheduler(&Caller::Unjudged, "s1").is_ok()
+        );
+        for (caller, name) in [(&scheduler, "s2"), (&Caller::admin(), "s1")] {
+            assert_eq!(check_scheduler(caller, name).unwrap_err().code(), Code::PermissionDenied);
+        }
+    }
 
     fn units(ids: std::ops::Range<u64>) -> Vec<v1::HeldUnit> {
         ids.map(|unit_id| v1::HeldUnit { unit_id, spec_revision: unit_id + 1 }).collect()

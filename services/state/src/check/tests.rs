@@ -302,6 +302,8 @@ fn samples() -> Vec<v1::op::Op> {
                 is_leaving: false,
             }],
             person_keys: vec![v1::PersonKey { key_id: "p1".to_owned(), public_key: vec![7; 32], ends_ms: 0 }],
+            store_id: 7,
+            clears_identities: true,
         }),
         Op::PutSealedSigner(v1::SealedSigner {
             name: "0b".repeat(32),
@@ -314,6 +316,8 @@ fn samples() -> Vec<v1::op::Op> {
             issued_ms: 5_000,
             ends_ms: 9_000,
             root_fingerprint: vec![7; 32],
+            join_token: "k3x9".to_owned(),
+            join_key_sha256: vec![7; 32],
             ..v1::IdentityRecord::default()
         }),
         Op::PutJoinToken(v1::JoinToken {

@@ -1,13 +1,11 @@
 //! The CA: made at the first start, opened at every later one.
 
 use std::{
-    fs::DirBuilder,
-    io,
-    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use bytes::Bytes;
 use godel_identity::{
     book::{IdentityBook, IdentityChange},
     names::ClusterName,
@@ -15,23 +13,28 @@ use godel_identity::{
 };
 use godel_pki::{
     fingerprints::Fingerprint,
+    private_files::{self, PrivateFileError},
     random::{NoRandomBytes, random_bytes},
     seal::{SealKey, SealKeyError, make_seal_key, read_seal_key},
     signer::Signer,
 };
-use godel_proto::raw;
-use godel_store::{Role, Store, TxnRefusal};
+use godel_proto::{
+    raw,
+    v1::{self, op::Op},
+};
+use godel_store::{Role, State, Store, TxnRefusal};
 use godel_wire::{BadField, to_proto};
 
 use super::{
     keys::{Keys, KeysError, person_key, trusted_root},
+    places::{self, SharedPlace},
     records,
 };
 
 /// The file of the key that seals the CA's keys in the store, in its directory.
 const SEAL_KEY: &str = "seal.key";
 
-/// Records that one transaction deletes: they fit it whatever they are called.
+/// Records that one transaction deletes beside what it writes: they fit it whatever they are called. All tokens and keys are among the first ones.
 const N_DELETED_MAX: usize = 2_000;
 
 /// Where the key is that seals the CA's keys.
@@ -39,6 +42,13 @@ const N_DELETED_MAX: usize = 2_000;
 pub(crate) enum SealPlace {
     /// In this directory, which is made if absent.
     Dir(PathBuf),
+    /// In the directory `pki` beside that of the store, which is this store's alone.
+    Beside {
+        /// The directory of the store.
+        data_dir: PathBuf,
+        /// Beside it.
+        pki: PathBuf,
+    },
     /// Nowhere beyond the process, as the store itself.
     Memory,
 }
@@ -46,7 +56,7 @@ pub(crate) enum SealPlace {
 impl std::fmt::Display for SealPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Dir(dir) => dir.join(SEAL_KEY).display().fmt(f),
+            Self::Dir(dir) | Self::Beside { pki: dir, .. } => dir.join(SEAL_KEY).display().fmt(f),
             Self::Memory => f.write_str("in memory"),
         }
     }
@@ -79,14 +89,11 @@ pub enum CaError {
     #[error(transparent)]
     SealKey(#[from] SealKeyError),
     /// The directory of the key cannot be made.
-    #[error("{} cannot be made", .dir.display())]
-    Dir {
-        /// The directory.
-        dir: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    #[error("the directory of the key that seals the CA cannot be made")]
+    Dir(#[source] PrivateFileError),
+    /// The key, or the socket, would be another store's too.
+    #[error(transparent)]
+    Place(#[from] SharedPlace),
     /// What signs cannot be made or opened.
     #[error(transparent)]
     Keys(#[from] KeysError),
@@ -110,13 +117,19 @@ pub(crate) async fn open(
     cluster: Option<ClusterName>,
     now_ms: u64,
 ) -> Result<OpenedCa, CaError> {
+    if let Some(trust) = store.read(records::trust)?.filter(|trust| trust.clears_identities) {
+        clear_identities(store, trust).await?;
+    }
     let fingerprint = |der: &[u8]| RootFingerprint(*Fingerprint::of(der).as_bytes());
     let known = store.read(|state| {
         let book = records::book(state, fingerprint)?;
         Ok::<_, BadField>(book.map(|book| (book, records::sealed(state))))
     })?;
-    let Some((book, sealed)) = known else {
-        return make(store, place, cluster, now_ms).await;
+    let Some((mut book, sealed)) = known else {
+        let (made, mut ops) = draw_up(store, place, cluster, now_ms)?;
+        ops.push(records::op(IdentityChange::Trust(made.book.trust().clone())));
+        write(store, ops).await?;
+        return Ok(made);
     };
     let seal = Arc::new(read_seal(place)?);
     let trust = book.trust();
@@ -125,10 +138,25 @@ pub(crate) async fn open(
         .filter(|sealed| trust.roots.iter().any(|root| root.fingerprint.to_string() == sealed.name));
     let keys = Keys::open(seal, &trust.cluster, of_roots.collect())?;
     keys.signing(trust, now_ms)?;
+    if let SealPlace::Beside { data_dir, pki } = place {
+        places::keep_key(pki, data_dir)?;
+    }
+    if book.enter_store(store.read(State::coming_store_id)) {
+        tracing::warn!(
+            "the store was restored from a backup or truncated: all join tokens are dropped, make new ones; what was revoked since the backup \
+             is not revoked any more, revoke it again"
+        );
+    }
+    let changes = book.take_changes();
+    if !changes.is_empty() {
+        write(store, changes.into_iter().map(records::op).collect()).await?;
+    }
     Ok(OpenedCa { book, keys, is_new: false })
 }
 
 /// Makes a new CA in place of one whose key is lost. The cluster keeps its name; everybody joins again, under any name.
+///
+/// One transaction replaces the CA. Identities that are too many for it are deleted after it, by the next start if this one does not get there.
 ///
 /// # Errors
 /// See [`CaError`].
@@ -139,25 +167,63 @@ pub(crate) async fn replace(
     now_ms: u64,
 ) -> Result<OpenedCa, CaError> {
     let known = store.read(records::cluster)?;
-    let made = make(store, place, known.or(cluster), now_ms).await?;
-    let keeps: Vec<String> =
-        made.book.trust().roots.iter().map(|root| root.fingerprint.to_string()).collect();
-    let mut gone = store.read(records::keys_of_holders);
-    gone.retain(|(_, key)| !keeps.contains(key));
-    for some in gone.chunks(N_DELETED_MAX) {
-        let ops = some.iter().map(|(kind, key)| to_proto::delete_named(*kind, key)).collect();
-        let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
-        store.submit(txn, Role::Identities).await.map_err(CaError::Write)?;
+    let (made, key_ops) = draw_up(store, place, known.or(cluster), now_ms)?;
+    if let Some(trust) = put_in_place(store, &made, key_ops).await? {
+        clear_identities(store, trust).await?;
     }
     Ok(made)
 }
 
-async fn make(
+/// Writes a new CA in place of another one. Returns the roots as written if identities of the other one are left.
+async fn put_in_place(
+    store: &Store,
+    made: &OpenedCa,
+    key_ops: Vec<Bytes>,
+) -> Result<Option<v1::TrustRoots>, CaError> {
+    let gone = store.read(records::keys_of_holders);
+    let mut ops: Vec<Bytes> =
+        gone.iter().take(N_DELETED_MAX).map(|(kind, key)| to_proto::delete_named(*kind, key)).collect();
+    ops.extend(key_ops);
+    let clears_identities = gone.len() > N_DELETED_MAX;
+    let trust = v1::TrustRoots { clears_identities, ..records::trust_to_proto(made.book.trust()) };
+    ops.push(raw::encode_op(Op::PutTrustRoots(trust.clone())));
+    write(store, ops).await?;
+    Ok(Some(trust).filter(|_| clears_identities))
+}
+
+/// Deletes the identities that an earlier CA has left, and says in the roots that they are gone.
+async fn clear_identities(store: &Store, trust: v1::TrustRoots) -> Result<(), CaError> {
+    loop {
+        let left: Vec<String> = store.read(|state| {
+            let keys = state.records(v1::Kind::Identity, None).map(|(key, _)| key.to_string());
+            keys.take(N_DELETED_MAX + 1).collect()
+        });
+        let mut ops: Vec<Bytes> = left
+            .iter()
+            .take(N_DELETED_MAX)
+            .map(|key| to_proto::delete_named(v1::Kind::Identity, key))
+            .collect();
+        let is_last = left.len() <= N_DELETED_MAX;
+        if is_last {
+            ops.push(raw::encode_op(Op::PutTrustRoots(v1::TrustRoots {
+                clears_identities: false,
+                ..trust.clone()
+            })));
+        }
+        write(store, ops).await?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// A new CA, and what writes its keys.
+fn draw_up(
     store: &Store,
     place: &SealPlace,
     cluster: Option<ClusterName>,
     now_ms: u64,
-) -> Result<OpenedCa, CaError> {
+) -> Result<(OpenedCa, Vec<Bytes>), CaError> {
     let seal = Arc::new(make_seal(place)?);
     let cluster = match cluster {
         Some(cluster) => cluster,
@@ -165,22 +231,30 @@ async fn make(
     };
     let signer = Signer::make(cluster.clone()).map_err(KeysError::from)?;
     let roots = vec![trusted_root(&signer, now_ms, now_ms)];
-    let trust = ClusterTrust { cluster, roots, person_keys: vec![person_key(&signer)] };
+    let in_store = store.read(State::coming_store_id);
+    let trust = ClusterTrust { cluster, store: in_store, roots, person_keys: vec![person_key(&signer)] };
     let none = Keys::new(seal);
     let mut keys = none.clone();
     keys.add(signer);
-    let mut ops = keys.changed_since(&none)?;
-    ops.push(records::op(IdentityChange::Trust(trust.clone())));
+    let ops = keys.changed_since(&none)?;
+    Ok((OpenedCa { book: IdentityBook::new(trust, [], []), keys, is_new: true }, ops))
+}
+
+async fn write(store: &Store, ops: Vec<Bytes>) -> Result<(), CaError> {
     let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
-    store.submit(txn, Role::Identities).await.map_err(CaError::Write)?;
-    Ok(OpenedCa { book: IdentityBook::new(trust, [], []), keys, is_new: true })
+    store.submit(txn, Role::Identities).await.map(drop).map_err(CaError::Write)
 }
 
 /// The key that seals what a new CA has: that of an earlier start that did not get further, if there is one.
 fn make_seal(place: &SealPlace) -> Result<SealKey, CaError> {
-    let SealPlace::Dir(dir) = place else { return Ok(SealKey::new(&random_bytes()?)) };
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|source| CaError::Dir { dir: dir.clone(), source })?;
+    let dir = match place {
+        SealPlace::Memory => return Ok(SealKey::new(&random_bytes()?)),
+        SealPlace::Dir(dir) | SealPlace::Beside { pki: dir, .. } => dir,
+    };
+    private_files::create_dir(dir).map_err(CaError::Dir)?;
+    if let SealPlace::Beside { data_dir, .. } = place {
+        places::claim_key(dir, data_dir)?;
+    }
     let path = dir.join(SEAL_KEY);
     match read_seal_key(&path) {
         Err(error) if error.is_absent() => Ok(make_seal_key(&path)?),
@@ -190,7 +264,7 @@ fn make_seal(place: &SealPlace) -> Result<SealKey, CaError> {
 
 fn read_seal(place: &SealPlace) -> Result<SealKey, CaError> {
     let path = match place {
-        SealPlace::Dir(dir) => dir.join(SEAL_KEY),
+        SealPlace::Dir(dir) | SealPlace::Beside { pki: dir, .. } => dir.join(SEAL_KEY),
         // What is sealed in memory is gone with its key; a test may keep the store.
         SealPlace::Memory => return Err(CaError::NoSealKey { path: Path::new(SEAL_KEY).to_owned() }),
     };
@@ -205,7 +279,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use godel_crash::CrashPoints;
-    use godel_proto::v1;
     use godel_store::{Engine, StoreConfig, log::memory::MemoryDisk};
 
     use super::*;
@@ -273,6 +346,76 @@ mod tests {
         assert_eq!(again.book.trust(), new.book.trust());
         assert_eq!(again.book.identities().count(), 0, "everybody joins again");
         assert_eq!(store.read(|state| state.records(v1::Kind::SealedSigner, None).count()), 1);
+        store.close().await;
+    }
+
+    async fn put_identities(store: &Store, n: usize) {
+        let put = |n: usize| {
+            let identity = v1::IdentityRecord {
+                identity: format!("agent/n{n}"),
+                root_fingerprint: vec![7; 32],
+                ..v1::IdentityRecord::default()
+            };
+            raw::encode_op(Op::PutIdentity(identity))
+        };
+        let ops: Vec<Bytes> = (0..n).map(put).collect();
+        for ops in ops.chunks(1_000) {
+            write(store, ops.to_vec()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_new_ca_is_there_as_a_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, disk) = (SealPlace::Dir(dir.path().to_owned()), MemoryDisk::default());
+        let store = open_store(&disk);
+        let n_left = |store: &Store| store.read(|state| state.records(v1::Kind::Identity, None).count());
+        open(&store, &place, None, NOW).await.unwrap();
+        put_identities(&store, 5).await;
+        let before = store.status().revision.0;
+        let second = replace(&store, &place, None, NOW).await.unwrap();
+        assert_eq!((store.status().revision.0, n_left(&store)), (before + 1, 0), "one transaction");
+        assert_eq!(open(&store, &place, None, NOW).await.unwrap().book.trust(), second.book.trust());
+        // Too many for one: it ends after the first, which has the CA as a whole.
+        put_identities(&store, 2 * N_DELETED_MAX).await;
+        let (third, key_ops) =
+            draw_up(&store, &place, Some(second.book.trust().cluster.clone()), NOW).unwrap();
+        let trust = put_in_place(&store, &third, key_ops).await.unwrap().unwrap();
+        assert!(trust.clears_identities && n_left(&store) > N_DELETED_MAX);
+        store.close().await;
+        let store = open_store(&disk);
+        let opened = open(&store, &place, None, NOW).await.unwrap();
+        assert_eq!(opened.book.trust(), third.book.trust());
+        assert_eq!((opened.book.identities().count(), n_left(&store)), (0, 0), "the next start goes on");
+        assert_eq!(store.read(records::trust).unwrap().map(|trust| trust.clears_identities), Some(false));
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn join_tokens_of_another_store_are_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, store) = (SealPlace::Dir(dir.path().to_owned()), open_store(&MemoryDisk::default()));
+        let made = open(&store, &place, None, NOW).await.unwrap();
+        assert_eq!(made.book.trust().store, store.read(State::store_id));
+        let token = v1::JoinToken {
+            token_id: "t1".to_owned(),
+            secret_sha256: vec![7; 32],
+            role: "agent".to_owned(),
+            expires_ms: i64::MAX,
+            ..v1::JoinToken::default()
+        };
+        write(&store, vec![raw::encode_op(Op::PutJoinToken(token))]).await.unwrap();
+        put_identities(&store, 1).await;
+        assert_eq!(open(&store, &place, None, NOW).await.unwrap().book.tokens().count(), 1);
+        // As a restore leaves it: written in a store with another id.
+        let before = v1::TrustRoots { store_id: 7, ..records::trust_to_proto(made.book.trust()) };
+        write(&store, vec![raw::encode_op(Op::PutTrustRoots(before))]).await.unwrap();
+        for _ in 0..2 {
+            let opened = open(&store, &place, None, NOW).await.unwrap();
+            assert_eq!((opened.book.tokens().count(), opened.book.identities().count()), (0, 1));
+            assert_eq!(opened.book.trust(), made.book.trust());
+        }
+        assert_eq!(store.read(|state| state.records(v1::Kind::JoinToken, None).count()), 0);
         store.close().await;
     }
 

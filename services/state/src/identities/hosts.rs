@@ -2,25 +2,71 @@
 
 use std::net::IpAddr;
 
+use godel_identity::names::Role;
 use godel_pki::signer::ServerNames;
 use godel_wire::BadField;
 
-/// Most names and addresses of one leaf.
-const N_HOSTS_MAX: usize = 32;
+/// Most names and addresses of state's leaf, with those of the configuration.
+const N_OWN_HOSTS_MAX: usize = 32;
+/// Most names and addresses of another leaf.
+const N_HOSTS_MAX: usize = 16;
 /// Longest DNS name, and longest part of one, bytes.
 const DNS_LEN_MAX: usize = 253;
 const LABEL_LEN_MAX: usize = 63;
+/// The name of the loopback, which is every service's.
+const LOCALHOST: &str = "localhost";
 
-/// Tells addresses from names.
+/// What state's own leaf carries.
 ///
 /// # Errors
-/// One is neither, or there are too many.
+/// One is neither a name nor an address, or there are too many.
 pub(crate) fn server_names(hosts: &[String]) -> Result<ServerNames, BadField> {
-    if hosts.len() > N_HOSTS_MAX {
-        return Err(BadField::new(
-            "hosts",
-            format!("{} names and addresses; at most {N_HOSTS_MAX}", hosts.len()),
-        ));
+    told_apart(hosts, N_OWN_HOSTS_MAX)
+}
+
+/// What the leaf of a process with that role carries, if it asks for these `hosts`; `own` is what state's leaf carries. Whoever has a leaf or a token of
+/// another role must not pass for state with it: a tool that knows state by its name would take that leaf for state's.
+///
+/// # Errors
+/// One is neither a name nor an address, or is state's and not of the loopback; there are too many; or it is an agent, which is no server.
+pub(super) fn names_of_leaf(
+    role: Role,
+    hosts: &[String],
+    own: &ServerNames,
+) -> Result<ServerNames, BadField> {
+    if !hosts.is_empty() && !role.is_server() {
+        let why = "an agent is no server: its leaf has no DNS names and addresses; leave them out";
+        return Err(BadField::new("hosts", why));
+    }
+    let names = told_apart(hosts, N_HOSTS_MAX)?;
+    if role == Role::State {
+        return Ok(names);
+    }
+    for (idx, host) in hosts.iter().enumerate() {
+        let is_own = match host.parse::<IpAddr>() {
+            Ok(address) => {
+                let is_same = |own: &IpAddr| own.to_canonical() == address.to_canonical();
+                !address.to_canonical().is_loopback() && own.addresses.iter().any(is_same)
+            }
+            Err(_) => {
+                let is_same = |own: &String| own.eq_ignore_ascii_case(host);
+                !host.eq_ignore_ascii_case(LOCALHOST) && own.dns.iter().any(is_same)
+            }
+        };
+        if is_own {
+            let why = format!(
+                "{host} is where state is reached: no other service has it in its certificate; leave it out"
+            );
+            return Err(BadField::new(format!("hosts[{idx}]"), why));
+        }
+    }
+    Ok(names)
+}
+
+/// Tells addresses from names.
+fn told_apart(hosts: &[String], n_max: usize) -> Result<ServerNames, BadField> {
+    if hosts.len() > n_max {
+        return Err(BadField::new("hosts", format!("{} names and addresses; at most {n_max}", hosts.len())));
     }
     let mut names = ServerNames::default();
     for (idx, host) in hosts.iter().enumerate() {
@@ -80,5 +126,35 @@ mod tests {
         }
         assert!(server_names(&[format!("{}.a", "a".repeat(64))]).is_err());
         assert!(server_names(&vec!["a".to_owned(); 33]).is_err());
+    }
+
+    #[test]
+    fn no_other_service_passes_for_state() {
+        let own = ["localhost", "127.0.0.1", "::1", "state.example.com", "10.0.0.7", "2001:db8::1"];
+        let own = server_names(&own.map(str::to_owned)).unwrap();
+        let names = |role, host: &str| names_of_leaf(role, &["binder-1".to_owned(), host.to_owned()], &own);
+        for host in ["state.example.com", "State.Example.COM", "10.0.0.7", "::ffff:10.0.0.7", "2001:DB8:0::1"]
+        {
+            let refused = names(Role::Binder, host).unwrap_err();
+            assert_eq!(refused.path, "hosts[1]", "{host}");
+            assert!(refused.to_string().contains("leave it out"), "{refused}");
+            names(Role::State, host).unwrap();
+        }
+        for host in [
+            "localhost",
+            "LOCALHOST",
+            "127.0.0.1",
+            "127.0.0.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "10.0.0.8",
+            "example.com",
+        ] {
+            names(Role::Binder, host).unwrap();
+        }
+        assert!(names_of_leaf(Role::Agent, &["n1".to_owned()], &own).is_err());
+        assert!(names_of_leaf(Role::Agent, &[], &own).is_ok());
+        let many = |n| names_of_leaf(Role::Binder, &vec!["a".to_owned(); n], &own);
+        assert!(many(16).is_ok() && many(17).unwrap_err().path == "hosts");
     }
 }

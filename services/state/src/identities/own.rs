@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use godel_identity::{
     book::IssueClock,
+    leaves::LeafTimes,
     names::Identity,
     records::{ClusterTrust, RootFingerprint},
     rotation::must_renew,
@@ -36,6 +37,8 @@ pub(crate) struct OwnIdentity {
 /// A leaf that state shows.
 struct ShownLeaf {
     root: RootFingerprint,
+    /// It is not valid before: then the clock was ahead at its issue.
+    valid_ms: u64,
     renew_ms: u64,
 }
 
@@ -96,7 +99,8 @@ impl OwnIdentity {
         let leaf = signer.issue(&order, &self.key.public()).map_err(make)?;
         let leaf = OwnLeaf::new(leaf.der, signer.root(), &self.key).map_err(make)?;
         let jitter = f64::from(random_bytes::<1>().map_err(make)?[0]) / 255.0;
-        Ok((leaf, ShownLeaf { root: issued.root, renew_ms: issued.times.renewal_ms(jitter) }))
+        let LeafTimes { not_before_ms: valid_ms, .. } = issued.times;
+        Ok((leaf, ShownLeaf { root: issued.root, valid_ms, renew_ms: issued.times.renewal_ms(jitter) }))
     }
 
     /// Renews the leaf and follows the roots until `stop`.
@@ -124,7 +128,8 @@ impl OwnIdentity {
                 }
                 trusted = trust;
             }
-            if now_ms < shown.renew_ms && !must_renew(&trusted, shown.root, now_ms) {
+            let is_in_time = (shown.valid_ms..shown.renew_ms).contains(&now_ms);
+            if is_in_time && !must_renew(&trusted, shown.root, now_ms) {
                 continue;
             }
             match self.issue().await {

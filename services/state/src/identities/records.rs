@@ -1,11 +1,13 @@
 //! Records of identities, from the store and into it. Nobody else reads what they say.
 
+use godel_base::ids::StoreId;
 use godel_identity::{
     book::{IdentityBook, IdentityChange},
     joins::JoinTerms,
     names::{BadIdentity, ClusterName, Identity},
     records::{
-        ClusterTrust, HASH_LEN, IdentityRecord, JoinTokenRecord, PersonTokenKey, RootFingerprint, TrustedRoot,
+        ClusterTrust, HASH_LEN, IdentityRecord, JoinTokenRecord, LastJoin, PersonTokenKey, RootFingerprint,
+        TrustedRoot,
     },
 };
 use godel_proto::{
@@ -54,9 +56,17 @@ pub(super) fn cluster(state: &State) -> Result<Option<ClusterName>, BadField> {
     trust.map(read).transpose().map_err(|bad: BadIdentity| BadField::new("cluster", bad.to_string()))
 }
 
-/// Keys of the records of those who hold something by the CA: identities, join tokens, and what signs.
+/// The roots as stored, if the store has any.
+///
+/// # Errors
+/// The record cannot be read.
+pub(super) fn trust(state: &State) -> Result<Option<v1::TrustRoots>, BadField> {
+    one(state, v1::Kind::TrustRoots)
+}
+
+/// Keys of the records of those who hold something by the CA: what signs, join tokens, and identities last.
 pub(super) fn keys_of_holders(state: &State) -> Vec<(v1::Kind, String)> {
-    let kinds = [v1::Kind::Identity, v1::Kind::JoinToken, v1::Kind::SealedSigner];
+    let kinds = [v1::Kind::SealedSigner, v1::Kind::JoinToken, v1::Kind::Identity];
     let keys = kinds
         .into_iter()
         .flat_map(|kind| state.records(kind, None).map(move |(key, _)| (kind, key.to_string())));
@@ -74,7 +84,8 @@ pub(super) fn op(change: IdentityChange) -> bytes::Bytes {
     }
 }
 
-pub(super) fn trust_to_proto(ClusterTrust { cluster, roots, person_keys }: &ClusterTrust) -> v1::TrustRoots {
+pub(super) fn trust_to_proto(trust: &ClusterTrust) -> v1::TrustRoots {
+    let ClusterTrust { cluster, store, roots, person_keys } = trust;
     let root =
         |TrustedRoot { certificate, fingerprint: _, created_ms, signs_from_ms, is_leaving }: &TrustedRoot| {
             v1::TrustRoot {
@@ -94,6 +105,8 @@ pub(super) fn trust_to_proto(ClusterTrust { cluster, roots, person_keys }: &Clus
         cluster: cluster.to_string(),
         roots: roots.iter().map(root).collect(),
         person_keys: person_keys.iter().map(key).collect(),
+        store_id: store.0,
+        clears_identities: false,
     }
 }
 
@@ -108,7 +121,12 @@ pub(super) fn identity_to_proto(record: &IdentityRecord) -> v1::IdentityRecord {
         may_join_again,
         pool,
         root,
+        last_join,
     } = record;
+    let (join_token, join_key_sha256) = match last_join {
+        Some(LastJoin { token, key_hash }) => (token.clone(), key_hash.to_vec()),
+        None => (String::new(), Vec::new()),
+    };
     v1::IdentityRecord {
         identity: identity.key(),
         joined_ms: signed(*joined_ms),
@@ -119,6 +137,8 @@ pub(super) fn identity_to_proto(record: &IdentityRecord) -> v1::IdentityRecord {
         may_join_again: *may_join_again,
         pool: pool.clone(),
         root_fingerprint: root.0.to_vec(),
+        join_token,
+        join_key_sha256,
     }
 }
 
@@ -171,7 +191,7 @@ fn trust_from_proto(
     pb: v1::TrustRoots,
     fingerprint: impl Fn(&[u8]) -> RootFingerprint,
 ) -> Result<ClusterTrust, BadField> {
-    let v1::TrustRoots { name: _, cluster, roots, person_keys } = pb;
+    let v1::TrustRoots { name: _, cluster, roots, person_keys, store_id, clears_identities: _ } = pb;
     let cluster = cluster.parse().map_err(|bad: BadIdentity| BadField::new("cluster", bad.to_string()))?;
     let root = |pb: v1::TrustRoot| TrustedRoot {
         fingerprint: fingerprint(&pb.certificate),
@@ -186,10 +206,19 @@ fn trust_from_proto(
         Ok(PersonTokenKey { id: pb.key_id, public_key, ends_ms })
     };
     let person_keys: Result<Vec<PersonTokenKey>, BadField> = person_keys.into_iter().map(key).collect();
-    Ok(ClusterTrust { cluster, roots: roots.into_iter().map(root).collect(), person_keys: person_keys? })
+    Ok(ClusterTrust {
+        cluster,
+        store: StoreId(store_id),
+        roots: roots.into_iter().map(root).collect(),
+        person_keys: person_keys?,
+    })
 }
 
 fn identity_from_proto(pb: v1::IdentityRecord, cluster: &ClusterName) -> Result<IdentityRecord, BadField> {
+    let last_join = match pb.join_token {
+        token if token.is_empty() => None,
+        token => Some(LastJoin { token, key_hash: hash("join_key_sha256", pb.join_key_sha256)? }),
+    };
     Ok(IdentityRecord {
         identity: identity_of_key("identity", &pb.identity, cluster)?,
         joined_ms: unsigned(pb.joined_ms),
@@ -200,6 +229,7 @@ fn identity_from_proto(pb: v1::IdentityRecord, cluster: &ClusterName) -> Result<
         may_join_again: pb.may_join_again,
         pool: pb.pool,
         root: RootFingerprint(hash("root_fingerprint", pb.root_fingerprint)?),
+        last_join,
     })
 }
 
@@ -246,6 +276,7 @@ mod tests {
             may_join_again: true,
             pool: "gpu".to_owned(),
             root: RootFingerprint([7; 32]),
+            last_join: Some(LastJoin { token: "t1".to_owned(), key_hash: [8; 32] }),
         };
         assert_eq!(identity_from_proto(identity_to_proto(&record), &cluster), Ok(record));
         let token = JoinTokenRecord {
@@ -258,6 +289,7 @@ mod tests {
         assert_eq!(token_from_proto(token_to_proto(&token)), Ok(token));
         let trust = ClusterTrust {
             cluster,
+            store: StoreId(9),
             roots: vec![TrustedRoot {
                 certificate: vec![1, 2],
                 fingerprint: RootFingerprint([3; 32]),

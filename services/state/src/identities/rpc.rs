@@ -41,20 +41,23 @@ struct Issuer {
     ledger: IdentityLedger,
     refused: RefusedNames,
     own: Identity,
+    /// What state's own leaf carries.
+    own_names: ServerNames,
     lifetime_ms: u64,
 }
 
 type IdentityAnswer<T> = Result<Response<T>, Status>;
 
 impl IdentityRpc {
-    /// `own` is state's own identity, and `lifetime_ms` that of leaves.
+    /// `own` is state's own identity, with the names and addresses of its leaf; `lifetime_ms` is that of leaves.
     pub(crate) fn new(
         ledger: IdentityLedger,
         refused: RefusedNames,
         own: Identity,
+        own_names: ServerNames,
         lifetime_ms: u64,
     ) -> Self {
-        Self(Some(Issuer { ledger, refused, own, lifetime_ms }))
+        Self(Some(Issuer { ledger, refused, own, own_names, lifetime_ms }))
     }
 
     /// Of a cluster whose members speak plain text, and have no identities.
@@ -121,14 +124,14 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         let (id, hash, clock) = (token.id().to_owned(), token.secret().hash(), issuer.clock());
         // First of all: who has no token takes no time of the writer, and has no signature checked.
         let role = issuer.ledger.read(|book| role_of_token(book, &id, &hash))?;
-        check_hosts(role, !hosts.is_empty())?;
-        let server_names = hosts::server_names(&hosts)?;
+        let server_names = hosts::names_of_leaf(role, &hosts, &issuer.own_names)?;
         let identity =
             Identity::new(cluster, role, &name).map_err(|bad| BadField::new("name", bad.to_string()))?;
         let key = check_request(&csr).map_err(|bad| BadField::new("csr", bad.to_string()))?;
+        let key_hash = key.sha256();
         let joined = issuer.ledger.decide(move |draft| {
             role_of_token(&draft.book, &id, &hash)?;
-            let ask = JoinAsk { token: id, identity };
+            let ask = JoinAsk { token: id, identity, key_hash };
             draft.book.join(&ask, clock).map_err(|refusal| refused_issue(&refusal))
         });
         let leaf = joined.await?;
@@ -149,8 +152,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         let (identity, times) = leaf_of(&request, &issuer.own)?;
         let v1::RenewIdentityRequest { csr, hosts } = request.into_inner();
         let key = check_request(&csr).map_err(|bad| BadField::new("csr", bad.to_string()))?;
-        check_hosts(identity.role(), !hosts.is_empty())?;
-        let server_names = hosts::server_names(&hosts)?;
+        let server_names = hosts::names_of_leaf(identity.role(), &hosts, &issuer.own_names)?;
         let clock = issuer.clock();
         let renewed = issuer.ledger.decide(move |draft| {
             draft.book.renew(&identity, times, clock).map_err(|refusal| refused_issue(&refusal))
@@ -276,9 +278,9 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     ) -> IdentityAnswer<v1::AllowNameResponse> {
         refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
-        let identity = issuer.identity(&request.get_ref().identity)?;
+        let (identity, own) = (issuer.identity(&request.get_ref().identity)?, issuer.own.clone());
         let allowed = issuer.ledger.decide(move |draft| {
-            let allowed = draft.book.allow(&identity);
+            let allowed = draft.book.allow(&identity, &own);
             allowed.map(identity_to_proto).map_err(|refusal| refused_change(&refusal))
         });
         let record = allowed.await?;
@@ -388,15 +390,6 @@ fn leaf_of<T>(request: &Request<T>, own: &Identity) -> Result<(Identity, LeafTim
 fn role_of_token(book: &IdentityBook, id: &str, hash: &SecretHash) -> Result<Role, Status> {
     let known = book.token(id).filter(|known| SecretHash::read(&known.secret_hash).as_ref() == Some(hash));
     known.map(|known| known.terms.role).ok_or_else(|| refused_issue(&IssueRefusal::NoSuchToken))
-}
-
-/// An agent is no server.
-fn check_hosts(role: Role, has_hosts: bool) -> Result<(), Status> {
-    if has_hosts && !role.is_server() {
-        let why = "an agent is no server: its leaf has no DNS names and addresses; leave them out";
-        return Err(BadField::new("hosts", why).into());
-    }
-    Ok(())
 }
 
 fn standing(record: &IdentityRecord, now_ms: u64) -> v1::IdentityStanding {

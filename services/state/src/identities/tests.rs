@@ -31,6 +31,8 @@ use tonic::{Code, Request, Status};
 
 use super::*;
 
+mod joins;
+
 /// In 2026.
 const NOW: i64 = 1_790_000_000_000;
 const DAY: i64 = 24 * 3_600_000;
@@ -56,6 +58,7 @@ struct Fixture {
     identities: Identities,
     rpc: IdentityRpc,
     stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Fixture {
@@ -70,20 +73,22 @@ impl Fixture {
         let store =
             Store::open(config, Arc::new(move || store_clock.wall_ms()), CrashPoints::default()).unwrap();
         let stop = CancellationToken::new();
-        let config = Config { pki_dir: Some(dir.path().join("pki")), ..Config::default() };
-        let ends = TaskEnds { service: &stop, tasks: &stop };
-        let hosts = ["localhost".to_owned()];
+        let at = |name: &str| Some(dir.path().join(name));
+        let config = Config { pki_dir: at("pki"), socket: at("godel.sock"), ..Config::default() };
+        let mut tasks = Vec::new();
+        let mut begun = ServiceTasks { service: &stop, end: &stop, running: &mut tasks };
+        let hosts = ["localhost", "state.example.com"].map(str::to_owned);
         let shared: SharedClock = Arc::clone(&clock) as SharedClock;
-        let identities = Identities::begin(&config, &store, shared, &hosts, ends).await.unwrap();
+        let identities = Identities::begin(&config, &store, shared, &hosts, &mut begun).await.unwrap();
         let rpc = identities.rpc();
-        Self { disk, store, clock, dir, identities, rpc, stop }
+        Self { disk, store, clock, dir, identities, rpc, stop, tasks }
     }
 
     async fn restart(self) -> Self {
-        let Self { disk, store, clock, dir, identities, rpc, stop } = self;
+        let Self { disk, store, clock, dir, identities, rpc, stop, tasks } = self;
         stop.cancel();
-        drop(rpc);
-        for task in identities.tasks {
+        drop((rpc, identities));
+        for task in tasks {
             task.await.unwrap();
         }
         store.close().await;
@@ -105,9 +110,19 @@ impl Fixture {
     }
 
     async fn join(&self, token: &str, name: &str) -> Result<v1::JoinResponse, Status> {
-        let csr = LeafKey::generate().unwrap().request().unwrap();
-        let (token, name) = (token.to_owned(), name.to_owned());
-        let request = v1::JoinRequest { token, name, csr, hosts: Vec::new() };
+        self.join_with(token, name, &LeafKey::generate().unwrap(), &[]).await
+    }
+
+    async fn join_with(
+        &self,
+        token: &str,
+        name: &str,
+        key: &LeafKey,
+        hosts: &[&str],
+    ) -> Result<v1::JoinResponse, Status> {
+        let (token, name, csr) = (token.to_owned(), name.to_owned(), key.request().unwrap());
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let request = v1::JoinRequest { token, name, csr, hosts };
         self.rpc.join(Request::new(request)).await.map(tonic::Response::into_inner)
     }
 
@@ -324,6 +339,7 @@ async fn a_revoked_identity_is_refused_until_its_name_is_allowed() {
     assert_eq!(standing("agent/sim-*"), Some(v1::IdentityStanding::Revoked));
     assert_eq!(standing("state/main"), Some(v1::IdentityStanding::Valid));
     assert_eq!(fixture.revoke("state/main").await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(fixture.allow("state/main").await.unwrap_err().code(), Code::FailedPrecondition);
     assert_eq!(fixture.revoke("n1").await.unwrap_err().code(), Code::InvalidArgument);
     // Also after a restart.
     let fixture = fixture.restart().await;

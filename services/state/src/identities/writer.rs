@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use godel_identity::book::{IdentityBook, IdentityChange};
+use godel_identity::book::{IdentityBook, IdentityChange, N_ROUND_CHANGES_MAX, TidyClock};
 use godel_kit::{CancellationToken, clock::SharedClock, status};
 use godel_proto::raw;
 use godel_store::{Role, Store, TxnRefusal};
@@ -172,6 +172,9 @@ impl IdentityWriter {
                 () = stop.cancelled() => return,
             }
             for _ in 1..N_ROUND_MAX {
+                if self.draft.book.n_changed() > N_ROUND_CHANGES_MAX {
+                    break;
+                }
                 let Ok(decision) = self.jobs.try_recv() else { break };
                 answers.extend(decision(&mut self.draft));
             }
@@ -190,8 +193,9 @@ impl IdentityWriter {
 
     /// Drops roots that nobody uses, with their keys, and what ended long ago. Before other decisions: where it fails, it forgets them.
     fn tidy(&mut self) {
-        let now_ms = unsigned(self.shared.clock.wall_ms());
-        let dropped = self.draft.book.tidy(now_ms);
+        let clock = &self.shared.clock;
+        let clock = TidyClock { now_ms: unsigned(clock.wall_ms()), monotonic: clock.now() };
+        let dropped = self.draft.book.tidy(clock);
         if dropped.is_empty() {
             return;
         }

@@ -21,6 +21,7 @@ fn records() -> Vec<Op> {
             cluster: "godel-1".to_owned(),
             roots: vec![v1::TrustRoot { certificate: vec![7; 300], ..v1::TrustRoot::default() }],
             person_keys: vec![v1::PersonKey { key_id: "p1".to_owned(), public_key: vec![7; 32], ends_ms: 0 }],
+            ..v1::TrustRoots::default()
         }),
         Op::PutSealedSigner(v1::SealedSigner {
             name: "0b".repeat(32),

@@ -327,6 +327,9 @@ fn of_identities() -> Vec<Odd> {
         "put_identity.refused_before_ms" => |it| it.refused_before_ms = -1;
         "put_identity.pool" => |it| it.pool = long();
         "put_identity.root_fingerprint" => |it| it.root_fingerprint.clear();
+        "put_identity.join_token" => |it| it.join_token = long();
+        "put_identity.join_key_sha256" => |it| it.join_key_sha256.clear();
+        "put_identity.join_key_sha256" => |it| it.join_token.clear();
     });
     odd_forms.extend(odd! { PutJoinToken:
         "put_join_token.token_id" => |it| it.token_id.clear();
