@@ -251,6 +251,15 @@ impl Config {
         wrong
     }
 
+    /// Paths whose owners administer the cluster: those that are configured, and the files of the agent's own identity.
+    pub(crate) fn own_cluster_paths(&self) -> Vec<PathBuf> {
+        let own = [self.identity.dir.as_str(), self.identity.join_file.as_str()].map(PathBuf::from);
+        let is_file = |path: &PathBuf| !path.as_os_str().is_empty() && path.as_os_str() != "-";
+        // The keeper of a run has another working directory.
+        let own = own.into_iter().filter(is_file).filter_map(|path| std::path::absolute(path).ok());
+        self.cluster_paths.iter().cloned().chain(own).collect()
+    }
+
     /// Whether it calls state so that each knows who the other one is, and not in plain text.
     fn has_identity(&self) -> bool {
         let address = ServerAddress::parse(&self.client.state, self.client.security.speaks_tls());

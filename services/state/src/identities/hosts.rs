@@ -24,11 +24,12 @@ pub(crate) fn server_names(hosts: &[String]) -> Result<ServerNames, BadField> {
     told_apart(hosts, N_OWN_HOSTS_MAX)
 }
 
-/// What the leaf of a process with that role carries, if it asks for these `hosts`; `own` is what state's leaf carries. Whoever has a leaf or a token of
-/// another role must not pass for state with it: a tool that knows state by its name would take that leaf for state's.
+/// What the leaf of a process with that role carries, if it asks for these `hosts`; `own` is what state's leaf carries. What is state's is left out
+/// of the leaves of others, which may run on its machine, the loopback excepted: a tool that knows state by its name or address would take such a leaf
+/// for state's.
 ///
 /// # Errors
-/// One is neither a name nor an address, or is state's and not of the loopback; there are too many; or it is an agent, which is no server.
+/// One is neither a name nor an address, there are too many, or it is an agent, which is no server.
 pub(super) fn names_of_leaf(
     role: Role,
     hosts: &[String],
@@ -38,27 +39,15 @@ pub(super) fn names_of_leaf(
         let why = "an agent is no server: its leaf has no DNS names and addresses; leave them out";
         return Err(BadField::new("hosts", why));
     }
-    let names = told_apart(hosts, N_HOSTS_MAX)?;
-    if role == Role::State {
-        return Ok(names);
-    }
-    for (idx, host) in hosts.iter().enumerate() {
-        let is_own = match host.parse::<IpAddr>() {
-            Ok(address) => {
-                let is_same = |own: &IpAddr| own.to_canonical() == address.to_canonical();
-                !address.to_canonical().is_loopback() && own.addresses.iter().any(is_same)
-            }
-            Err(_) => {
-                let is_same = |own: &String| own.eq_ignore_ascii_case(host);
-                !host.eq_ignore_ascii_case(LOCALHOST) && own.dns.iter().any(is_same)
-            }
-        };
-        if is_own {
-            let why = format!(
-                "{host} is where state is reached: no other service has it in its certificate; leave it out"
-            );
-            return Err(BadField::new(format!("hosts[{idx}]"), why));
-        }
+    let mut names = told_apart(hosts, N_HOSTS_MAX)?;
+    if role != Role::State {
+        names.addresses.retain(|address| {
+            let address = address.to_canonical();
+            address.is_loopback() || !own.addresses.iter().any(|own| own.to_canonical() == address)
+        });
+        names.dns.retain(|name| {
+            name.eq_ignore_ascii_case(LOCALHOST) || !own.dns.iter().any(|own| own.eq_ignore_ascii_case(name))
+        });
     }
     Ok(names)
 }
@@ -132,13 +121,17 @@ mod tests {
     fn no_other_service_passes_for_state() {
         let own = ["localhost", "127.0.0.1", "::1", "state.example.com", "10.0.0.7", "2001:db8::1"];
         let own = server_names(&own.map(str::to_owned)).unwrap();
+        let n_of = |names: &ServerNames| names.dns.len() + names.addresses.len();
         let names = |role, host: &str| names_of_leaf(role, &["binder-1".to_owned(), host.to_owned()], &own);
         for host in ["state.example.com", "State.Example.COM", "10.0.0.7", "::ffff:10.0.0.7", "2001:DB8:0::1"]
         {
-            let refused = names(Role::Binder, host).unwrap_err();
-            assert_eq!(refused.path, "hosts[1]", "{host}");
-            assert!(refused.to_string().contains("leave it out"), "{refused}");
-            names(Role::State, host).unwrap();
+            let left = names(Role::Binder, host).unwrap();
+            assert_eq!(
+                (left.dns.as_slice(), left.addresses.len()),
+                (&["binder-1".to_owned()][..], 0),
+                "{host}"
+            );
+            assert_eq!(n_of(&names(Role::State, host).unwrap()), 2, "{host}");
         }
         for host in [
             "localhost",
@@ -150,7 +143,7 @@ mod tests {
             "10.0.0.8",
             "example.com",
         ] {
-            names(Role::Binder, host).unwrap();
+            assert_eq!(n_of(&names(Role::Binder, host).unwrap()), 2, "{host}");
         }
         assert!(names_of_leaf(Role::Agent, &["n1".to_owned()], &own).is_err());
         assert!(names_of_leaf(Role::Agent, &[], &own).is_ok());

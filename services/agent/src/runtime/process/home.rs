@@ -141,7 +141,7 @@ impl Home {
             log_max_bytes: config.log_max_bytes,
             log_files: config.log_files,
             users: config.user_table().unwrap_or_default().into_iter().map(LocalUserConfig::of).collect(),
-            cluster_paths: config.cluster_paths.clone(),
+            cluster_paths: config.own_cluster_paths(),
             only_principal: config.only_principal(rustix::process::geteuid().is_root()),
             groups: open_groups(&group),
             group,
