@@ -213,8 +213,8 @@ pub enum CallerRefusal {
     },
     /// An expired leaf does not suffice for the call.
     #[error(
-        "the certificate of {caller} has expired, or is not valid yet by the clock of state; until it is renewed, its holder keeps its session \
-         and the leases that it holds, and begins nothing new"
+        "the certificate of {caller} has expired; until it is renewed, its holder keeps its session and the leases that it holds, and begins \
+         nothing new"
     )]
     Expired {
         /// Who called.

@@ -153,7 +153,8 @@ impl Course {
             Step::Revoke(at) => {
                 let revoked = identity(NAMES[at]);
                 if self.book.revoke(&revoked, &identity("state/main")).is_ok() {
-                    self.leaves.iter_mut().filter(|held| held.leaf.identity == revoked).for_each(|held| {
+                    let recorded = self.leaves.iter_mut().filter(|held| !held.is_unrecorded);
+                    recorded.filter(|held| held.leaf.identity == revoked).for_each(|held| {
                         held.is_ended = true;
                     });
                 }

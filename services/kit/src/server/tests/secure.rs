@@ -314,9 +314,12 @@ async fn a_revoked_leaf_ends_its_streams_and_calls() {
     fake.commit(vec![bytes::Bytes::new()]);
     assert_eq!(soon("a commit", kept.next()).await.unwrap().unwrap().revision, 1);
     shows(&metrics, "connections_revoked_total", |n| n >= 1).await;
-    // An expired one goes on with what it has.
+    // An expired one goes on with what it has, and calls what that needs.
     cluster.pass_ms(LIFETIME_MS);
-    let refusal = refused(&other).await;
+    called(&other).await.unwrap();
+    let mut client = other.clone();
+    let reports = client.list_agent_reports(v1::ListAgentReportsRequest {});
+    let refusal = soon("an answer", reports).await.err().unwrap();
     assert!(status::has_reason(&refusal, reason::IDENTITY_EXPIRED), "{refusal}");
     fake.commit(vec![bytes::Bytes::new()]);
     assert_eq!(soon("a commit", kept.next()).await.unwrap().unwrap().revision, 2);
