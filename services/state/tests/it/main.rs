@@ -5,6 +5,7 @@ mod failures;
 mod harness;
 mod hidden;
 mod identity;
+mod joining;
 mod large;
 mod leases;
 mod many;

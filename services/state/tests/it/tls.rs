@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use godel_kit::{
     CancellationToken,
     client::{Channel, channel},
-    clock::SystemClock,
+    clock::{SharedClock, SystemClock},
     config::ClientConfig,
     security::{BearerToken, ClientSecurity, TlsIdentity, wall_clock},
     status::{has_reason, reason},
@@ -29,26 +29,31 @@ use tonic::{Code, Status};
 use crate::harness::PATIENCE;
 
 /// A state with TLS, on a disk.
-struct SecuredState {
+pub(crate) struct SecuredState {
     dir: TempDir,
     /// `host:port`.
-    place: String,
+    pub(crate) place: String,
     stop: CancellationToken,
     serving: JoinHandle<Result<(), Error>>,
 }
 
 impl SecuredState {
-    async fn start(tls: TlsMode) -> Self {
+    pub(crate) async fn start(tls: TlsMode) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), tls).await
     }
 
     async fn start_in(dir: TempDir, tls: TlsMode) -> Self {
+        Self::start_at(dir, tls, SystemClock::shared()).await
+    }
+
+    /// By that clock.
+    pub(crate) async fn start_at(dir: TempDir, tls: TlsMode, clock: SharedClock) -> Self {
         let mut config = Config { data_dir: dir.path().join("state"), tls, ..Config::default() };
         config.server.metrics = false;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = listener.local_addr().unwrap().to_string();
         let stop = CancellationToken::new();
-        let deps = Deps { listener: Some(listener), ..Deps::default() };
+        let deps = Deps { listener: Some(listener), clock, ..Deps::default() };
         let serving = tokio::spawn(godel_state::serve(config, deps, stop.clone()));
         let state = Self { dir, place, stop, serving };
         let answered = async {
@@ -70,7 +75,7 @@ impl SecuredState {
         self.dir.path().join("godel.sock")
     }
 
-    fn socket(&self) -> Channel {
+    pub(crate) fn socket(&self) -> Channel {
         channel(&format!("unix:{}", self.socket_path().display()), &ClientConfig::default()).unwrap()
     }
 
@@ -78,7 +83,7 @@ impl SecuredState {
         channel(&format!("http://{}", self.place), &ClientConfig::default()).unwrap()
     }
 
-    fn tls(&self, security: ClientSecurity) -> Channel {
+    pub(crate) fn tls(&self, security: ClientSecurity) -> Channel {
         let config = ClientConfig { security, ..ClientConfig::default() };
         channel(&format!("https://{}", self.place), &config).unwrap()
     }
@@ -98,12 +103,12 @@ impl SecuredState {
     }
 
     /// A person's token, from the socket.
-    async fn token(&self) -> String {
+    pub(crate) async fn token(&self) -> String {
         let mut identities = IdentityServiceClient::new(self.socket());
         identities.issue_token(v1::IssueTokenRequest {}).await.unwrap().into_inner().token
     }
 
-    async fn join_token(&self, role: &str) -> JoinToken {
+    pub(crate) async fn join_token(&self, role: &str) -> JoinToken {
         let request = v1::CreateJoinTokenRequest { role: role.to_owned(), ..Default::default() };
         let answer = IdentityServiceClient::new(self.socket()).create_join_token(request).await.unwrap();
         answer.into_inner().token.parse().unwrap()
@@ -126,7 +131,7 @@ impl SecuredState {
     }
 }
 
-async fn status_of(channel: Channel) -> Result<(), Status> {
+pub(crate) async fn status_of(channel: Channel) -> Result<(), Status> {
     let mut state = StateServiceClient::new(channel);
     state.get_store_status(v1::GetStoreStatusRequest {}).await.map(drop)
 }
