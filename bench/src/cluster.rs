@@ -2,6 +2,9 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fs::OpenOptions,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
     pin::pin,
     sync::Arc,
@@ -10,6 +13,8 @@ use std::{
 
 use godel_audit::InvariantVerdict;
 use godel_client::{
+    access::Access,
+    administrator::LocalAdministrator,
     audit::{self, Quiet},
     client::Client,
     exit::{Code, Failure},
@@ -17,7 +22,7 @@ use godel_client::{
     replay::Latency,
     usage,
 };
-use godel_kit::CancellationToken;
+use godel_kit::{CancellationToken, security::Role};
 use godel_proto::v1;
 use indicatif::ProgressBar;
 use tokio::time::Instant;
@@ -60,6 +65,30 @@ pub(super) struct Layout {
     pub(super) partition: v1::PartitionMode,
     /// `KEY=VALUE` for every process.
     pub(super) set: Vec<String>,
+    /// Everybody speaks TLS.
+    pub(super) tls: bool,
+}
+
+impl Layout {
+    /// Who lets the processes join; `None`: nobody needs to.
+    fn administrator(&self) -> Result<Option<LocalAdministrator>, Failure> {
+        self.tls.then(|| LocalAdministrator::at(&self.dir.join("godel.sock"))).transpose()
+    }
+}
+
+/// The flags with which a process joins: a file with a token for it, and a directory for its identity.
+async fn joins(layout: &Layout, part: &str, name: &str, names: &str) -> Result<Vec<String>, Failure> {
+    let Some(administrator) = layout.administrator()? else { return Ok(Vec::new()) };
+    let role: Role = part.parse().map_err(|error| Failure::chain(Code::Failed, &error))?;
+    let token = administrator.join_token(role, names).await?;
+    let file = layout.dir.join(format!("{name}.token"));
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file);
+    let written = written.and_then(|mut open| open.write_all(token.as_bytes()));
+    written.map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
+    let identities = layout.dir.join("identity");
+    let mut flags = vec!["--join-file".to_owned(), file.display().to_string()];
+    flags.extend(sets(&[format!("{part}.identity.dir={}", identities.display())]));
+    Ok(flags)
 }
 
 /// See the module.
@@ -334,9 +363,18 @@ pub(super) async fn bring_up(
 ) -> Result<(BenchProcesses, Client), Failure> {
     let mut processes = BenchProcesses::new(&layout.dir)?;
     let (address, _parts) = start_all(&mut processes, layout, agents).await?;
-    let client = Client::direct(&address)?;
+    let access = match layout.administrator()? {
+        Some(administrator) => {
+            let context = administrator.context(&address).await?;
+            context.access().map_err(|error| Failure::chain(Code::Failed, &error))?
+        }
+        None => Access::from(&address),
+    };
+    let client = Client::direct(&access)?;
     client.wait_ready(READY_TIMEOUT).await?;
     let mut agent = vec!["agent".to_owned(), "--address".to_owned(), address];
+    // The names of the nodes are those of the shapes: whatever they are.
+    agent.extend(joins(layout, "agent", "agents", "*").await?);
     agent.extend(shapes.iter().flat_map(|shape| ["--simulate".to_owned(), shape.clone()]));
     agent.extend(sets(&layout.set));
     processes.start("agents", &agent).await?;
@@ -367,6 +405,7 @@ pub(super) async fn start_all(
         if part == "scheduler" {
             args.extend(["--name".to_owned(), name.clone()]);
         }
+        args.extend(joins(layout, part, &name, &name).await?);
         let listens = serve(processes, &name, args, &layout.set).await?;
         addresses.insert(name, listens);
     }
@@ -415,6 +454,9 @@ pub(super) async fn start_state(
 ) -> Result<String, Failure> {
     let data_dir = layout.dir.join("state").display().to_string();
     let mut args: Vec<String> = ["serve", "state", "--data-dir", &data_dir].map(str::to_owned).into();
+    if layout.tls {
+        args.extend(sets(&["state.tls=on".to_owned()]));
+    }
     if !agents {
         args.extend(sets(&[
             format!("state.node_lease_ttl={DETACHED_TTL}"),

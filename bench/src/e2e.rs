@@ -44,6 +44,9 @@ pub struct E2e {
     /// Nodes of the mixed workload: CSV `sn,cpu_milli,memory_mib,gpu,model`.
     #[arg(long, default_value = "data/openb/openb_node_list_all_node.csv", value_name = "FILE")]
     trace_nodes: PathBuf,
+    /// Everybody speaks TLS, and has joined.
+    #[arg(long)]
+    tls: bool,
     #[command(flatten)]
     setup: Setup,
 }
@@ -68,6 +71,7 @@ pub(super) async fn run(wanted: E2e, format: Format) -> Result<(), Failure> {
 async fn measure(wanted: &E2e, layout: Layout, plan: Plan) -> Result<Run, Failure> {
     // Whatever happens, the caps end after the processes.
     let mut caps = Vec::new();
+    let layout = Layout { tls: wanted.tls, ..layout };
     let mut cluster = BenchCluster::start(layout, &plan.shapes, wanted.agents).await?;
     if let Some(per_cent) = wanted.cap_cpu {
         cluster.cap_schedulers(per_cent, &mut caps)?;

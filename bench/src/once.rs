@@ -74,6 +74,7 @@ impl Once {
                 n_schedulers: 1,
                 partition: v1::PartitionMode::Global,
                 set: self.set.clone(),
+                tls: false,
             };
             let figures = measure(layout).await?;
             figures.report(format, self.json.as_deref())?;

@@ -116,6 +116,7 @@ impl Setup {
                 PartitionFlag::Preferred => v1::PartitionMode::Preferred,
             },
             set: self.set.iter().cloned().chain(off).collect(),
+            tls: false,
         }
     }
 

@@ -1,8 +1,8 @@
 //! The control plane in this process: every part with its own listener, talking over gRPC as anywhere else.
 //!
-//! With TLS each part joins as it would elsewhere: `admin` asks state for a token at its unix socket.
+//! With TLS each part joins as it would elsewhere, with a token from the unix socket of state.
 
-mod admin;
+mod private_dir;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -14,6 +14,7 @@ use std::{
 use godel_agent::{NodeDef, inventory};
 use godel_client::{
     access::Access,
+    administrator::LocalAdministrator,
     client::Client,
     context::Context,
     exit::{Code, Failure},
@@ -23,7 +24,7 @@ use godel_kit::{
     address::{Speech, advertised},
     clock::SystemClock,
     config::{ClientConfig, IdentityConfig, ServerConfig},
-    member::NewMember,
+    member::{GivenToken, NewMember},
     security::Role,
     server::{self, ServerError},
     task,
@@ -32,8 +33,8 @@ use godel_rescheduler::Reload;
 use godel_state::EngineKind;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-use crate::{args::SimulatedNodes, command::context::take_context, config::Root};
-use admin::{LocalAdmin, PrivateDir};
+use crate::{args::SimulatedNodes, config::Root};
+use private_dir::PrivateDir;
 
 /// Port of state unless flags say otherwise; the other parts follow.
 const DEFAULT_PORT: u16 = 7700;
@@ -78,7 +79,7 @@ pub struct Local {
     pub access: Access,
     /// The same to be kept, with TLS.
     pub context: Option<Context>,
-    admin: Option<LocalAdmin>,
+    admin: Option<LocalAdministrator>,
     private_dir: Option<PrivateDir>,
     stop: CancellationToken,
     /// What failed first: the rest only follows from it.
@@ -205,9 +206,9 @@ impl Local {
 
     /// Waits until state answers at its socket, and takes what people show: parts join by that.
     async fn secure(&mut self, socket: &Path) -> Result<(), Failure> {
-        let admin = LocalAdmin::new(socket)?;
+        let admin = LocalAdministrator::at(socket)?;
         let context = tokio::select! {
-            context = take_context(&admin.client, &self.parts[0].1) => context?,
+            context = admin.context(&self.parts[0].1) => context?,
             () = self.stop.cancelled() => return Err(Failure::failed("stopped before it was ready")),
         };
         self.access = context.access().map_err(|error| Failure::chain(Code::Failed, &error))?;
@@ -229,7 +230,7 @@ impl Local {
         client.state.clone_from(&self.access.address);
         if let Some(admin) = &self.admin {
             identity.name = own_name.unwrap_or_else(|| format!("local-{}", place.idx + 1));
-            identity.token = admin.token(role, &identity.name).await?;
+            identity.token = GivenToken::new(&admin.join_token(role, &identity.name).await?);
         }
         Ok(listener)
     }
@@ -305,7 +306,7 @@ impl Local {
         config.client.state.clone_from(&self.access.address);
         if let Some(admin) = &self.admin {
             let agent = NewMember::agent_of(nodes.iter().map(|node| node.name.as_str()));
-            config.identity.token = admin.token(agent.role, &agent.name).await?;
+            config.identity.token = GivenToken::new(&admin.join_token(agent.role, &agent.name).await?);
             config.identity.name = agent.name;
         }
         let (stats_tx, mut stats) = watch::channel(godel_agent::Stats::default());

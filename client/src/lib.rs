@@ -6,6 +6,7 @@
 //! # Modules
 //!
 //! - `access`: how a client reaches a cluster.
+//! - `administrator`: whoever runs state on this machine.
 //! - `audit`: `godel audit`: the invariants on a live system.
 //! - `bulk`: submission of many units on one stream.
 //! - `client`: clients of the API, with deadlines and retries.
@@ -26,6 +27,7 @@
 //! - `yarn`: applications and queues of the YARN adapter.
 
 pub mod access;
+pub mod administrator;
 pub mod audit;
 pub mod bulk;
 pub mod client;

@@ -2,13 +2,14 @@
 
 use godel_client::{
     access::Access,
+    administrator::take_context,
     client::Client,
     context::{Context, ContextError, ContextFile, Contexts},
     exit::{Code, Failure},
     output::{self, Format, View, ViewColumn},
-    renewal::{ContextRenewal, take_token, take_trust},
+    renewal::ContextRenewal,
 };
-use godel_kit::{clock::SystemClock, task};
+use godel_kit::task;
 use serde::Serialize;
 
 use crate::args::context::{ContextSettings, ContextVerb, LoginArgs, NamedContext};
@@ -57,15 +58,6 @@ pub(super) async fn access(given: Option<String>, context: Option<&str>) -> Resu
     let access = renewal.access();
     task::spawn("context", renewal.keep());
     Ok(access)
-}
-
-/// Takes the roots of a cluster and a token from the socket of its state.
-///
-/// # Errors
-/// State refuses, or does not answer.
-pub(crate) async fn take_context(client: &Client, state: &str) -> Result<Context, Failure> {
-    let trust = take_trust(client, SystemClock::shared().wall_ms()).await?;
-    Ok(Context { address: state.to_owned(), trust: Some(trust), token: Some(take_token(client).await?) })
 }
 
 fn cluster_of(context: &Context) -> String {

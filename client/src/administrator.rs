@@ -1,0 +1,72 @@
+//! Whoever runs state on this machine administers the cluster: at its unix socket, without a token.
+
+use std::path::Path;
+
+use godel_kit::{clock::SystemClock, security::Role};
+use godel_proto::v1;
+use tonic::Code as RpcCode;
+
+use crate::{
+    client::Client,
+    context::Context,
+    exit::Failure,
+    renewal::{take_token, take_trust},
+};
+
+/// The administrator, at the unix socket of state.
+pub struct LocalAdministrator {
+    client: Client,
+}
+
+impl LocalAdministrator {
+    /// At a socket that need not be there yet: calls wait for it.
+    ///
+    /// # Errors
+    /// The path of the socket cannot be used.
+    pub fn at(socket: &Path) -> Result<Self, Failure> {
+        let socket = std::path::absolute(socket)
+            .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
+        Ok(Self { client: Client::patient(&format!("unix:{}", socket.display()))? })
+    }
+
+    /// Takes the roots of the cluster and a token, for a state that is reached at `address`.
+    ///
+    /// # Errors
+    /// State refuses, or does not answer in time.
+    pub async fn context(&self, address: &str) -> Result<Context, Failure> {
+        let identities = || self.client.identities();
+        self.client.read(async || identities().get_trust(v1::GetTrustRequest {}).await).await?;
+        take_context(&self.client, address).await
+    }
+
+    /// A join token for one process of this role on this machine, as text. `name` is that of a service, which may be in use by an earlier run of the
+    /// process that has ended, or what the names of an agent's nodes are.
+    ///
+    /// # Errors
+    /// State refuses.
+    pub async fn join_token(&self, role: Role, name: &str) -> Result<String, Failure> {
+        let mut identities = self.client.identities();
+        let known = v1::AllowNameRequest { identity: format!("{role}/{name}") };
+        match identities.allow_name(known).await {
+            Err(status) if status.code() != RpcCode::NotFound => return Err(self.client.explain(status)),
+            Ok(_) | Err(_) => {}
+        }
+        let request = v1::CreateJoinTokenRequest {
+            role: role.to_string(),
+            names: if role == Role::Agent { name.to_owned() } else { "*".to_owned() },
+            uses: 1,
+            ..v1::CreateJoinTokenRequest::default()
+        };
+        let made = identities.create_join_token(request).await;
+        made.map(|made| made.into_inner().token).map_err(|status| self.client.explain(status))
+    }
+}
+
+/// Takes the roots of a cluster and a token from a state that knows who calls.
+///
+/// # Errors
+/// State refuses, or does not answer.
+pub async fn take_context(client: &Client, address: &str) -> Result<Context, Failure> {
+    let trust = take_trust(client, SystemClock::shared().wall_ms()).await?;
+    Ok(Context { address: address.to_owned(), trust: Some(trust), token: Some(take_token(client).await?) })
+}
