@@ -318,7 +318,7 @@ async fn a_revoked_leaf_ends_its_streams_and_calls() {
     cluster.pass_ms(LIFETIME_MS);
     called(&other).await.unwrap();
     let mut client = other.clone();
-    let reports = client.list_agent_reports(v1::ListAgentReportsRequest {});
+    let reports = client.list_agent_reports(godel_proto::v1::ListAgentReportsRequest {});
     let refusal = soon("an answer", reports).await.err().unwrap();
     assert!(status::has_reason(&refusal, reason::IDENTITY_EXPIRED), "{refusal}");
     fake.commit(vec![bytes::Bytes::new()]);
