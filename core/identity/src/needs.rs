@@ -365,6 +365,7 @@ mod tests {
                 "/godel.v1.BindService/EvictRunningUnits",
                 "/godel.v1.BindService/MoveRunningUnits",
                 "/godel.v1.DispatchService/Attach",
+                "/godel.v1.IdentityService/GetCallers",
                 "/godel.v1.IdentityService/RenewIdentity",
                 "/godel.v1.MemberService/ListMembers",
                 "/godel.v1.MemberService/ReleaseLease",

@@ -134,15 +134,15 @@ fn a_start_that_others_can_reach_is_warned_of() {
 }
 
 #[test]
-fn https_is_refused_wherever_an_address_is_read() {
+fn an_https_address_needs_what_proves_who_calls() {
     let refused_with = |args: &[&str], words: &str| {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         let output = godel(&args);
         let text = shown(&output);
         assert!(!output.status.success() && text.contains(words), "{args:?}: {text}");
     };
-    let refused = |args: &[&str]| refused_with(args, "knows no roots of the cluster");
-    refused(&["--address", "https://127.0.0.1:1", "status"]);
+    refused_with(&["--address", "https://127.0.0.1:1", "status"], "knows no roots of the cluster");
+    let refused = |args: &[&str]| refused_with(args, "has no certificate in godel-data/identity");
     refused(&["agent", "--simulate", "1x cpu=1,memory=1Gi", "--set=agent.client.state=https://127.0.0.1:1"]);
     for part in ["dispatcher", "binder", "scheduler"] {
         let state = format!("--set={part}.client.state=https://127.0.0.1:1");

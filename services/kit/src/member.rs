@@ -275,7 +275,7 @@ pub async fn take_identity(
     } else {
         ServerSecurity::default()
     };
-    let renewal = renewal::Renewal::new(member, held, files, tls, &client, clock)?;
+    let renewal = renewal::IdentityRenewal::new(member, held, files, tls, &client, clock)?;
     task::spawn_service("renewal", stop, stop.clone().run_until_cancelled_owned(renewal.run()));
     Ok(Some(MemberIdentity { client: security, server }))
 }

@@ -22,7 +22,7 @@ const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// Keeps the identity of a process.
-pub(super) struct Renewal {
+pub(super) struct IdentityRenewal {
     member: NewMember,
     held: HeldIdentity,
     files: Option<IdentityFiles>,
@@ -55,7 +55,7 @@ impl From<Status> for NotRenewed {
     }
 }
 
-impl Renewal {
+impl IdentityRenewal {
     /// # Errors
     /// The address of state.
     pub(super) fn new(
