@@ -207,8 +207,10 @@ impl Local {
     /// Waits until state answers at its socket, and takes what people show: parts join by that.
     async fn secure(&mut self, socket: &Path) -> Result<(), Failure> {
         let admin = LocalAdministrator::at(socket)?;
+        // With `migrate` state tells others its address in plain text, and speaks TLS there too.
+        let address = self.parts[0].1.replacen("http://", "https://", 1);
         let context = tokio::select! {
-            context = admin.context(&self.parts[0].1) => context?,
+            context = admin.context(&address) => context?,
             () = self.stop.cancelled() => return Err(Failure::failed("stopped before it was ready")),
         };
         self.access = context.access().map_err(|error| Failure::chain(Code::Failed, &error))?;

@@ -34,8 +34,6 @@ impl LocalAdministrator {
     /// # Errors
     /// State refuses, or does not answer in time.
     pub async fn context(&self, address: &str) -> Result<Context, Failure> {
-        let identities = || self.client.identities();
-        self.client.read(async || identities().get_trust(v1::GetTrustRequest {}).await).await?;
         take_context(&self.client, address).await
     }
 
@@ -67,6 +65,7 @@ impl LocalAdministrator {
 /// # Errors
 /// State refuses, or does not answer.
 pub async fn take_context(client: &Client, address: &str) -> Result<Context, Failure> {
-    let trust = take_trust(client, SystemClock::shared().wall_ms()).await?;
+    // State may be about to open its socket.
+    let trust = client.read(async || take_trust(client, SystemClock::shared().wall_ms()).await).await?;
     Ok(Context { address: address.to_owned(), trust: Some(trust), token: Some(take_token(client).await?) })
 }

@@ -13,6 +13,7 @@ use godel_kit::{
 use godel_pki::pem::write_certificates;
 use godel_proto::v1;
 use tokio::sync::watch;
+use tonic::Status;
 
 use crate::{
     access::Access,
@@ -137,7 +138,8 @@ impl ContextRenewal {
     /// The context with what state answers.
     async fn ask(&self, need: RenewalNeed) -> Result<Context, Failure> {
         let client = Client::new(&self.access)?;
-        let trust = take_trust(&client, self.clock.wall_ms()).await?;
+        let trust = take_trust(&client, self.clock.wall_ms()).await;
+        let trust = trust.map_err(|status| client.explain(status))?;
         let mut new = self.context.clone();
         // Roots of another cluster, or none, would spoil it.
         if new.trust.as_ref().is_some_and(|known| known.cluster == trust.cluster) {
@@ -183,13 +185,12 @@ pub async fn take_token(client: &Client) -> Result<ContextToken, Failure> {
     Ok(ContextToken { token, expires_ms })
 }
 
-/// Asks state for the roots of the cluster; it is `now_ms`.
+/// Asks state once for the roots of the cluster; it is `now_ms`.
 ///
 /// # Errors
 /// State does not answer.
-pub async fn take_trust(client: &Client, now_ms: i64) -> Result<ContextTrust, Failure> {
-    let answer = client.identities().get_trust(v1::GetTrustRequest {}).await;
-    let answer = answer.map_err(|status| client.explain(status))?.into_inner();
+pub async fn take_trust(client: &Client, now_ms: i64) -> Result<ContextTrust, Status> {
+    let answer = client.identities().get_trust(v1::GetTrustRequest {}).await?.into_inner();
     let v1::TrustRoots { cluster, roots, .. } = answer.trust.unwrap_or_default();
     let roots: Vec<_> = roots.into_iter().map(|root| root.certificate.into()).collect();
     Ok(ContextTrust { cluster, roots: write_certificates(&roots), asked_ms: now_ms })

@@ -9,7 +9,7 @@ use godel_client::{
     output::{self, Format, View, ViewColumn},
     renewal::ContextRenewal,
 };
-use godel_kit::task;
+use godel_kit::{address::ServerAddress, task};
 use serde::Serialize;
 
 use crate::args::context::{ContextSettings, ContextVerb, LoginArgs, NamedContext};
@@ -103,6 +103,14 @@ pub(crate) fn forget_context(context: &Context) {
 /// Takes a token from the socket of state on this machine, and keeps it in a context with the roots of the cluster.
 async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
     let LoginArgs { name, socket, state } = wanted;
+    // Refused now, not at the next command.
+    let parsed = ServerAddress::parse(&state, true).map_err(|bad| Failure::chain(Code::Usage, &bad))?;
+    if !matches!(parsed, ServerAddress::Tls(_)) {
+        return Err(Failure::usage(format!(
+            "`{state}` is no https:// address, and a token is shown over TLS alone"
+        ))
+        .hint("`godel context set` keeps an address of plain text"));
+    }
     let socket = std::path::absolute(&socket)
         .map_err(|error| Failure::failed(format!("{} cannot be found: {error}", socket.display())))?;
     let client = Client::new(&format!("unix:{}", socket.display()))?;
