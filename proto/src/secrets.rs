@@ -23,8 +23,9 @@ impl Debug for v1::JoinToken {
 
 impl Debug for v1::JoinRequest {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Self { token: _, name, csr: _, hosts } = self;
-        f.debug_struct("JoinRequest").field("name", name).field("hosts", hosts).finish_non_exhaustive()
+        let Self { token: _, name, csr: _, hosts, role } = self;
+        let mut shown = f.debug_struct("JoinRequest");
+        shown.field("role", role).field("name", name).field("hosts", hosts).finish_non_exhaustive()
     }
 }
 

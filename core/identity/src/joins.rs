@@ -83,13 +83,16 @@ pub enum JoinRefusal {
     },
     /// For other names.
     #[error(
-        "the join token is not good for the name {asked}: it is for {}; join with such a name, or ask an administrator for another token",
-        shown(.allowed)
+        "the join token is not good for the name {asked}: it is for {}; join with such a name, or ask an administrator for a token for this one \
+         (`{}`)",
+        shown(.allowed), join_token_command(*.role, .asked)
     )]
     OtherName {
         /// What it is for.
         allowed: JoinNames,
-        /// What was asked for.
+        /// The role that was asked for.
+        role: Role,
+        /// The name that was asked for.
         asked: String,
     },
     /// Another process has the name, or one that covers it.
@@ -112,6 +115,17 @@ fn shown(names: &JoinNames) -> String {
     }
 }
 
+/// The command that makes a join token for a role and these names, as [`JoinNames`] has them as text.
+pub fn join_token_command(role: Role, names: &str) -> String {
+    let command = match role {
+        Role::Agent => "godel node join-token".to_owned(),
+        Role::State | Role::Dispatcher | Role::Binder | Role::Scheduler | Role::Rescheduler | Role::Yarn => {
+            format!("godel join-token --role {role}")
+        }
+    };
+    if names.is_empty() { command } else { format!("{command} --names '{names}'") }
+}
+
 /// Whether a join token gives `asked` an identity at `now_ms`. Whether the secret is right was compared before.
 ///
 /// # Errors
@@ -127,7 +141,11 @@ pub fn judge_join(terms: &JoinTerms, asked: &Identity, now_ms: u64) -> Result<()
         return Err(JoinRefusal::OtherRole { allowed: terms.role, asked: asked.role() });
     }
     if !terms.names.admit_name(asked.name()) {
-        return Err(JoinRefusal::OtherName { allowed: terms.names.clone(), asked: asked.name().to_owned() });
+        return Err(JoinRefusal::OtherName {
+            allowed: terms.names.clone(),
+            role: asked.role(),
+            asked: asked.name().to_owned(),
+        });
     }
     Ok(())
 }
@@ -201,6 +219,10 @@ mod tests {
         let refusal =
             judge_join(&terms(Role::Agent, ""), &identity("agent/sim-*"), 0).unwrap_err().to_string();
         assert!(refusal.contains("not good for the name sim-*: it is for any single name; "), "{refusal}");
+        assert!(refusal.contains("(`godel node join-token --names 'sim-*'`)"), "{refusal}");
+        let refusal = judge_join(&terms(Role::Scheduler, "t*"), &identity("scheduler/s1"), 0).unwrap_err();
+        let says = refusal.to_string();
+        assert!(says.contains("it is for t*; ") && says.contains("--role scheduler --names 's1'"), "{says}");
     }
 
     #[test]

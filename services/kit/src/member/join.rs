@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use godel_identity::names::{Identity, Role};
+use godel_identity::{
+    joins::join_token_command,
+    names::{Identity, Role},
+};
 use godel_pki::{
     join_tokens::JoinToken,
     requests::LeafKey,
@@ -12,7 +15,7 @@ use godel_proto::v1::{self, identity_service_client::IdentityServiceClient};
 use tonic::Status;
 
 use super::{
-    Damage, HeldIdentity, JoinError, Joining,
+    Damage, HeldIdentity, JoinError, Joining, NewMember,
     files::IdentityFiles,
     kept_in, read_token,
     renewal::{self, NotRenewed},
@@ -67,13 +70,10 @@ pub(super) async fn first_identity(
 }
 
 fn no_token(joining: &Joining<'_>, config: &IdentityConfig) -> JoinError {
-    let role = joining.member.role;
-    let command = match role {
-        Role::Agent => "godel node join-token".to_owned(),
-        Role::State | Role::Dispatcher | Role::Binder | Role::Scheduler | Role::Rescheduler | Role::Yarn => {
-            format!("godel join-token --role {role}")
-        }
-    };
+    let NewMember { role, name, .. } = joining.member;
+    // Other tokens are good for any single name.
+    let names = if name.ends_with('*') { name.as_str() } else { "" };
+    let command = join_token_command(*role, names);
     JoinError::NoToken { key: joining.key(), dir: kept_in(config), command }
 }
 
@@ -137,6 +137,7 @@ impl Joining<'_> {
             name: self.member.name.clone(),
             csr: key.request().map_err(Damage::Key)?,
             hosts: self.member.hosts.clone(),
+            role: self.member.role.to_string(),
         };
         let mut backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
         loop {

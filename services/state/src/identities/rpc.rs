@@ -7,7 +7,7 @@ use godel_identity::{
     caller::Caller,
     joins::{JoinRefusal, TOKEN_TTL_MS_MAX, TOKEN_USES_MAX},
     leaves::{LeafRefusal, LeafStanding, LeafTimes},
-    names::{Identity, Role},
+    names::{BadIdentity, Identity, Role},
     records::{IdentityRecord, JoinTokenAsk},
     rotation::{NextSigner, PERSON_TOKEN_MS, ROOT_LEAD_MS, RotationRefusal},
 };
@@ -111,7 +111,7 @@ impl Issuer {
 impl v1::identity_service_server::IdentityService for IdentityRpc {
     async fn join(&self, request: Request<v1::JoinRequest>) -> IdentityAnswer<v1::JoinResponse> {
         let issuer = self.issuer()?;
-        let v1::JoinRequest { token, name, csr, hosts } = request.into_inner();
+        let v1::JoinRequest { token, name, csr, hosts, role } = request.into_inner();
         let token: JoinToken = token
             .parse()
             .map_err(|bad: godel_pki::join_tokens::BadJoinToken| BadField::new("token", bad.to_string()))?;
@@ -123,7 +123,9 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         }
         let (id, hash, clock) = (token.id().to_owned(), token.secret().hash(), issuer.clock());
         // First of all: who has no token takes no time of the writer, and has no signature checked.
-        let role = issuer.ledger.read(|book| role_of_token(book, &id, &hash))?;
+        let of_token = issuer.ledger.read(|book| role_of_token(book, &id, &hash))?;
+        let bad_role = |bad: BadIdentity| BadField::new("role", bad.to_string());
+        let role = if role.is_empty() { of_token } else { role.parse().map_err(bad_role)? };
         let server_names = hosts::names_of_leaf(role, &hosts, &issuer.own_names)?;
         let identity =
             Identity::new(cluster, role, &name).map_err(|bad| BadField::new("name", bad.to_string()))?;
@@ -172,9 +174,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
         let v1::CreateJoinTokenRequest { role, names, pool, ttl_ms, uses } = request.into_inner();
-        let bad = |path: &'static str| {
-            move |bad: godel_identity::names::BadIdentity| BadField::new(path, bad.to_string())
-        };
+        let bad = |path: &'static str| move |bad: BadIdentity| BadField::new(path, bad.to_string());
         let ask = JoinTokenAsk {
             role: role.parse().map_err(bad("role"))?,
             names: names.parse().map_err(bad("names"))?,

@@ -122,7 +122,7 @@ impl Fixture {
     ) -> Result<v1::JoinResponse, Status> {
         let (token, name, csr) = (token.to_owned(), name.to_owned(), key.request().unwrap());
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-        let request = v1::JoinRequest { token, name, csr, hosts };
+        let request = v1::JoinRequest { token, name, csr, hosts, role: String::new() };
         self.rpc.join(Request::new(request)).await.map(tonic::Response::into_inner)
     }
 
@@ -262,13 +262,22 @@ async fn what_is_no_token_of_ours_is_refused() {
     assert_eq!(fixture.join("godel", "s1").await.unwrap_err().code(), Code::InvalidArgument);
     is_refused(fixture.join(&token, "t1").await, Code::Unauthenticated, reason::JOIN_REFUSED);
     assert_eq!(fixture.join(&token, "s/1").await.unwrap_err().code(), Code::InvalidArgument);
-    let csr =
-        v1::JoinRequest { token: token.clone(), name: "s1".to_owned(), csr: vec![1], hosts: Vec::new() };
+    // Whoever says which role he is to have is not given another one.
+    let of_role = |role: &str, csr: Vec<u8>| {
+        let (token, name, role) = (token.clone(), "s1".to_owned(), role.to_owned());
+        Request::new(v1::JoinRequest { token, name, csr, hosts: Vec::new(), role })
+    };
+    let csr = || LeafKey::generate().unwrap().request().unwrap();
+    let answer = fixture.rpc.join(of_role("agent", csr())).await.map(tonic::Response::into_inner);
+    is_refused(answer, Code::Unauthenticated, reason::JOIN_REFUSED);
+    let answer = fixture.rpc.join(of_role("cook", csr())).await;
+    assert_eq!(answer.unwrap_err().code(), Code::InvalidArgument);
+    let csr = v1::JoinRequest { csr: vec![1], ..of_role("scheduler", Vec::new()).into_inner() };
     assert_eq!(fixture.rpc.join(Request::new(csr)).await.unwrap_err().code(), Code::InvalidArgument);
     let agents = fixture.token("agent", "", 1).await;
     let csr = LeafKey::generate().unwrap().request().unwrap();
-    let hosts =
-        v1::JoinRequest { token: agents.clone(), name: "n1".to_owned(), csr, hosts: vec!["n1".to_owned()] };
+    let (token_of, name, hosts) = (agents.clone(), "n1".to_owned(), vec!["n1".to_owned()]);
+    let hosts = v1::JoinRequest { token: token_of, name, csr, hosts, role: String::new() };
     assert_eq!(fixture.rpc.join(Request::new(hosts)).await.unwrap_err().code(), Code::InvalidArgument);
     fixture.wait(3_600_000);
     is_refused(fixture.join(&token, "s1").await, Code::Unauthenticated, reason::JOIN_REFUSED);

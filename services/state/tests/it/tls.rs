@@ -123,7 +123,7 @@ impl SecuredState {
             token: token.to_text().to_string(),
             name: name.to_owned(),
             csr: key.request().unwrap(),
-            hosts: Vec::new(),
+            ..v1::JoinRequest::default()
         };
         let answer = IdentityServiceClient::new(self.tls(security)).join(request).await?.into_inner();
         let root = RootCert::read(answer.trust.unwrap().roots[0].certificate.clone()).unwrap();
