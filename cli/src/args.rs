@@ -106,13 +106,12 @@ pub enum Verb {
     #[command(subcommand)]
     Partition(PartitionVerb),
     /// Create a join token, with which a process joins the cluster; list or delete those that there are.
-    #[command(hide = true)]
     JoinToken(identity::JoinTokenArgs),
     /// Manage identities: who may call, by which certificate.
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Identity(identity::IdentityVerb),
     /// Manage the CA, which signs the certificates of identities.
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Ca(identity::Ca),
     /// Administer the control plane.
     #[command(subcommand)]

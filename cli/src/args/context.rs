@@ -13,7 +13,6 @@ pub enum ContextVerb {
     Set(ContextSettings),
     /// Take a token from the socket of state on this machine, and keep it in a context with what proves that the cluster is the
     /// right one.
-    #[command(hide = true)]
     Login(LoginArgs),
     /// Make a context the current one, to whose cluster commands go.
     Use(NamedContext),

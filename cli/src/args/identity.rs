@@ -6,6 +6,15 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use super::Layers;
 
+/// How a machine is added.
+pub const JOIN_NODE: &str = "\
+The token is printed alone, so that it can go into a file:
+  (umask 077; godel node join-token > join.token)
+With that file on the other machine:
+  godel agent --address https://HOST:7700 --join-file join.token
+An agent of several nodes, as simulated ones, needs a token for what all their names begin with:
+  godel node join-token --names 'sim-*'";
+
 /// What a process is for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum JoinRole {

@@ -92,8 +92,8 @@ pub enum NodeVerb {
     /// Set taints (`key[=value]:no-schedule`, `:prefer-no-schedule` or `:no-execute`) or remove them (`key-`). A taint
     /// of effect no-execute evicts running units that do not tolerate it.
     Taint(Changes),
-    /// Create a token with which agents join the cluster.
-    #[command(hide = true)]
+    /// Create a token with which an agent joins the cluster, and say what to run on its machine.
+    #[command(after_help = super::identity::JOIN_NODE)]
     JoinToken(super::identity::NodeJoinToken),
     /// Resume evictions from lost nodes after the brake has stopped them.
     ResumeEvictions,

@@ -180,24 +180,51 @@ async fn create(
     format: Format,
 ) -> Result<(), Failure> {
     let NewJoinToken { names, ttl, uses } = token;
-    let role = role.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let request = v1::CreateJoinTokenRequest { role, names, pool, ttl_ms: millis(ttl), uses };
+    let role_name = role.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let request = v1::CreateJoinTokenRequest { role: role_name, names, pool, ttl_ms: millis(ttl), uses };
     let answer = client.identities().create_join_token(request).await;
     let v1::CreateJoinTokenResponse { token, info } =
         answer.map_err(|status| client.explain(status))?.into_inner();
     let info = JoinTokenView::from(info.unwrap_or_default());
     if format == Format::Table || format == Format::Wide {
         output::print_raw(&format!("{token}\n"))?;
-        output::say(format!(
-            "token {} is good for {} as {}, until {}: put it into a file that nobody else can read, and name that file with `--join-file`",
-            info.id,
-            count(info.uses_left, "use"),
-            info.role,
-            time(info.expires_ms)
-        ));
+        output::say(what_to_do(role, &info, client.address()));
         return Ok(());
     }
     output::print_value(format, &serde_json::json!({"token": token, "info": info}))
+}
+
+/// What a token is good for, and the command that uses it up; `state` is the address at which it was made.
+fn what_to_do(role: JoinRole, info: &JoinTokenView, state: &str) -> String {
+    let JoinTokenView { id, role: role_name, names, .. } = info;
+    let process = match role {
+        JoinRole::Agent => "godel agent".to_owned(),
+        _ => format!("godel serve {role_name} --listen IP:PORT"),
+    };
+    let of_names =
+        if names.is_empty() { "of any one name".to_owned() } else { format!("of the names {names}") };
+    let mut text = format!(
+        "token {id} is good for {} as {role_name} {of_names}, until {}\n\
+         put it into a file that nobody else can read, and start with it, on any machine:\n  \
+         {process} --address {} --join-file FILE",
+        count(info.uses_left, "use"),
+        time(info.expires_ms),
+        address_for_others(state)
+    );
+    if role == JoinRole::Agent && names.is_empty() {
+        text.push_str("\nan agent of several nodes, as simulated ones, needs a token with `--names`, as `--names 'sim-*'`");
+    }
+    text
+}
+
+/// The address of state for other machines: that of this one, unless it leads to this machine itself.
+fn address_for_others(state: &str) -> String {
+    let Some(host) = state.strip_prefix("https://") else { return "https://HOST:7700".to_owned() };
+    let is_own = ["127.", "localhost", "[::1]"].iter().any(|own| host.starts_with(own));
+    match host.rsplit_once(':').filter(|_| is_own) {
+        Some((_, port)) => format!("https://HOST:{port}"),
+        None => state.to_owned(),
+    }
 }
 
 fn millis(time: Duration) -> u64 {
@@ -219,14 +246,20 @@ pub(super) async fn ca(client: &Client, verb: Ca, format: Format) -> Result<(), 
         }
         Ca::Rotate => {
             let answer = client.identities().rotate_ca(v1::RotateCaRequest {}).await;
-            let answer = answer.map_err(|status| client.explain(status))?.into_inner();
-            output::say(format!(
-                "made root {}: it signs from {}; identities get new certificates by themselves, {} of them in all",
-                hex(&answer.fingerprint),
-                time(answer.signs_from_ms),
-                answer.n_left
-            ));
-            Ok(())
+            let v1::RotateCaResponse { fingerprint, signs_from_ms, n_left } =
+                answer.map_err(|status| client.explain(status))?.into_inner();
+            let fingerprint = hex(&fingerprint);
+            if format == Format::Table || format == Format::Wide {
+                output::say(format!(
+                    "made root {fingerprint}: it signs from {}; identities get new certificates by themselves, {n_left} of them in all",
+                    time(signs_from_ms)
+                ));
+                return Ok(());
+            }
+            let made = serde_json::json!({
+                "fingerprint": fingerprint, "signs_from_ms": signs_from_ms, "identities_left": n_left
+            });
+            output::print_value(format, &made)
         }
         // `new_ca` does it, without a server.
         Ca::New { .. } => Ok(()),
@@ -237,6 +270,12 @@ pub(super) async fn new_ca(verb: Ca) -> Result<(), Failure> {
     let Ca::New { data_dir, layers } = verb else { return Ok(()) };
     let data_dir = data_dir.map(|dir| dir.display().to_string());
     let root = config::load(&layers, &[("state.data_dir", data_dir)])?;
+    // A store that is made just now would be a cluster of its own.
+    if !root.state.data_dir.is_dir() {
+        let dir = root.state.data_dir.display();
+        return Err(Failure::new(Code::NotFound, format!("there is no store in {dir}"))
+            .hint("name the directory that state has as `state.data_dir`: `--data-dir DIR`"));
+    }
     let made = godel_state::make_new_ca(&root.state, SystemClock::shared()).await;
     let made = made.map_err(|error| Failure::chain(Code::Failed, &error))?;
     output::say(format!(
@@ -248,4 +287,24 @@ pub(super) async fn new_ca(verb: Ca) -> Result<(), Failure> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_machines_are_told_an_address_that_they_reach() {
+        for (state, told) in [
+            ("https://control-1:7700", "https://control-1:7700"),
+            ("https://10.0.0.7:7701", "https://10.0.0.7:7701"),
+            ("https://127.0.0.1:7701", "https://HOST:7701"),
+            ("https://localhost:7700", "https://HOST:7700"),
+            ("https://[::1]:7702", "https://HOST:7702"),
+            ("http://control-1:7700", "https://HOST:7700"),
+            ("unix:/run/godel.sock", "https://HOST:7700"),
+        ] {
+            assert_eq!(address_for_others(state), told);
+        }
+    }
 }

@@ -91,6 +91,20 @@ pub(crate) fn exit_code(output: &Output) -> i32 {
 /// A child that does not outlive a test that fails.
 pub(crate) struct Killed(Child);
 
+impl Killed {
+    /// SIGTERM; it must end well.
+    pub(crate) fn stop(mut self) {
+        terminate(&mut self.0);
+    }
+}
+
+fn terminate(child: &mut Child) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let status = wait(child, LONG).expect("it stops");
+    assert!(status.success(), "{status}");
+}
+
 impl Drop for Killed {
     fn drop(&mut self) {
         // It has ended already where the test went well.
@@ -119,8 +133,9 @@ impl Up {
         let data_dir = dir.path().join(data);
         let mut words = vec!["up", "--port", "0", "-o", "json", "--data-dir", data_dir.to_str().unwrap()];
         words.extend(flags);
-        let mut child =
-            Killed(command(&words).stderr(Stdio::inherit()).env("GODEL_LOG", "warn").spawn().unwrap());
+        let mut command = command(&words);
+        command.stderr(Stdio::inherit()).env("GODEL_LOG", "warn").env("GODEL_CONTEXTS", contexts_in(&dir));
+        let mut child = Killed(command.spawn().unwrap());
         let stdout = child.0.stdout.take().unwrap();
         let (tx, rx) = mpsc::channel();
         std::thread::spawn(move || {
@@ -148,7 +163,12 @@ impl Up {
 
     /// A further part beside it; killed when this is dropped.
     pub(crate) fn serve(&self, words: &[&str]) -> Killed {
-        let mut command = command(&[&["serve"][..], words].concat());
+        self.spawn(&[&["serve"][..], words].concat())
+    }
+
+    /// The same for `godel agent`, or anything else that runs until it is stopped.
+    pub(crate) fn spawn(&self, words: &[&str]) -> Killed {
+        let mut command = command(words);
         command
             .env("GODEL_ADDR", &self.address)
             .env("GODEL_LOG", "error")
@@ -158,7 +178,12 @@ impl Up {
     }
 
     pub(crate) fn client(&self) -> Godel {
-        Godel { address: self.address.clone() }
+        Godel { env: vec![("GODEL_ADDR".to_owned(), self.address.clone())] }
+    }
+
+    /// Who has the context that it keeps if it speaks TLS, and names no address.
+    pub(crate) fn person(&self) -> Godel {
+        Godel { env: vec![("GODEL_CONTEXTS".to_owned(), contexts_in(&self.dir))] }
     }
 
     /// SIGKILL.
@@ -170,27 +195,33 @@ impl Up {
 
     /// SIGTERM; it must end well.
     pub(crate) fn stop(mut self) -> TempDir {
-        let pid = self.child.0.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let status = wait(&mut self.child.0, LONG).expect("it stops");
-        assert!(status.success(), "{status}");
+        terminate(&mut self.child.0);
         self.dir
     }
 }
 
-/// The client's verbs against one address.
+fn contexts_in(dir: &TempDir) -> String {
+    dir.path().join("contexts.yaml").display().to_string()
+}
+
+/// The client's verbs against one control plane.
 pub(crate) struct Godel {
-    address: String,
+    /// Says where it is.
+    env: Vec<(String, String)>,
 }
 
 impl Godel {
     pub(crate) fn run(&self, words: &[&str]) -> Output {
-        run(words, &[("GODEL_ADDR", &self.address)])
+        run(words, &self.vars())
     }
 
-    /// With a variable of the environment beside the address.
+    fn vars(&self) -> Vec<(&str, &str)> {
+        self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    /// With one more variable of the environment.
     pub(crate) fn run_with(&self, words: &[&str], variable: (&str, &str)) -> Output {
-        run(words, &[("GODEL_ADDR", &self.address), variable])
+        run(words, &[self.vars(), vec![variable]].concat())
     }
 
     #[track_caller]

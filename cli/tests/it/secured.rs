@@ -1,10 +1,16 @@
 //! A cluster whose state speaks TLS, and a person who has a token.
 
-use std::net::Ipv4Addr;
+use std::{
+    fs,
+    net::Ipv4Addr,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+};
+
+use serde_json::Value;
 
 use super::{
-    Up, exit_code,
-    godel::{serve_alone, until_ok},
+    Godel, Up, exit_code,
+    godel::{Killed, serve_alone, until_ok},
     run,
 };
 
@@ -96,4 +102,142 @@ fn health_is_asked_over_tls_where_the_port_speaks_it() {
     assert_eq!(exit_code(&refused), 1);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("HTTP status 400"), "{said}");
+}
+
+/// A cluster with TLS, which a person reaches by the context that it keeps.
+struct SecuredCluster {
+    up: Up,
+    godel: Godel,
+}
+
+impl SecuredCluster {
+    fn start(flags: &[&str]) -> Self {
+        let up = Up::start(&[&["--set", "state.tls=on"], flags].concat());
+        assert!(up.address().starts_with("https://"), "{}", up.address());
+        Self { godel: up.person(), up }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.up.dir().join(name).display().to_string()
+    }
+
+    /// A file with a join token that a verb makes.
+    fn token(&self, name: &str, verb: &[&str]) -> String {
+        let (path, token) = (self.path(name), self.godel.ok(verb));
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
+        std::io::Write::write_all(&mut file, token.as_bytes()).unwrap();
+        path
+    }
+
+    /// `godel agent` of two nodes, which keeps its identity in a directory.
+    fn agent_words(&self, nodes: &str, token: &str) -> Vec<String> {
+        let shape = format!("2x name={nodes},cpu=4,memory=8Gi");
+        let dir = format!("agent.identity.dir={}", self.path(&format!("{nodes}.identity")));
+        let words = [
+            "agent",
+            "--simulate",
+            &shape,
+            "--set",
+            &dir,
+            "--set",
+            "agent.reconnect_spread=300ms",
+            "--join-file",
+            token,
+        ];
+        words.map(str::to_owned).to_vec()
+    }
+
+    fn agent(&self, nodes: &str, token: &str) -> Killed {
+        let words = self.agent_words(nodes, token);
+        self.up.spawn(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// What an agent says that is not let in.
+    #[track_caller]
+    fn refused(&self, nodes: &str, token: &str) -> String {
+        let words = self.agent_words(nodes, token);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = self.up.client().run(&words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(exit_code(&output), 1, "{said}");
+        said
+    }
+
+    /// Waits until the two nodes of an agent are ready, or no longer.
+    #[track_caller]
+    fn until_nodes(&self, prefix: &str, are_ready: bool) {
+        self.godel.until(&["node", "list"], |nodes| {
+            let of_agent = |node: &&Value| node["name"].as_str().unwrap().starts_with(prefix);
+            let is_so = |node: &Value| !node["status"].as_str().unwrap().starts_with("NotReady") == are_ready;
+            let nodes: Vec<&Value> = nodes.as_array().unwrap().iter().filter(of_agent).collect();
+            nodes.len() == 2 && nodes.into_iter().all(is_so)
+        });
+    }
+}
+
+#[test]
+fn members_and_agents_join_over_tls() {
+    let cluster = SecuredCluster::start(&["--simulate", "1x name=west,cpu=4,memory=8Gi"]);
+    let SecuredCluster { up, godel } = &cluster;
+
+    // The context that it keeps is enough for people.
+    godel.ok(&["status"]);
+    let contexts = godel.json(&["context", "list"]);
+    assert_eq!((&contexts[0]["address"], &contexts[0]["is_current"]), (&up.address().into(), &true.into()));
+    godel.ok(&["unit", "submit", "--name", "web", "--cpu", "1", "--wait"]);
+    assert_eq!(godel.json(&["unit", "describe", "web"])["principal"], "person/admin");
+    let plain_text = up.address().replace("https://", "http://");
+    let output = run(&["status"], &[("GODEL_ADDR", &plain_text)]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(exit_code(&output) == 8 && said.contains("this port speaks TLS"), "{said}");
+
+    // A scheduler beside those of `godel up`.
+    let token = cluster.token("scheduler.token", &["join-token", "--role", "scheduler"]);
+    let own_dir = format!("scheduler.identity.dir={}", cluster.path("s2.identity"));
+    let words = ["scheduler", "--name", "s2", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
+    let s2 = up.serve(&[&words[..], &["--join-file", &token, "--set", &own_dir]].concat());
+    godel.until(&["scheduler", "list"], |schedulers| {
+        let is_s2 = |one: &Value| one["name"] == "s2" && one["status"] == "Attached";
+        schedulers.as_array().unwrap().iter().any(is_s2)
+    });
+    let own = fs::metadata(up.dir().join("s2.identity/scheduler-s2.pem")).unwrap();
+    assert_eq!(own.permissions().mode() & 0o777, 0o600);
+    s2.stop();
+
+    // An agent goes on with what it kept, although its token is used up.
+    let token = cluster.token("east.token", &["node", "join-token", "--names", "east-*"]);
+    let agent = cluster.agent("east", &token);
+    cluster.until_nodes("east-", true);
+    agent.stop();
+    cluster.until_nodes("east-", false);
+    let agent = cluster.agent("east", &token);
+    cluster.until_nodes("east-", true);
+
+    // Whoever is revoked is out at once, and comes back by an administrator alone.
+    godel.ok(&["identity", "revoke", "agent/east-000*"]);
+    cluster.until_nodes("east-", false);
+    drop(agent);
+    let said = cluster.refused("east", &token);
+    assert!(said.contains("state does not take agent/east-000* in: "), "{said}");
+    godel.ok(&["identity", "allow", "agent/east-000*"]);
+    let token = cluster.token("east.token", &["node", "join-token", "--names", "east-*"]);
+    let agent = cluster.agent("east", &token);
+    cluster.until_nodes("east-", true);
+    agent.stop();
+
+    // Tokens that are not good for an agent say which one is.
+    let token = cluster.token("scheduler.token", &["join-token", "--role", "scheduler", "--names", "*"]);
+    let said = cluster.refused("north", &token);
+    assert!(said.contains("the join token is for role scheduler, not for agent"), "{said}");
+    assert!(!cluster.up.dir().join("north.identity").exists());
+    let token = cluster.token("one.token", &["node", "join-token"]);
+    let said = cluster.refused("north", &token);
+    assert!(said.contains("`godel node join-token --names 'north-000*'`"), "{said}");
+    let said = cluster.refused("north", "");
+    assert!(said.contains("`godel node join-token --names 'north-000*'`"), "{said}");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
+    let said = cluster.refused("north", &token);
+    assert!(said.contains("has mode 0644"), "{said}");
+    cluster.up.stop();
 }

@@ -21,11 +21,13 @@ use super::keepers::one_real_node;
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// Verbs that need no control plane, or become a part of one.
-const OFFLINE: [&str; 18] = [
+const OFFLINE: [&str; 20] = [
     "context list",
     "context set",
     "context use",
     "context delete",
+    "context login",
+    "ca new",
     "up",
     "demo",
     "serve",
@@ -46,10 +48,12 @@ const OFFLINE: [&str; 18] = [
 const PATIENT: [&str; 2] = ["unit wait", "unit watch"];
 
 /// Verbs whose results are no documents, and what they are.
-const NO_JSON: [(&str, &str); 11] = [
+const NO_JSON: [(&str, &str); 13] = [
     ("context set", "says in a sentence where the context leads"),
     ("context use", "says in a sentence where commands go"),
     ("context delete", "says in a sentence what is gone"),
+    ("context login", "says in a sentence where the context leads"),
+    ("ca new", "says in a sentence what it made, and what to do next"),
     ("demo", "runs until it is stopped; `--json FILE` writes the summary"),
     ("serve", "runs until it is stopped"),
     ("agent", "runs until it is stopped"),
@@ -61,7 +65,7 @@ const NO_JSON: [(&str, &str); 11] = [
 ];
 
 /// Verbs that the state of what they name, or its owner, may forbid: exit code 1 or 8.
-const REFUSABLE: [&str; 21] = [
+const REFUSABLE: [&str; 24] = [
     "unit move",
     "unit submit",
     "unit plan",
@@ -83,6 +87,9 @@ const REFUSABLE: [&str; 21] = [
     "reservation delete",
     "reschedule run",
     "reschedule movements abort",
+    "identity revoke",
+    "identity allow",
+    "ca rotate",
 ];
 
 /// What a verb takes, as its flags say.
@@ -227,6 +234,25 @@ async fn control_plane() {
     play("control-plane", &cluster, &[("METRICS", &metrics), ("GODEL_CONTEXTS", &contexts)]).await;
 }
 
+/// Who may join and call: a person comes over TLS, and the services as everywhere else, in plain text.
+#[tokio::test(flavor = "multi_thread")]
+async fn identities() {
+    let settings = vec![("state.tls".to_owned(), "migrate".to_owned())];
+    let layout =
+        Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, settings, ..Layout::default() };
+    let cluster = Cluster::start(layout).await;
+    let state = cluster.address("state");
+    let (over_tls, plain_text) = (format!("https://{state}"), format!("http://{state}"));
+    let (contexts, socket) = (cluster.path("contexts.yaml"), cluster.path("godel.sock"));
+    let env = [
+        ("GODEL_ADDR", over_tls),
+        ("PLAIN_TEXT", plain_text),
+        ("GODEL_CONTEXTS", contexts.display().to_string()),
+        ("SOCKET", socket.display().to_string()),
+    ];
+    play("identities", &cluster, &env.each_ref().map(|(name, value)| (*name, value.as_str()))).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn machine() {
     let cluster = one_real_node(settings::godel_bin(), &[]).await;
@@ -282,7 +308,7 @@ fn every_verb_has_its_sessions() {
         }
         let creates = verb.path.ends_with(" create");
         // A watch waits for what is not there yet, and what is not there is set.
-        let takes_any = ["bench", "unit watch", "context set"].contains(&verb.path.as_str());
+        let takes_any = ["bench", "unit watch", "context set", "context login"].contains(&verb.path.as_str());
         if verb.names_objects && !creates && !takes_any {
             needs("something that is not there (4)", &|step| step.code == 4);
         }
