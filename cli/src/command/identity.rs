@@ -197,14 +197,14 @@ async fn create(
 /// What a token is good for, and the command that uses it up; `state` is the address at which it was made.
 fn what_to_do(role: JoinRole, info: &JoinTokenView, state: &str) -> String {
     let JoinTokenView { id, role: role_name, names, .. } = info;
-    let process = match role {
-        JoinRole::Agent => "godel agent".to_owned(),
-        _ => format!("godel serve {role_name} --listen IP:PORT"),
+    let process = if role == JoinRole::Agent {
+        "godel agent".to_owned()
+    } else {
+        format!("godel serve {role_name} --listen IP:PORT")
     };
-    let of_names =
-        if names.is_empty() { "of any one name".to_owned() } else { format!("of the names {names}") };
+    let of_name = if names.is_empty() { "of any one name".to_owned() } else { format!("named {names}") };
     let mut text = format!(
-        "token {id} is good for {} as {role_name} {of_names}, until {}\n\
+        "token {id} is good for {} as {role_name} {of_name}, until {}\n\
          put it into a file that nobody else can read, and start with it, on any machine:\n  \
          {process} --address {} --join-file FILE",
         count(info.uses_left, "use"),

@@ -147,7 +147,7 @@ impl Joining<'_> {
                 Ok(answer) => {
                     let v1::JoinResponse { leaf, trust, now_ms, .. } = answer.into_inner();
                     self.clock.learn(asked, now_ms);
-                    return Ok(HeldIdentity::of_answer(key, leaf, trust)?);
+                    return self.own(HeldIdentity::of_answer(key, leaf, trust)?);
                 }
                 Err(refusal) => refusal,
             };
@@ -156,6 +156,12 @@ impl Joining<'_> {
             }
             self.wait(&refusal, &mut backoff).await?;
         }
+    }
+
+    /// What state gives to somebody else is not kept: it could not be used.
+    fn own(&self, held: HeldIdentity) -> Result<HeldIdentity, JoinError> {
+        let (found, own) = (held.identity().key(), self.key());
+        if found == own { Ok(held) } else { Err(Damage::Other { found, own }.into()) }
     }
 
     async fn wait(&self, refusal: &Status, backoff: &mut Backoff) -> Result<(), JoinError> {
