@@ -1,4 +1,5 @@
-//! Has the linker fold functions with equal code: the same generic code made for several types takes a part of the binary.
+//! Has the linker make the binary smaller: functions with equal code are folded, as the same generic code that is made for several types, and the
+//! table of addresses that are set at the start is packed.
 
 use std::{env, path::Path, process::Command};
 
@@ -7,7 +8,19 @@ fn main() {
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     if is_release && links_with_lld() {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+        // A binary that is made where the C library unpacks the table runs where it does.
+        if glibc().is_some_and(|version| version >= (2, 36)) {
+            println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
+        }
     }
+}
+
+/// The version of the C library of this machine, if it is GNU's.
+fn glibc() -> Option<(u32, u32)> {
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let (major, minor) = text.trim().strip_prefix("glibc ")?.split_once('.')?;
+    Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
 }
 
 /// Whether the linker is the one that comes with Rust: others may not know the option.
