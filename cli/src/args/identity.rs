@@ -30,8 +30,6 @@ pub enum JoinRole {
     Rescheduler,
     /// A YARN adapter.
     Yarn,
-    /// A further state.
-    State,
 }
 
 /// `godel join-token`.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use godel_base::words::{count, one_or};
+
 use crate::records::{ClusterTrust, IdentityRecord, PersonTokenKey, RootFingerprint, TrustedRoot};
 
-/// How long a new root is trusted before it signs, milliseconds. Members hear of it by a watch, within a second; agents with their sessions; people's
+/// How long a new root is trusted before it signs, milliseconds. Services hear of it within seconds, agents within an hour, people's
 /// tools when they renew their token. So it is the life of a token: a context that has not heard of the root by then has to log in again anyway.
 pub const ROOT_LEAD_MS: u64 = PERSON_TOKEN_MS;
 
@@ -28,8 +30,10 @@ pub struct NextSigner {
 pub enum RotationRefusal {
     /// The last rotation has not ended.
     #[error(
-        "root {root} is leaving still: {n_left} identities have a leaf of it; wait until they have renewed, or revoke those that are gone \
-         (`godel identity list` shows them)"
+        "root {root} is leaving still: {} {} a leaf of it; wait until they have renewed, or revoke those that are gone \
+         (`godel identity list` shows them)",
+        count(*.n_left, "identity"),
+        one_or(*.n_left, "has", "have")
     )]
     UnderWay {
         /// The root that is leaving.
