@@ -3,6 +3,7 @@
 
 use std::{env, path::Path, process::Command};
 
+#[expect(clippy::disallowed_methods, reason = "cargo tells build scripts what is built by the environment")]
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
@@ -24,6 +25,7 @@ fn glibc() -> Option<(u32, u32)> {
 }
 
 /// Whether the linker is the one that comes with Rust: others may not know the option.
+#[expect(clippy::disallowed_methods, reason = "cargo tells build scripts what is built by the environment")]
 fn links_with_lld() -> bool {
     // On other targets Rust uses the system's linker.
     if env::var("TARGET").is_ok_and(|target| target != "x86_64-unknown-linux-gnu") {
