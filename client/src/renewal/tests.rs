@@ -73,7 +73,7 @@ impl TimedState {
     /// What one finds who uses the context of a file now.
     async fn used(&self, file: &ContextFile) -> Result<(), Failure> {
         let mut command = self.command(file);
-        let client = Client::new(&command.access()).unwrap();
+        let client = Client::new(command.access()).unwrap();
         command.renew().await;
         client.store_status().await.map(drop)
     }
@@ -132,7 +132,7 @@ async fn a_context_in_use_works_after_the_roots_have_changed() {
     let refused = async {
         loop {
             // It does not ask for other roots: as long as state shows the old one it would get them.
-            let client = Client::new(&state.command(&unused).access()).unwrap();
+            let client = Client::new(state.command(&unused).access()).unwrap();
             match client.store_status().await {
                 Err(failure) if failure.message.contains("not one of this cluster") => return failure,
                 _ => tokio::task::yield_now().await,
@@ -152,7 +152,7 @@ async fn a_command_that_runs_for_long_shows_newer_tokens() {
     let state = TimedState::start().await;
     let file = state.login("contexts.yaml").await;
     let (mut first, mut second) = (state.command(&file), state.command(&file));
-    let clients = [&first, &second].map(|command| Client::new(&command.access()).unwrap());
+    let clients = [&first, &second].map(|command| Client::new(command.access()).unwrap());
     for _ in 0..3 {
         state.clock.advance(PERSON_TOKEN_MS / 2 + HOUR_MS);
         first.renew().await;

@@ -180,6 +180,23 @@ fn as_gauge(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
+/// Checks that the nodes have names of their own, and that commands run on one alone.
+fn check_nodes(deps: &Deps) -> Result<(), Error> {
+    let mut names = std::collections::BTreeSet::new();
+    for node in &deps.nodes {
+        if !names.insert(node.name.as_str()) {
+            return Err(Error::SameName(node.name.clone()));
+        }
+    }
+    if let Some((name, wrong)) = inventory::wrong_name(&deps.nodes) {
+        return Err(Error::WrongName(name, wrong));
+    }
+    if deps.mode == Mode::Processes && deps.nodes.len() != 1 {
+        return Err(Error::OneNode(deps.nodes.len()));
+    }
+    Ok(())
+}
+
 /// The certificate of this process, for all of its nodes.
 async fn take_own_identity(
     config: &Config,
@@ -221,20 +238,9 @@ pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> R
     if !violations.is_empty() {
         return Err(Error::Config(violations));
     }
-    let mut names = std::collections::BTreeSet::new();
-    for node in &deps.nodes {
-        if !names.insert(node.name.as_str()) {
-            return Err(Error::SameName(node.name.clone()));
-        }
-    }
+    check_nodes(&deps)?;
     if let Some(address) = config.metrics_listen {
         may_listen(config.insecure, &[address])?;
-    }
-    if let Some((name, wrong)) = inventory::wrong_name(&deps.nodes) {
-        return Err(Error::WrongName(name, wrong));
-    }
-    if deps.mode == Mode::Processes && deps.nodes.len() != 1 {
-        return Err(Error::OneNode(deps.nodes.len()));
     }
     let claim = config.state_dir.as_deref().map(DirClaim::take).transpose()?.map(Arc::new);
     // Without a directory its identity is that of the machine, and what it runs ends with it.

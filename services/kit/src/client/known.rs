@@ -15,8 +15,11 @@ pub(crate) struct KnownChannels<C> {
     n_max: usize,
     security: ClientSecurity,
     /// Several of one address only where several servers are expected there, and TLS tells them apart.
-    by_address: Mutex<HashMap<String, Vec<(Option<ExpectedServer>, C)>>>,
+    by_address: Mutex<HashMap<String, Vec<KnownServer<C>>>>,
 }
+
+/// A server, where it is told apart from others at its address, and the channel to it.
+type KnownServer<C> = (Option<ExpectedServer>, C);
 
 impl<C: Clone> KnownChannels<C> {
     /// At most `n_max`, of a client that speaks what `security` says.
