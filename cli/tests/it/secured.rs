@@ -169,7 +169,7 @@ impl SecuredCluster {
     fn until_nodes(&self, prefix: &str, are_ready: bool) {
         self.godel.until(&["node", "list"], |nodes| {
             let of_agent = |node: &&Value| node["name"].as_str().unwrap().starts_with(prefix);
-            let is_so = |node: &Value| !node["status"].as_str().unwrap().starts_with("NotReady") == are_ready;
+            let is_so = |node: &Value| node["status"].as_str().unwrap().starts_with("NotReady") != are_ready;
             let nodes: Vec<&Value> = nodes.as_array().unwrap().iter().filter(of_agent).collect();
             nodes.len() == 2 && nodes.into_iter().all(is_so)
         });
