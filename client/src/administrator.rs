@@ -4,12 +4,11 @@ use std::path::Path;
 
 use godel_kit::{clock::SystemClock, security::Role};
 use godel_proto::v1;
-use tonic::Code as RpcCode;
 
 use crate::{
     client::Client,
     context::Context,
-    exit::Failure,
+    exit::{Code, Failure},
     renewal::{take_token, take_trust},
 };
 
@@ -43,10 +42,12 @@ impl LocalAdministrator {
     /// # Errors
     /// State refuses.
     pub async fn join_token(&self, role: Role, name: &str) -> Result<String, Failure> {
-        let mut identities = self.client.identities();
         let known = v1::AllowNameRequest { identity: format!("{role}/{name}") };
-        match identities.allow_name(known).await {
-            Err(status) if status.code() != RpcCode::NotFound => return Err(self.client.explain(status)),
+        // State may be about to open its socket.
+        let allowed =
+            self.client.read(async || self.client.identities().allow_name(known.clone()).await).await;
+        match allowed {
+            Err(failure) if failure.code != Code::NotFound => return Err(failure),
             Ok(_) | Err(_) => {}
         }
         let request = v1::CreateJoinTokenRequest {
@@ -55,7 +56,7 @@ impl LocalAdministrator {
             uses: 1,
             ..v1::CreateJoinTokenRequest::default()
         };
-        let made = identities.create_join_token(request).await;
+        let made = self.client.identities().create_join_token(request).await;
         made.map(|made| made.into_inner().token).map_err(|status| self.client.explain(status))
     }
 }
