@@ -13,7 +13,6 @@ use std::{
 
 use godel_audit::InvariantVerdict;
 use godel_client::{
-    access::Access,
     administrator::LocalAdministrator,
     audit::{self, Quiet},
     client::Client,
@@ -73,6 +72,14 @@ impl Layout {
     /// Who lets the processes join; `None`: nobody needs to.
     fn administrator(&self) -> Result<Option<LocalAdministrator>, Failure> {
         self.tls.then(|| LocalAdministrator::at(&self.dir.join("godel.sock"))).transpose()
+    }
+
+    /// A client of the state at `address`.
+    async fn client(&self, address: &str) -> Result<Client, Failure> {
+        let Some(administrator) = self.administrator()? else { return Client::direct(address) };
+        let context = administrator.context(address).await?;
+        let access = context.access().map_err(|error| Failure::chain(Code::Failed, &error))?;
+        Client::direct(access)
     }
 }
 
@@ -229,7 +236,7 @@ impl BenchCluster {
         let audit_s = audited(&self.client).await?;
         self.processes.kill_all().await;
         let address = start_state(&mut self.processes, &self.layout, self.agents).await?;
-        let world = audit::list(&Client::direct(&address)?).await?;
+        let world = audit::list(&self.layout.client(&address).await?).await?;
         self.processes.kill_all().await;
         let mut differences = self.board.differences(&world);
         let by_uid: HashMap<&str, u64> = world
@@ -363,14 +370,7 @@ pub(super) async fn bring_up(
 ) -> Result<(BenchProcesses, Client), Failure> {
     let mut processes = BenchProcesses::new(&layout.dir)?;
     let (address, _parts) = start_all(&mut processes, layout, agents).await?;
-    let access = match layout.administrator()? {
-        Some(administrator) => {
-            let context = administrator.context(&address).await?;
-            context.access().map_err(|error| Failure::chain(Code::Failed, &error))?
-        }
-        None => Access::from(&address),
-    };
-    let client = Client::direct(&access)?;
+    let client = layout.client(&address).await?;
     client.wait_ready(READY_TIMEOUT).await?;
     let mut agent = vec!["agent".to_owned(), "--address".to_owned(), address];
     // The names of the nodes are those of the shapes: whatever they are.
