@@ -111,6 +111,7 @@ impl v1::state_service_server::StateService for StateRpc {
         let v1::WatchRequest { from_revision, store_id, .. } = *request.get_ref();
         let share = server::unread_share(&request);
         let kinds = watch::mask(&request.get_ref().kinds, security::caller(&request))?;
+        let is_of_all = request.get_ref().kinds.is_empty();
         let id = self.hub.store_id();
         if !id.may_be(StoreId(store_id)) {
             self.hub.metrics.refused(reason::STORE_CHANGED);
@@ -130,6 +131,7 @@ impl v1::state_service_server::StateService for StateRpc {
         let watch = watch::StoreWatch {
             hub: Arc::clone(&self.hub),
             kinds,
+            is_of_all,
             bookmark_interval: self.bookmark_interval,
             share,
         };

@@ -41,6 +41,8 @@ pub(super) struct StoreWatch {
     pub(super) hub: Arc<NodeSessions>,
     /// [`kind_bit`]s.
     pub(super) kinds: u64,
+    /// Commits of which nothing is shown are delivered too, empty: whoever asks for everything sees that none is missing.
+    pub(super) is_of_all: bool,
     pub(super) bookmark_interval: Duration,
     /// The client's room for messages that it has not read.
     pub(super) share: Share,
@@ -56,9 +58,9 @@ pub(super) fn mask(numbers: &[i32], caller: &Caller) -> Result<u64, Status> {
     Ok(shown.fold(0, |mask, kind| mask | kind_bit(kind)))
 }
 
-/// A commit with the operations of the kinds asked for only; `None` when it has none.
-fn filtered(published: &Published, kinds: u64) -> Option<raw::Commit> {
-    if published.kinds & kinds == 0 {
+/// A commit with the operations of the kinds asked for only; `None` when it has none, unless the watch is of all kinds.
+fn filtered(published: &Published, kinds: u64, is_of_all: bool) -> Option<raw::Commit> {
+    if published.kinds & kinds == 0 && !is_of_all {
         return None;
     }
     if published.kinds & !kinds == 0 {
@@ -126,7 +128,7 @@ impl StoreWatch {
             };
             let (mut commits, mut bytes) = (Vec::new(), 0);
             for published in &group {
-                if let Some(commit) = filtered(published, self.kinds) {
+                if let Some(commit) = filtered(published, self.kinds, self.is_of_all) {
                     let len = field_len(commit.encoded_len());
                     if bytes + len > MESSAGE_BYTES && !commits.is_empty() {
                         let message = v1::WatchResponse { commits: std::mem::take(&mut commits), revision };

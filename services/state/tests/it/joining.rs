@@ -23,6 +23,7 @@ use godel_kit::{
 use godel_pki::leaves::PresentedLeaf;
 use godel_proto::v1::{
     self, identity_service_client::IdentityServiceClient, node_service_client::NodeServiceClient,
+    state_service_client::StateServiceClient,
 };
 use godel_state::TlsMode;
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
@@ -255,6 +256,27 @@ async fn who_is_revoked_is_refused_by_services_too_until_the_name_is_allowed() {
     })
     .await;
     assert!(judged(&service).is_err());
+}
+
+/// An audit reads every revision: those of which it is shown nothing must not seem to be missing.
+#[tokio::test]
+async fn a_watch_of_all_kinds_delivers_revisions_that_hold_join_tokens_alone() {
+    let state = SecuredState::start(TlsMode::On).await;
+    for _ in 0..3 {
+        state.join_token("agent").await;
+    }
+    let mut client = StateServiceClient::new(state.socket());
+    let status = client.get_store_status(v1::GetStoreStatusRequest {}).await.unwrap().into_inner();
+    let request = v1::WatchRequest { from_revision: 1, ..v1::WatchRequest::default() };
+    let mut watch = client.watch(request).await.unwrap().into_inner();
+    let (mut revisions, mut n_empty) = (Vec::new(), 0);
+    while revisions.last().is_none_or(|last| *last < status.revision) {
+        let answer = tokio::time::timeout(PATIENCE, watch.message()).await.unwrap().unwrap().unwrap();
+        revisions.extend(answer.commits.iter().map(|commit| commit.revision));
+        n_empty += answer.commits.iter().filter(|commit| commit.ops.is_empty()).count();
+    }
+    assert_eq!(revisions, (1..=status.revision).collect::<Vec<_>>());
+    assert!(n_empty >= 3, "{n_empty}");
 }
 
 /// A connection with the leaf that a process has kept.
