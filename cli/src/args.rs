@@ -162,8 +162,8 @@ pub struct Layers {
 /// Who may reach what this process listens on.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Exposure {
-    /// Listen on addresses that other machines can reach, although godel does not encrypt connections and does not ask who
-    /// calls yet.
+    /// Listen in plain text on addresses that other machines can reach: nothing is encrypted, and nobody is asked who calls. With TLS
+    /// it is not needed.
     #[arg(long)]
     pub insecure: bool,
 }

@@ -112,8 +112,8 @@ godel_kit::section! {
         pub memory_low_percent: u32 = 3,
         /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
-        /// Listen on an address that other machines can reach (`metrics_listen`, `yarn.listen`), although godel does not encrypt
-        /// connections and does not ask who calls yet. The flag `--insecure` sets this.
+        /// Listen in plain text on an address that other machines can reach (`metrics_listen`, `yarn.listen`): nothing is encrypted, and
+        /// nobody is asked who calls. The flag `--insecure` sets this.
         pub insecure: bool = false,
         /// Local users as which units of a real node may run, the first one also those that name none; for an agent that runs as root.
         /// Units that name another user, by image or not, do not start. Empty: `godel-unit`; where the agent calls state in plain

@@ -45,8 +45,8 @@ crate::section! {
         pub metrics_listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         /// Serve metrics.
         pub metrics: bool = true,
-        /// Listen on addresses that other machines can reach (`listen`, `metrics_listen`), although godel does not encrypt
-        /// connections and does not ask who calls yet. The flag `--insecure` sets this.
+        /// Listen in plain text on addresses that other machines can reach (`listen`, `metrics_listen`): nothing is encrypted, and whoever
+        /// reaches them may do everything. With TLS it is not needed. The flag `--insecure` sets this.
         pub insecure: bool = false,
         /// Maximum number of calls in progress, counted from the arrival of their request message. Further calls are
         /// refused with RESOURCE_EXHAUSTED and a retry hint. Opening streams and lease calls have separate limits of
