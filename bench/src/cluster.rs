@@ -454,9 +454,7 @@ pub(super) async fn start_state(
 ) -> Result<String, Failure> {
     let data_dir = layout.dir.join("state").display().to_string();
     let mut args: Vec<String> = ["serve", "state", "--data-dir", &data_dir].map(str::to_owned).into();
-    if layout.tls {
-        args.extend(sets(&["state.tls=on".to_owned()]));
-    }
+    args.push(if layout.tls { "--tls=on" } else { "--insecure" }.to_owned());
     if !agents {
         args.extend(sets(&[
             format!("state.node_lease_ttl={DETACHED_TTL}"),

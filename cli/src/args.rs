@@ -162,8 +162,7 @@ pub struct Layers {
 /// Who may reach what this process listens on.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Exposure {
-    /// Listen in plain text on addresses that other machines can reach: nothing is encrypted, and nobody is asked who calls. With TLS
-    /// it is not needed.
+    /// Speak plain text, also on addresses that other machines can reach: nothing is encrypted, and whoever calls is an administrator.
     #[arg(long)]
     pub insecure: bool,
 }
@@ -173,16 +172,34 @@ impl Exposure {
     pub fn flag(&self) -> Option<String> {
         self.insecure.then(|| true.to_string())
     }
+}
 
-    /// The same for every service of the control plane.
-    pub fn of_all(&self) -> [(&'static str, Option<String>); 6] {
+/// What `--tls` may be.
+const TLS_MODES: [&str; 3] = ["on", "migrate", "off"];
+
+/// What the whole control plane answers, and to whom.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct ControlPlaneExposure {
+    #[command(flatten)]
+    exposure: Exposure,
+    /// What state answers: TLS (`on`), plain text as well (`migrate`), or plain text (`off`). Without the flag TLS; plain text with
+    /// `--insecure`, and where the store was made without TLS.
+    #[arg(long, value_name = "MODE", value_parser = TLS_MODES)]
+    tls: Option<String>,
+}
+
+impl ControlPlaneExposure {
+    /// Keys of the configuration and their values.
+    pub fn flags(&self) -> [(&'static str, Option<String>); 7] {
+        let insecure = || self.exposure.flag();
         [
-            ("state.server.insecure", self.flag()),
-            ("dispatcher.server.insecure", self.flag()),
-            ("scheduler.server.insecure", self.flag()),
-            ("binder.server.insecure", self.flag()),
-            ("yarn.server.insecure", self.flag()),
-            ("rescheduler.server.insecure", self.flag()),
+            ("state.tls", self.tls.clone()),
+            ("state.server.insecure", insecure()),
+            ("dispatcher.server.insecure", insecure()),
+            ("scheduler.server.insecure", insecure()),
+            ("binder.server.insecure", insecure()),
+            ("yarn.server.insecure", insecure()),
+            ("rescheduler.server.insecure", insecure()),
         ]
     }
 }
@@ -241,9 +258,9 @@ pub struct Up {
     /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: SimulatedNodes,
-    /// Who may reach what this process listens on.
+    /// What the control plane answers, and to whom.
     #[command(flatten)]
-    pub exposure: Exposure,
+    pub exposure: ControlPlaneExposure,
     /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
@@ -285,9 +302,9 @@ pub struct Demo {
     /// Timeout.
     #[arg(long, default_value = "10m", value_parser = godel_base::duration::parse_whole)]
     pub timeout: Duration,
-    /// Who may reach what this process listens on.
+    /// What the control plane answers, and to whom.
     #[command(flatten)]
-    pub exposure: Exposure,
+    pub exposure: ControlPlaneExposure,
     /// Configuration layers below the flags.
     #[command(flatten)]
     pub layers: Layers,
@@ -318,6 +335,10 @@ pub struct Serve {
     /// File with a join token, `-` for standard input: for the first certificate, if state is at an https:// address (`godel join-token`).
     #[arg(long, value_name = "FILE")]
     pub join_file: Option<String>,
+    /// What state answers: TLS (`on`), plain text as well (`migrate`), or plain text (`off`). Without the flag TLS; plain text with
+    /// `--insecure`, and where the store was made without TLS.
+    #[arg(long, value_name = "MODE", value_parser = TLS_MODES)]
+    pub tls: Option<String>,
     /// Who may reach what this process listens on.
     #[command(flatten)]
     pub exposure: Exposure,

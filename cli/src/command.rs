@@ -54,10 +54,12 @@ pub async fn run(args: Args) -> Result<(), Failure> {
             return topology::run(&wanted, log, output);
         }
         Verb::Agent(Agent { verb: Some(AgentVerb::Leave(wanted)), .. }) => {
-            return agent::leave(wanted, log, &of_service(), output).await;
+            let reach = agent::Reach { address, context: context.as_deref() };
+            return agent::leave(wanted, log, reach, output).await;
         }
         Verb::Agent(Agent { verb: Some(AgentVerb::Notice(wanted)), .. }) => {
-            return agent::notice(wanted, log, &of_service(), output).await;
+            let reach = agent::Reach { address, context: context.as_deref() };
+            return agent::notice(wanted, log, reach, output).await;
         }
         // `main` does it, without a runtime.
         Verb::Agent(Agent { verb: Some(AgentVerb::Keep { .. }), .. }) => return Ok(()),

@@ -138,7 +138,9 @@ impl Local {
         reload: Option<Reload>,
     ) -> Result<(), Failure> {
         let Root { state, dispatcher, scheduler, binder, yarn, rescheduler, .. } = root;
-        let speech = state.tls.speech();
+        let mode =
+            state.prepare_tls().map_err(|error| Failure::chain(Code::Failed, &error).during("state"))?;
+        let speech = mode.speech();
         let place = Place { name: "state".to_owned(), base: layout.port, offset: 0, idx: 0, speech };
         let (config, listener) = self.listen(&state.server, &place).await?;
         let mut state = godel_state::Config { server: config, ..state };

@@ -212,6 +212,17 @@ pub struct ContextFile {
 }
 
 impl Contexts {
+    /// Reads contexts that stand in this text, as in a file of contexts; `path` is where it comes from, for people.
+    ///
+    /// # Errors
+    /// [`ContextError::Broken`].
+    pub fn from_text(text: &str, path: &Path) -> Result<Self, ContextError> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        serde_yaml_ng::from_str(text).map_err(|source| ContextError::Broken { path: path.to_owned(), source })
+    }
+
     /// Name of the current context.
     pub fn current(&self) -> Option<&str> {
         self.current.as_deref()
@@ -239,6 +250,21 @@ impl Contexts {
         let leads = |(_, context): &(&str, &Context)| context.address == address;
         let current = self.find(None).ok().flatten().filter(leads);
         current.or_else(|| self.iter().find(leads))
+    }
+
+    /// Adds a context of a cluster in place of those that led to its address before, which lead nowhere any more: it is the current one if one of them was, or
+    /// none is.
+    ///
+    /// # Errors
+    /// No context may have this name.
+    pub fn supersede(&mut self, name: &str, context: Context) -> Result<(), ContextError> {
+        let leads = |known: &Context| known.address == context.address;
+        let stale = self.iter().filter(|(_, known)| leads(known)).map(|(name, _)| name.to_owned());
+        let stale: Vec<String> = stale.collect();
+        let was_current = stale.iter().any(|stale| self.current() == Some(stale));
+        stale.iter().try_for_each(|stale| self.remove(stale))?;
+        self.put(name, context)?;
+        if was_current || self.current().is_none() { self.choose(name) } else { Ok(()) }
     }
 
     /// Adds a context, or replaces the one of this name. The first one becomes the current one.
@@ -332,11 +358,7 @@ impl ContextFile {
         let mut text = String::new();
         std::io::Read::read_to_string(&mut std::io::Read::take(file, FILE_BYTES_MAX), &mut text)
             .map_err(|error| self.failed("read", error))?;
-        if text.trim().is_empty() {
-            return Ok(Contexts::default());
-        }
-        serde_yaml_ng::from_str(&text)
-            .map_err(|source| ContextError::Broken { path: self.path.clone(), source })
+        Contexts::from_text(&text, &self.path)
     }
 
     /// Changes what stands in it; whoever else changes it at the same time waits. Where the change fails, the file stays as it is.

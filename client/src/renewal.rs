@@ -102,6 +102,11 @@ impl ContextRenewal {
         Ok(Self { file, name, context, access, shown, clock })
     }
 
+    /// The context as it is by now.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// How the cluster of the context is reached.
     pub fn access(&self) -> Access {
         self.access.clone()

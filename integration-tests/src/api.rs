@@ -1,17 +1,24 @@
 //! Raw clients, and the few reads that every test needs. Shares no code with the services: what it finds
 //! is found independently of them.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use godel_proto::{raw, v1};
 use prost::Message as _;
-use tonic::transport::{Channel, Endpoint};
+use tokio::sync::OnceCell;
+use tonic::{
+    Request, Status,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::{Channel, Endpoint},
+};
 use v1::{
     bind_service_client::BindServiceClient, dispatch_service_client::DispatchServiceClient,
-    member_service_client::MemberServiceClient, node_service_client::NodeServiceClient,
-    queue_service_client::QueueServiceClient, scheduler_service_client::SchedulerServiceClient,
-    state_service_client::StateServiceClient, unit_service_client::UnitServiceClient,
+    identity_service_client::IdentityServiceClient, member_service_client::MemberServiceClient,
+    node_service_client::NodeServiceClient, queue_service_client::QueueServiceClient,
+    scheduler_service_client::SchedulerServiceClient, state_service_client::StateServiceClient,
+    unit_service_client::UnitServiceClient,
 };
 
 /// Deadline of one call.
@@ -27,6 +34,24 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Api {
     state: Channel,
+    /// Leaders are reached through state, at whose socket this is the administrator.
+    is_through_state: bool,
+    /// Of the administrator, for pages over TLS.
+    token: Arc<OnceCell<String>>,
+}
+
+/// A client of one scheduler, directly or through state.
+pub type SchedulerClient = SchedulerServiceClient<InterceptedService<Channel, NamedScheduler>>;
+
+/// Says to state which scheduler a call is for.
+#[derive(Clone, Debug)]
+pub struct NamedScheduler(MetadataValue<Ascii>);
+
+impl Interceptor for NamedScheduler {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request.metadata_mut().insert("godel-scheduler", self.0.clone());
+        Ok(request)
+    }
 }
 
 /// All records of a moment.
@@ -45,9 +70,35 @@ pub struct Records {
 }
 
 impl Api {
-    /// A client of the control plane whose state is at `state`.
-    pub fn new(state: SocketAddr) -> Result<Self> {
-        Ok(Self { state: channel(&format!("http://{state}"))? })
+    /// A client of the control plane whose state is at `state`, `http://IP:PORT` or `unix:PATH`.
+    pub fn new(state: &str) -> Result<Self> {
+        Ok(Self {
+            state: channel(state)?,
+            is_through_state: state.starts_with("unix:"),
+            token: Arc::default(),
+        })
+    }
+
+    /// A join token for many processes of a role, under any name.
+    pub async fn make_join_token(&self, role: &str) -> Result<String> {
+        let request = v1::CreateJoinTokenRequest {
+            role: role.into(),
+            names: "*".into(),
+            uses: 100,
+            ..v1::CreateJoinTokenRequest::default()
+        };
+        let made = IdentityServiceClient::new(self.state.clone()).create_join_token(request).await?;
+        Ok(made.into_inner().token)
+    }
+
+    /// A token of the administrator, taken once.
+    pub async fn token(&self) -> Result<&str> {
+        let issue = async || {
+            let mut identities = IdentityServiceClient::new(self.state.clone());
+            let issued = identities.issue_token(v1::IssueTokenRequest {}).await?;
+            Ok::<_, anyhow::Error>(issued.into_inner().token)
+        };
+        Ok(self.token.get_or_try_init(issue).await?)
     }
 
     /// Client.
@@ -108,8 +159,9 @@ impl Api {
     }
 
     /// Client of the scheduler of that name.
-    pub async fn scheduler(&self, name: &str) -> Result<SchedulerServiceClient<Channel>> {
-        Ok(SchedulerServiceClient::new(self.leader_channel(&format!("scheduler/{name}")).await?))
+    pub async fn scheduler(&self, name: &str) -> Result<SchedulerClient> {
+        let channel = self.leader_channel(&format!("scheduler/{name}")).await?;
+        Ok(SchedulerServiceClient::with_interceptor(channel, NamedScheduler(name.parse()?)))
     }
 
     /// Who holds a lease now.
@@ -213,13 +265,20 @@ impl Api {
     }
 
     async fn leader_channel(&self, lease: &str) -> Result<Channel> {
+        if self.is_through_state {
+            return Ok(self.state.clone());
+        }
         channel(&self.holder(lease).await?.address)
     }
 }
 
-/// A lazily connected channel to `http://ip:port`, with time-outs.
+/// A lazily connected channel to `http://ip:port`, or `unix:PATH`, with time-outs.
 pub fn channel(address: &str) -> Result<Channel> {
-    let address = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+    let address = if address.contains("://") || address.starts_with("unix:") {
+        address.to_owned()
+    } else {
+        format!("http://{address}")
+    };
     let endpoint =
         Endpoint::from_shared(address.clone()).with_context(|| format!("bad address {address:?}"))?;
     Ok(endpoint.connect_timeout(Duration::from_secs(2)).timeout(CALL_TIMEOUT).connect_lazy())

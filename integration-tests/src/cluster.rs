@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     io::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     process::Output,
     sync::atomic::{AtomicU16, AtomicU32, Ordering},
@@ -15,9 +16,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use godel_kit::{
+    client::open,
+    config::ClientConfig,
+    security::{ClientSecurity, ExpectedServer, Role},
+    tls::HttpVersion,
+};
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
 };
 
@@ -36,7 +43,7 @@ pub mod kept;
 mod submissions;
 mod waits;
 
-use commands::Service;
+use commands::{Route, Service};
 
 pub use submissions::Submission;
 
@@ -65,6 +72,8 @@ pub struct Layout {
     pub n_binders: usize,
     /// Everybody reaches everybody through a proxy of their own.
     pub is_proxied: bool,
+    /// Everybody speaks plain text. Otherwise members and agents join and speak TLS, and clients call at the socket of state.
+    pub is_plain: bool,
     /// Environment of single processes, by name, for every start: small limits.
     pub env: Vec<(&'static str, &'static str, String)>,
     /// Keys of the configuration and their values, for every service whose part is the first word of the key.
@@ -81,6 +90,7 @@ impl Default for Layout {
             n_schedulers: 3,
             n_binders: 3,
             is_proxied: false,
+            is_plain: false,
             env: Vec::new(),
             settings: Vec::new(),
             config_file: String::new(),
@@ -119,12 +129,13 @@ impl Cluster {
             to_state: BTreeMap::new(),
             to_service: BTreeMap::new(),
             addresses: BTreeMap::from([("state".to_owned(), state)]),
-            announced: Vec::new(),
-            layout,
+            announced: if layout.is_plain { vec!["state answers plain text"] } else { Vec::new() },
             ip,
             n_submitters: 0,
             started: Instant::now(),
-            api: Api::new(state).expect("a socket address is a valid address"),
+            api: Api::new(&Route { state, dir: dir.path(), is_plain: layout.is_plain }.client_address())
+                .expect("a valid address"),
+            layout,
             dir,
         };
         if !cluster.layout.config_file.is_empty() {
@@ -134,6 +145,9 @@ impl Cluster {
         let service = cluster.service("state", "state", state, state, state);
         cluster.add("state", service);
         cluster.wait_state().await;
+        if !cluster.layout.is_plain {
+            cluster.prepare_joining().await;
+        }
         for (part, n_processes) in [
             ("dispatcher", cluster.layout.n_dispatchers),
             ("binder", cluster.layout.n_binders),
@@ -147,10 +161,39 @@ impl Cluster {
             let nodes = cluster.path("nodes.csv");
             trace::write_nodes(cluster.layout.n_nodes, &nodes).expect("the trace is in data/openb");
             let to_state = cluster.route_to_state("agent").await;
-            cluster.add("agent", commands::agent(to_state, &nodes));
+            cluster.add("agent", commands::agent(cluster.route(to_state), &nodes));
         }
         cluster.wait_ready().await;
         cluster
+    }
+
+    /// Makes a join token for each role, which is used as often as a test likes, and lets agents of this machine run units as whoever runs the tests.
+    async fn prepare_joining(&self) {
+        for role in commands::JOINING {
+            let token = self.api.make_join_token(role).await.expect("state makes join tokens");
+            let file = commands::join_token(self.dir.path(), role);
+            let options = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+            options
+                .and_then(|mut file| file.write_all(token.as_bytes()))
+                .expect("a file in an own directory");
+        }
+        let users = "agent: {users: [{user: root, administers: true}]}\n";
+        std::fs::write(self.path(commands::USERS_FILE), users).expect("a file in an own directory");
+    }
+
+    /// How a process reaches state at this address.
+    fn route(&self, state: SocketAddr) -> Route<'_> {
+        Route { state, dir: self.dir.path(), is_plain: self.layout.is_plain }
+    }
+
+    /// Where clients call.
+    pub fn client_address(&self) -> String {
+        self.route(self.addresses["state"]).client_address()
+    }
+
+    /// Environment by which any part joins that somebody else starts.
+    pub fn member_env(&self) -> Vec<(String, String)> {
+        commands::member_env(self.route(self.addresses["state"]))
     }
 
     /// Says how far a test has come, on standard error: shown when it fails.
@@ -191,7 +234,8 @@ impl Cluster {
     /// Adds one more agent, as `agent-2`, with simulated nodes of shapes and with settings `KEY=VALUE`.
     pub async fn start_agent(&mut self, name: &str, shapes: &[String], settings: &[String], n_nodes: usize) {
         let to_state = self.route_to_state(name).await;
-        self.add(name, commands::agent_of(to_state, shapes, settings));
+        let command = commands::agent_of(self.route(to_state), shapes, settings);
+        self.add(name, command);
         self.layout.n_nodes += n_nodes;
     }
 
@@ -206,7 +250,9 @@ impl Cluster {
     pub async fn start_agent_with(&mut self, name: &str, node: &str, state_dir: &Path, settings: &[String]) {
         let to_state = self.route_to_state(name).await;
         let program = settings::godel_bin();
-        self.add(name, commands::agent_of_this_machine(program, to_state, (node, state_dir), settings));
+        let route = self.route(to_state);
+        let command = commands::agent_of_this_machine(program, route, (node, state_dir), settings);
+        self.add(name, command);
     }
 
     /// The same with another binary; its node has the name of the process.
@@ -218,7 +264,8 @@ impl Cluster {
     ) {
         let to_state = self.route_to_state(name).await;
         let state_dir = self.state_dir(name);
-        let command = commands::agent_of_this_machine(program, to_state, (name, &state_dir), settings);
+        let route = self.route(to_state);
+        let command = commands::agent_of_this_machine(program, route, (name, &state_dir), settings);
         self.add(name, command);
         self.layout.n_nodes += 1;
     }
@@ -298,17 +345,25 @@ impl Cluster {
 
     /// What a service shows on `/metrics`.
     pub async fn metrics(&self, name: &str) -> Result<String> {
-        let address = self.metrics_address(name).with_context(|| format!("{name} has no metrics"))?;
-        Self::metrics_at(address).await
+        self.ask_page(name, "GET /metrics", "").await
     }
 
-    /// What somebody shows on `/metrics` at an address.
+    /// Asks a service for a page, as `GET /metrics`, as the administrator; with further headers, each with its end.
+    pub async fn ask_page(&self, name: &str, what: &str, headers: &str) -> Result<String> {
+        let address = self.metrics_address(name).with_context(|| format!("{name} has no metrics"))?;
+        if self.layout.is_plain {
+            return read_page(TcpStream::connect(address).await?, what, headers).await;
+        }
+        let config = ClientConfig { security: ClientSecurity::unverified(), ..ClientConfig::default() };
+        let whoever = ExpectedServer::any_of(Role::State);
+        let stream = open(&format!("https://{address}"), &whoever, &config, HttpVersion::One).await?;
+        let headers = format!("Authorization: Bearer {}\r\n{headers}", self.api.token().await?);
+        read_page(stream, what, &headers).await
+    }
+
+    /// What somebody shows on `/metrics` at an address, in plain text.
     pub async fn metrics_at(address: SocketAddr) -> Result<String> {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        Ok(text)
+        read_page(TcpStream::connect(address).await?, "GET /metrics", "").await
     }
 
     /// The value of a metric, over all its labels.
@@ -378,7 +433,7 @@ impl Cluster {
 
     /// Runs a client verb to its end.
     pub fn godel(&self, args: &[&str]) -> Output {
-        let CommandLine { program, args, env } = commands::client(self.addresses["state"], args);
+        let CommandLine { program, args, env } = commands::client(self.route(self.addresses["state"]), args);
         std::process::Command::new(&program)
             .args(&args)
             .envs(env)
@@ -389,7 +444,7 @@ impl Cluster {
     /// Starts a client verb and does not wait for its end; what it prints goes to its log.
     pub fn start_godel(&self, name: &str, args: &[&str]) -> Process {
         let mut process =
-            Process::new(name, commands::client(self.addresses["state"], args), self.dir.path());
+            Process::new(name, commands::client(self.route(self.addresses["state"]), args), self.dir.path());
         process.start(&[]);
         process
     }
@@ -418,17 +473,18 @@ impl Cluster {
 
     /// The process whose address a lease shows.
     pub fn process_at(&self, address: &str) -> Option<String> {
-        let matches = |candidate: SocketAddr| address.trim_start_matches("http://") == candidate.to_string();
+        let place = address.split_once("://").map_or(address, |(_, place)| place);
+        let matches = |candidate: SocketAddr| place == candidate.to_string();
         let direct = self.addresses.iter().find(|(_, listen)| matches(**listen)).map(|(name, _)| name);
         let proxied =
             self.to_service.iter().find(|(_, proxy)| matches(proxy.address())).map(|(name, _)| name);
         direct.or(proxied).cloned()
     }
 
-    fn service<'a>(
-        &'a self,
-        part: &'a str,
-        name: &'a str,
+    fn service(
+        &self,
+        part: &str,
+        name: &str,
         listen: SocketAddr,
         advertise: SocketAddr,
         state: SocketAddr,
@@ -436,8 +492,8 @@ impl Cluster {
         let Layout { settings, config_file, .. } = &self.layout;
         let has_config = ["scheduler", "rescheduler"].contains(&part) && !config_file.is_empty();
         let config = has_config.then(|| self.path(CONFIG_FILE));
-        let (config, dir) = (config.as_deref(), self.dir.path());
-        commands::serve(Service { part, name, listen, advertise, state, settings, config, dir })
+        let (config, route) = (config.as_deref(), self.route(state));
+        commands::serve(Service { part, name, listen, advertise, route, settings, config })
     }
 
     fn add(&mut self, name: &str, mut command: CommandLine) {
@@ -481,6 +537,21 @@ impl Drop for Cluster {
             let _ = writeln!(out, "---- {} ----\n{}", process.name(), process.tail(TAIL_LINES));
         }
     }
+}
+
+/// The answer to an HTTP request without a body.
+async fn read_page(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    what: &str,
+    headers: &str,
+) -> Result<String> {
+    let request =
+        format!("{what} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
 }
 
 /// Standard output and error of a finished command.

@@ -12,6 +12,8 @@ use tonic::{
     client::Grpc,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming},
     codegen::http::uri::PathAndQuery,
+    metadata::{AsciiMetadataKey, AsciiMetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
     transport::Channel,
 };
 use tonic_reflection::pb::{v1, v1alpha};
@@ -28,9 +30,31 @@ pub enum Protocol {
 /// A server known by reflection alone.
 #[derive(Clone, Debug)]
 pub struct ReflectionClient {
-    channel: Channel,
+    channel: InterceptedService<Channel, ShownHeaders>,
     protocol: Protocol,
     pool: DescriptorPool,
+}
+
+/// A header of a call.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// In lower case.
+    pub name: AsciiMetadataKey,
+    /// As it is sent.
+    pub value: AsciiMetadataValue,
+}
+
+/// Headers of every call.
+#[derive(Clone, Debug)]
+struct ShownHeaders(Vec<Header>);
+
+impl Interceptor for ShownHeaders {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+        for Header { name, value } in &self.0 {
+            request.metadata_mut().insert(name.clone(), value.clone());
+        }
+        Ok(request)
+    }
 }
 
 /// What can be asked of a reflection service here.
@@ -50,6 +74,12 @@ enum Answer {
 impl ReflectionClient {
     /// Does not connect yet.
     pub fn new(channel: Channel, protocol: Protocol) -> Self {
+        Self::with_headers(channel, protocol, Vec::new())
+    }
+
+    /// The same with headers of every call.
+    pub fn with_headers(channel: Channel, protocol: Protocol, headers: Vec<Header>) -> Self {
+        let channel = InterceptedService::new(channel, ShownHeaders(headers));
         Self { channel, protocol, pool: DescriptorPool::new() }
     }
 
@@ -155,7 +185,10 @@ fn path(method: &MethodDescriptor) -> Result<PathAndQuery> {
 /// Both versions of the protocol have the same messages in different packages.
 macro_rules! asks {
     ($name:ident, $pb:ident) => {
-        async fn $name(channel: Channel, question: Question) -> Result<Answer> {
+        async fn $name(
+            channel: InterceptedService<Channel, ShownHeaders>,
+            question: Question,
+        ) -> Result<Answer> {
             use $pb::{server_reflection_request as ask, server_reflection_response as answer};
             let message = match question {
                 Question::ListServices => ask::MessageRequest::ListServices(String::new()),

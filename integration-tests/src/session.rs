@@ -247,6 +247,10 @@ fn varying(text: &str, before: &str) -> Option<(usize, &'static str)> {
         let address = &text[..n_of(|c| c.is_ascii_digit() || ".:".contains(c))];
         return Some((address.trim_end_matches(['.', ':']).len(), "ADDRESS"));
     }
+    if text.starts_with("/") && before.ends_with("unix:") {
+        return Some((text.find(".sock").map_or(0, |at| at + ".sock".len()), "SOCKET"))
+            .filter(|(n, _)| *n > 0);
+    }
     let word = before.trim_end().trim_end_matches("\":");
     let stem = word.strip_suffix("revision").or_else(|| word.strip_suffix("id"));
     let is_word = stem.is_some_and(|stem| !stem.ends_with(|c: char| c.is_ascii_alphabetic()));
@@ -323,6 +327,7 @@ Some words.
             ("\"unit_id\": 3, \"said 3\"", "\"unit_id\": N, \"said 3\""),
             ("since 2026-11-27T15:30:01.5Z", "since TIME"),
             ("http://127.128.3.4:10000/x", "http://ADDRESS/x"),
+            ("state at unix:/tmp/x/godel.sock answers", "state at unix:SOCKET answers"),
             ("\"at\": 1764257463123", "\"at\": N"),
             ("3 of 12 cpu, a1764257463123", "3 of 12 cpu, a1764257463123"),
         ] {

@@ -5,7 +5,6 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write as _,
-    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -37,9 +36,9 @@ const WINDOW: usize = 32;
 /// What to submit, and how fast.
 #[derive(Clone, Debug, clap::Parser)]
 pub struct Plan {
-    /// Address of state.
+    /// Address of state, `http://IP:PORT` or `unix:PATH`.
     #[arg(long)]
-    pub state: SocketAddr,
+    pub state: String,
     /// Where acknowledgements go, as lines `uid,name,revision`: what `godel audit --ledger` reads.
     #[arg(long)]
     pub ledger: PathBuf,
@@ -113,7 +112,7 @@ async fn submit_all(plan: Plan) -> Result<()> {
         .open(&plan.ledger)
         .with_context(|| format!("opening {}", plan.ledger.display()))?;
     let submitter = Arc::new(Submitter {
-        api: Api::new(plan.state)?,
+        api: Api::new(&plan.state)?,
         dispatcher: Mutex::new(None),
         ledger: Mutex::new(ledger),
     });

@@ -8,6 +8,7 @@ all the time. Every process is a child of this script and is stopped at its end.
 """
 
 import argparse
+import getpass
 import json
 import os
 import pathlib
@@ -115,22 +116,35 @@ class Godel:
         self.binary, self.scratch, self.children = binary, scratch, {}
         # State, dispatcher, binder, scheduler, YARN adapter and rescheduler.
         self.port, ports = free_block(6), free_ports(5 * n_adapters)
-        self.address = f"http://127.0.0.1:{self.port}"
+        self.address = f"https://127.0.0.1:{self.port}"
         self.faces = [dict(zip(["client", "master", "admin", "rest", "own"], ports[5 * i:5 * i + 5])) for i in range(n_adapters)]
         self.start("up", "up", "--memory", "--port", str(self.port), "--set", "state.server.metrics_listen=127.0.0.1:0")
         until("control plane", lambda: self.ask("status") is not None, 60)
         self.call("queue", "create", "default")
+        # Containers run as whoever runs this.
+        users = scratch / "users.yaml"
+        users.write_text(f"agent: {{principal: yarn/*, users: [{{user: {getpass.getuser()}, administers: true}}]}}\n")
         for idx in range(n_adapters):
             self.adapter(idx)
         for name in ["n1", "n2"]:
             self.start(name, "agent", "--name", name, "--state-dir", str(scratch / name), "--advertise", "127.0.0.1",
+                       *self.joining("agent", name, "node", "join-token"), "--config", str(users),
                        "--set", "agent.yarn.enabled=true", "--set", f"agent.yarn.listen=127.0.0.1:{free_ports(1)[0]}",
                        "--set", "agent.metrics_listen=127.0.0.1:0")
         until("nodes", lambda: len([n for n in self.ask("node", "list") or [] if n["status"] == "Ready"]) == 2, 120)
 
     def environment(self):
-        """That of its own commands."""
-        return os.environ | {"GODEL_ADDR": self.address}
+        """That of its own commands: they find the control plane by the context that it keeps."""
+        rest = {name: value for name, value in os.environ.items() if name != "GODEL_ADDR"}
+        return rest | {"GODEL_CONTEXTS": str(self.scratch / "contexts.yaml")}
+
+    def joining(self, part, name, *verb):
+        """Flags with which a process joins: at its first start with a token that the verb makes, later with what it has kept."""
+        token = self.scratch / f"{name}.token"
+        if not token.exists():
+            with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                file.write(self.call(*verb))
+        return ["--address", self.address, "--join-file", str(token), "--set", f"{part}.identity.dir={self.scratch / name}-identity"]
 
     def start(self, name, *args):
         log = open(self.scratch / f"{name}.log", "ab")
@@ -140,7 +154,8 @@ class Godel:
         """Starts an adapter, or starts it again."""
         at = self.faces[idx]
         addresses = [part for face in ["client", "master", "admin", "rest"] for part in ("--set", f"yarn.{face}_address=127.0.0.1:{at[face]}")]
-        self.start(f"yarn{idx}", "serve", "yarn", "--listen", f"127.0.0.1:{at['own']}", "--metrics-listen", "127.0.0.1:0", *addresses, *more)
+        name = f"yarn{idx}"
+        self.start(name, "serve", "yarn", "--name", name, *self.joining("yarn", name, "join-token", "--role", "yarn"), "--listen", f"127.0.0.1:{at['own']}", "--metrics-listen", "127.0.0.1:0", *addresses, *more)
 
     def kill(self, name):
         child = self.children.pop(name)

@@ -14,6 +14,17 @@ pub enum ContextVerb {
     /// Take a token from the socket of state on this machine, and keep it in a context with what proves that the cluster is the
     /// right one.
     Login(LoginArgs),
+    /// Add the contexts of a file, as it stands on another machine. Whoever has the file may do what its owner may, until its tokens
+    /// expire.
+    Import {
+        /// The file, which others must not be able to read; `-` is standard input.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Print the roots of a cluster (PEM), for tools as `grpcurl -cacert`.
+    Roots(ChosenContext),
+    /// Print a token of yours, renewed if it grows old, for tools as `grpcurl -H`. Whoever has it may do what you may, until it expires.
+    Token(ChosenContext),
     /// Make a context the current one, to whose cluster commands go.
     Use(NamedContext),
     /// Delete a context from the file. Its cluster stays as it is.
@@ -26,6 +37,14 @@ pub struct NamedContext {
     /// Its name.
     #[arg(value_name = "NAME")]
     pub name: String,
+}
+
+/// A context, or the current one.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct ChosenContext {
+    /// Its name. Default: the current one.
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
 }
 
 /// `godel context set`.
@@ -45,7 +64,7 @@ pub struct LoginArgs {
     /// Name of the context. Default: that of the cluster.
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// The socket of state, which its owner alone may open.
+    /// The socket of state, which its owner alone may open. If it is not there yet, the command waits 10 s for it.
     #[arg(long, default_value = "godel-data/godel.sock", value_name = "FILE")]
     pub socket: PathBuf,
     /// Address of state, to which commands go with the token.

@@ -9,11 +9,11 @@ use godel_client::{
     output::{self, Format, shown},
     process::quiet_telemetry,
 };
-use godel_kit::telemetry::Guard;
+use godel_kit::{config::ClientConfig, telemetry::Guard};
 use godel_proto::v1;
 use serde::Serialize;
 
-use super::{node, run::set_address};
+use super::{context, node};
 use crate::{
     args::agent::{LeaveArgs, Notice, OwnNode},
     config,
@@ -42,13 +42,21 @@ struct Own {
     _logs: Guard,
 }
 
+/// Where state is, as the command line says.
+pub(super) struct Reach<'a> {
+    /// `--address`, or `GODEL_ADDR`.
+    pub(super) address: Option<String>,
+    /// `--context`, or `GODEL_CONTEXT`.
+    pub(super) context: Option<&'a str>,
+}
+
 pub(super) async fn notice(
     wanted: Notice,
     log: Option<String>,
-    address: &str,
+    reach: Reach<'_>,
     format: Format,
 ) -> Result<(), Failure> {
-    let own = own(&wanted.node, log, address)?;
+    let own = own(&wanted.node, log, reach).await?;
     let given = node::give_notice(&own.client, own.uid.clone(), &wanted.reason, wanted.deadline).await;
     given.map_err(|failure| own.explain(failure))?;
     let within = humantime::format_duration(wanted.deadline);
@@ -59,11 +67,11 @@ pub(super) async fn notice(
 pub(super) async fn leave(
     wanted: LeaveArgs,
     log: Option<String>,
-    address: &str,
+    reach: Reach<'_>,
     format: Format,
 ) -> Result<(), Failure> {
     let LeaveArgs { node, drain, deadline, force, timeout } = wanted;
-    let own = own(&node, log, address)?;
+    let own = own(&node, log, reach).await?;
     if drain || force {
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let deadline = if force { Some(Duration::ZERO) } else { deadline };
@@ -88,12 +96,10 @@ pub(super) async fn leave(
     own.tell(format, "left", said)
 }
 
-/// Finds out which node this machine is, as its agent does.
-fn own(wanted: &OwnNode, log: Option<String>, address: &str) -> Result<Own, Failure> {
-    let flags = [
-        ("agent.client.state", set_address(&wanted.layers, "agent.client.state", address)),
-        ("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string())),
-    ];
+/// Finds out which node this machine is, as its agent does. Whoever asks is a person: where no address is given, the one of the agent counts, or
+/// else the context.
+async fn own(wanted: &OwnNode, log: Option<String>, reach: Reach<'_>) -> Result<Own, Failure> {
+    let flags = [("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string()))];
     let root = config::load(&wanted.layers, &flags)?;
     let logs = quiet_telemetry(log)?;
     let name = detect::name_of_this_machine(wanted.name.as_deref())
@@ -111,7 +117,11 @@ fn own(wanted: &OwnNode, log: Option<String>, address: &str) -> Result<Own, Fail
         // A machine without an id: its name has to do.
         (None, None) => name.clone(),
     };
-    Ok(Own { client: Client::new(&root.agent.client.state)?, name, uid, _logs: logs })
+    let of_agent = root.agent.client.state;
+    let is_set = of_agent != ClientConfig::default().state;
+    let given = reach.address.or_else(|| is_set.then_some(of_agent));
+    let access = context::access(given, reach.context).await?;
+    Ok(Own { client: Client::new(&access)?, name, uid, _logs: logs })
 }
 
 impl Own {

@@ -1,5 +1,11 @@
 //! `godel context`: the clusters that a person uses.
 
+use std::{
+    io::{self, Read as _},
+    path::Path,
+    time::{Duration, Instant},
+};
+
 use godel_client::{
     access::Access,
     administrator::take_context,
@@ -12,10 +18,20 @@ use godel_client::{
 use godel_kit::{address::ServerAddress, task};
 use serde::Serialize;
 
-use crate::args::context::{ContextSettings, ContextVerb, LoginArgs, NamedContext};
+use crate::args::context::{ChosenContext, ContextSettings, ContextVerb, LoginArgs, NamedContext};
 
 /// Where state is unless something else says so.
 pub(super) const DEFAULT_ADDRESS: &str = "http://127.0.0.1:7700";
+
+/// How long `login` waits for a socket that is not there.
+const SOCKET_WAIT: Duration = Duration::from_secs(10);
+/// How often it looks.
+const SOCKET_POLL: Duration = Duration::from_millis(50);
+
+/// Stands for standard input.
+const STDIN: &str = "-";
+/// Bytes of standard input that are read: thousands of contexts.
+const STDIN_BYTES_MAX: u64 = 4 << 20;
 
 /// A context as shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -71,17 +87,8 @@ fn cluster_of(context: &Context) -> String {
 /// The file of contexts cannot be changed.
 pub(crate) fn keep_context(context: &Context) -> Result<(String, bool), ContextError> {
     let name = cluster_of(context);
-    let kept = ContextFile::of_environment()?.change(|contexts| {
-        let stale: Vec<String> = contexts
-            .iter()
-            .filter(|(_, known)| known.address == context.address)
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        let was_current = stale.iter().any(|stale| contexts.current() == Some(stale));
-        stale.iter().try_for_each(|stale| contexts.remove(stale))?;
-        contexts.put(&name, context.clone())?;
-        if was_current || contexts.current().is_none() { contexts.choose(&name) } else { Ok(()) }
-    })?;
+    let kept =
+        ContextFile::of_environment()?.change(|contexts| contexts.supersede(&name, context.clone()))?;
     let is_current = kept.current() == Some(&name);
     Ok((name, is_current))
 }
@@ -113,6 +120,7 @@ async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
     }
     let socket = std::path::absolute(&socket)
         .map_err(|error| Failure::failed(format!("{} cannot be found: {error}", socket.display())))?;
+    wait_for_socket(&socket).await;
     let client = Client::new(&format!("unix:{}", socket.display()))?;
     let context = take_context(&client, &state).await?;
     let name = name.unwrap_or_else(|| cluster_of(&context));
@@ -127,11 +135,67 @@ async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A state that was started just now opens its socket once it has read its store.
+async fn wait_for_socket(socket: &Path) {
+    let started = Instant::now();
+    while !socket.exists() && started.elapsed() < SOCKET_WAIT {
+        tokio::time::sleep(SOCKET_POLL).await;
+    }
+}
+
 fn say_where(contexts: &Contexts, name: &str, state: &str) {
     output::say(format!("context {name} leads to {state}"));
     if contexts.current() != Some(name) {
         output::say(format!("`godel context use {name}` makes it the current one"));
     }
+}
+
+/// Adds the contexts of another file, as a person has on another machine.
+fn import(file: &ContextFile, from: &Path) -> Result<(), Failure> {
+    let found = if from == Path::new(STDIN) {
+        let mut text = String::new();
+        let read = io::stdin().lock().take(STDIN_BYTES_MAX).read_to_string(&mut text);
+        read.map_err(|error| Failure::failed(format!("standard input cannot be read: {error}")))?;
+        Contexts::from_text(&text, Path::new("standard input"))
+    } else if from.exists() {
+        ContextFile::new(from).read()
+    } else {
+        return Err(Failure::new(Code::NotFound, format!("there is no file {}", from.display())));
+    };
+    let found = found.map_err(|error| failed(&error))?;
+    if found.iter().next().is_none() {
+        return Err(Failure::usage(format!("no contexts are in {}", from.display())));
+    }
+    let kept = file.change(|contexts| {
+        found.iter().try_for_each(|(name, context)| {
+            let known = contexts.find(Some(name)).ok().flatten();
+            let is_other = |known: &Context| known.address != context.address && !known.is_akin(context);
+            if known.is_some_and(|(_, known)| is_other(known)) {
+                return Err(ContextError::Taken { name: name.to_owned() });
+            }
+            contexts.supersede(name, context.clone())
+        })
+    });
+    let kept = kept.map_err(|error| failed(&error))?;
+    found.iter().for_each(|(name, context)| say_where(&kept, name, &context.address));
+    Ok(())
+}
+
+/// The context of this name, or the current one, with what grew old in it renewed.
+async fn renewed(file: &ContextFile, name: Option<&str>) -> Result<Context, Failure> {
+    let contexts = file.read().map_err(|error| failed(&error))?;
+    let Some((name, context)) = contexts.find(name).map_err(|error| failed(&error))? else {
+        return Err(Failure::new(Code::NotFound, "no context is the current one")
+            .hint("`godel context login` makes one, `godel context use` chooses one"));
+    };
+    let mut renewal = ContextRenewal::new(file.clone(), name, context).map_err(|error| failed(&error))?;
+    renewal.renew().await;
+    Ok(renewal.context().clone())
+}
+
+fn no_identity(address: &str) -> Failure {
+    Failure::usage(format!("the context leads to {address}, where nobody is asked who calls"))
+        .hint("`godel context login` takes roots and a token from a state that speaks TLS")
 }
 
 pub(super) async fn run(verb: ContextVerb, format: Format) -> Result<(), Failure> {
@@ -154,6 +218,17 @@ pub(super) async fn run(verb: ContextVerb, format: Format) -> Result<(), Failure
             Ok(())
         }
         ContextVerb::Login(wanted) => login(&file, wanted).await,
+        ContextVerb::Import { file: from } => import(&file, &from),
+        ContextVerb::Roots(ChosenContext { name }) => {
+            let context = renewed(&file, name.as_deref()).await?;
+            let trust = context.trust.ok_or_else(|| no_identity(&context.address))?;
+            output::print(&trust.roots)
+        }
+        ContextVerb::Token(ChosenContext { name }) => {
+            let context = renewed(&file, name.as_deref()).await?;
+            let token = context.token.ok_or_else(|| no_identity(&context.address))?;
+            output::print(&format!("{}\n", token.token))
+        }
         ContextVerb::Use(NamedContext { name }) => {
             change(&|contexts| contexts.choose(&name))?;
             output::say(format!("commands go to {name} from now on"));

@@ -35,7 +35,7 @@ use crate::{
 const DEMO_MARK: &str = ".godel-demo";
 
 pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<(), Failure> {
-    let root = config::load(&up.layers, &up.exposure.of_all())?;
+    let root = config::load(&up.layers, &up.exposure.flags())?;
     let _guard = telemetry(root.telemetry.clone(), log)?;
     let nodes = local::nodes(&up.nodes)?;
     let root = with_store(root, &up.data_dir, up.memory);
@@ -48,7 +48,7 @@ pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<()
         yarn: up.yarn || root.yarn.enabled,
         rescheduler: !up.no_rescheduler && root.rescheduler.enabled,
     };
-    let flags = up.exposure.of_all().map(|(key, value)| (key.to_owned(), value));
+    let flags = up.exposure.flags().map(|(key, value)| (key.to_owned(), value));
     let reload = reload_of(up.layers.clone(), flags.to_vec());
     let stop = signals()?;
     let mut local = Local::start(root, &layout, Some(reload), stop).await?;
@@ -71,7 +71,7 @@ pub(super) async fn up(up: Up, log: Option<String>, format: Format) -> Result<()
 }
 
 pub(super) async fn demo(demo: Demo, log: Option<String>) -> Result<(), Failure> {
-    let root = config::load(&demo.layers, &demo.exposure.of_all())?;
+    let root = config::load(&demo.layers, &demo.exposure.flags())?;
     // The bar and the summary are what to look at.
     let _guard = telemetry(root.telemetry.clone(), log.or_else(|| Some("warn".to_owned())))?;
     let tasks = replay::read_tasks(&demo.tasks)?;
@@ -286,6 +286,7 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
         flags.push((key("name"), serve.name.clone()));
     }
     if serve.part == ServicePart::State {
+        flags.push((key("tls"), serve.tls.clone()));
         flags.push((key("data_dir"), serve.data_dir.as_ref().map(|dir| dir.display().to_string())));
     } else {
         flags.push((key("identity.join_file"), serve.join_file.clone()));
@@ -294,44 +295,45 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
     }
     let flags: Vec<(&str, Option<String>)> =
         flags.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
-    let root = config::load(&serve.layers, &flags)?;
+    let mut root = config::load(&serve.layers, &flags)?;
     let _guard = telemetry(logs_of(&root, serve.part), log)?;
     let stop = signals()?;
     match serve.part {
         ServicePart::State => {
-            let speech = root.state.tls.speech();
+            let mode = root.state.prepare_tls();
+            let speech = mode.map_err(|error| Failure::chain(Code::Failed, &error).during(part))?.speech();
             let (listener, deps) =
                 (listen(part, &root.state.server, speech).await?, godel_state::Deps::default());
             let deps = godel_state::Deps { listener: Some(listener), ..deps };
             over(part, godel_state::serve(root.state, deps, stop).await)
         }
         ServicePart::Dispatcher => {
-            let speech = speech(&root.dispatcher.client, &root.dispatcher.identity)?;
+            let speech = speech(&mut root.dispatcher.client, &root.dispatcher.identity)?;
             let listener = listen(part, &root.dispatcher.server, speech).await?;
             let deps =
                 godel_dispatcher::Deps { listener: Some(listener), ..godel_dispatcher::Deps::default() };
             over(part, godel_dispatcher::serve(root.dispatcher, deps, stop).await)
         }
         ServicePart::Scheduler => {
-            let speech = speech(&root.scheduler.client, &root.scheduler.identity)?;
+            let speech = speech(&mut root.scheduler.client, &root.scheduler.identity)?;
             let listener = listen(part, &root.scheduler.server, speech).await?;
             let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
             over(part, godel_scheduler::serve(root.scheduler, deps, stop).await)
         }
         ServicePart::Binder => {
-            let speech = speech(&root.binder.client, &root.binder.identity)?;
+            let speech = speech(&mut root.binder.client, &root.binder.identity)?;
             let listener = listen(part, &root.binder.server, speech).await?;
             let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
             over(part, godel_binder::serve(root.binder, deps, stop).await)
         }
         ServicePart::Yarn => {
-            let speech = speech(&root.yarn.client, &root.yarn.identity)?;
+            let speech = speech(&mut root.yarn.client, &root.yarn.identity)?;
             let listener = listen(part, &root.yarn.server, speech).await?;
             let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
             over(part, godel_yarn::serve(root.yarn, deps, stop).await)
         }
         ServicePart::Rescheduler => {
-            let speech = speech(&root.rescheduler.client, &root.rescheduler.identity)?;
+            let speech = speech(&mut root.rescheduler.client, &root.rescheduler.identity)?;
             let listener = listen(part, &root.rescheduler.server, speech).await?;
             let deps =
                 godel_rescheduler::Deps { listener: Some(listener), ..godel_rescheduler::Deps::default() };
@@ -352,7 +354,7 @@ fn reload_of(layers: Layers, flags: Vec<(String, Option<String>)>) -> Reload {
 }
 
 /// The state address for a part: `GODEL_ADDR` or `--address`, unless a layer names it for this part.
-pub(super) fn set_address(layers: &Layers, key: &str, address: &str) -> Option<String> {
+fn set_address(layers: &Layers, key: &str, address: &str) -> Option<String> {
     let set = layers.set.iter().any(|(name, _)| name == key);
     let env = format!("GODEL_{}", key.replace('.', "__").to_uppercase());
     let default = address == super::context::DEFAULT_ADDRESS;
@@ -373,9 +375,20 @@ fn logs_of(root: &Root, part: ServicePart) -> TelemetryConfig {
     if own == default { root.telemetry.clone() } else { own }
 }
 
-/// What a part is to speak.
-fn speech(client: &ClientConfig, identity: &IdentityConfig) -> Result<Speech, Failure> {
-    speech_of(client, identity).map_err(|error| Failure::chain(Code::Usage, &error))
+/// What a part is to speak. One that is given a join token speaks TLS, with a state on this machine if nothing else is said.
+fn speech(client: &mut ClientConfig, identity: &IdentityConfig) -> Result<Speech, Failure> {
+    let joins = !identity.join_file.is_empty();
+    if joins && client.state == ClientConfig::default().state {
+        client.state = client.state.replacen("http://", "https://", 1);
+    }
+    match speech_of(client, identity).map_err(|error| Failure::chain(Code::Usage, &error))? {
+        Speech::PlainText if joins => Err(Failure::usage(format!(
+            "a join token is given, and state is at {}, which is plain text",
+            client.state
+        ))
+        .hint("give state's https:// address with --address")),
+        speech => Ok(speech),
+    }
 }
 
 /// Binds, and says where, so that whoever asked for port 0 learns it.
@@ -407,8 +420,9 @@ pub(super) async fn agent(wanted: Agent, log: Option<String>, address: &str) -> 
         ("agent.insecure", wanted.exposure.flag()),
         ("agent.max_running_units", wanted.max_running_units.map(|most| most.to_string())),
     ];
-    let root = config::load(&wanted.layers, &flags)?;
+    let mut root = config::load(&wanted.layers, &flags)?;
     let _guard = telemetry(root.telemetry, log)?;
+    speech(&mut root.agent.client, &root.agent.identity)?;
     // What was asked for decides, not what was found: who names a list must never get this machine instead.
     let (nodes, mode) = if wanted.nodes.is_asked_for() {
         (local::nodes(&wanted.nodes)?, Mode::Simulated)

@@ -178,7 +178,9 @@ impl Up {
     }
 
     pub(crate) fn client(&self) -> Godel {
-        Godel { env: vec![("GODEL_ADDR".to_owned(), self.address.clone())] }
+        let mut client = self.person();
+        client.env.push(("GODEL_ADDR".to_owned(), self.address.clone()));
+        client
     }
 
     /// Who has the context that it keeps if it speaks TLS, and names no address.

@@ -223,6 +223,10 @@ fn a_store_is_checked_exported_and_restored() {
     ok(&["state", "export", store, export.to_str().unwrap()]);
     ok(&["state", "restore", export.to_str().unwrap(), restored.to_str().unwrap()]);
     ok(&["state", "check", restored.to_str().unwrap()]);
+    // The key of the CA is no part of the store.
+    let key = dir.path().join("other/pki/seal.key");
+    std::fs::create_dir(key.parent().unwrap()).unwrap();
+    std::fs::copy(dir.path().join("data/pki/seal.key"), key).unwrap();
     assert_eq!(exit_code(&run(&["state", "check", "/no/such/store"], &[])), 4);
     let up = Up::start_with_data(dir, "other", &["--simulate", "2x cpu=4,memory=8Gi"]);
     let godel: Godel = up.client();

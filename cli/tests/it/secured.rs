@@ -16,7 +16,7 @@ use super::{
 
 #[test]
 fn a_person_logs_in_by_the_socket_and_calls_over_tls() {
-    let up = Up::start(&["--set", "state.tls=migrate"]);
+    let up = Up::start(&["--tls", "migrate"]);
     let dir = tempfile::tempdir().unwrap();
     let contexts = dir.path().join("contexts.yaml");
     let contexts = contexts.to_str().unwrap();
@@ -87,7 +87,6 @@ fn health_is_asked_over_tls_where_the_port_speaks_it() {
     let ip = Ipv4Addr::from(0x7f00_0000 | 0x80_0000 | (std::process::id() & 0x3_ffff) << 4);
     let metrics = format!("{ip}:7800");
     let settings = [
-        "state.tls=on".to_owned(),
         format!("state.data_dir={}", dir.path().join("state").display()),
         format!("state.server.listen={ip}:7700"),
         format!("state.server.metrics_listen={metrics}"),
@@ -112,7 +111,7 @@ struct SecuredCluster {
 
 impl SecuredCluster {
     fn start(flags: &[&str]) -> Self {
-        let up = Up::start(&[&["--set", "state.tls=on"], flags].concat());
+        let up = Up::start(flags);
         assert!(up.address().starts_with("https://"), "{}", up.address());
         Self { godel: up.person(), up }
     }

@@ -239,6 +239,8 @@ fn a_plan_says_what_happens() {
 fn status_says_what_is_allocated_and_who_stands_by() {
     let up = Up::start(&[
         "--memory",
+        // Over TLS a second process has no name that is in use.
+        "--insecure",
         "--binders",
         "2",
         "--dispatchers",
@@ -276,7 +278,7 @@ fn status_says_what_is_allocated_and_who_stands_by() {
 
 #[test]
 fn exit_codes_are_those_of_the_help() {
-    let up = Up::start(&["--memory"]);
+    let up = Up::start(&["--memory", "--insecure"]);
     let godel = up.client();
     says(
         &godel,

@@ -154,6 +154,7 @@ fn unit(unit_id: u64, cpu: i64) -> Op {
 /// What an audit says of the store in `dir`, with nothing but state there.
 async fn audited(dir: &Path, ledger: Option<Vec<Acknowledged>>) -> AuditFindings {
     let mut config = godel_state::Config { data_dir: dir.to_owned(), ..godel_state::Config::default() };
+    config.tls = Some(godel_state::TlsMode::Off);
     config.server.metrics = false;
     config.disk_reserve_bytes = 0;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

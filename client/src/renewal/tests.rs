@@ -25,7 +25,8 @@ struct TimedState {
 impl TimedState {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = Config { data_dir: dir.path().join("state"), tls: TlsMode::On, ..Config::default() };
+        let mut config =
+            Config { data_dir: dir.path().join("state"), tls: Some(TlsMode::On), ..Config::default() };
         config.server.metrics = false;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("https://{}", listener.local_addr().unwrap());

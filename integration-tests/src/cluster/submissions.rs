@@ -49,7 +49,7 @@ impl Cluster {
         self.n_submitters += 1;
         let name = format!("submitter-{}", self.n_submitters);
         let plan = Plan {
-            state: self.addresses["state"],
+            state: self.client_address(),
             ledger: self.path(&format!("{name}.ledger")),
             tasks: n_tasks,
             prefix: format!("s{}", self.n_submitters),

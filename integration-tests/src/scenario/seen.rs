@@ -2,20 +2,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 use godel_proto::v1;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
 use crate::{api::Api, cluster::Cluster};
 
 /// The counters of running units that the binder has rejected, or not moved.
 const REJECTED: [&str; 2] = ["binder_rejected", "binder_moves_refused"];
+
+/// Time in which a service shows its metrics.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Units and nodes now: scenarios have few.
 #[derive(Debug)]
@@ -82,8 +81,8 @@ pub(super) struct Metrics {
 pub(super) async fn metrics(cluster: &Cluster) -> Metrics {
     let mut metrics = Metrics::default();
     for name in cluster.processes().filter(|name| !cluster.is_frozen(name)) {
-        let Some(address) = cluster.metrics_address(name) else { continue };
-        let Ok(text) = scrape(address).await else { continue };
+        let asked = tokio::time::timeout(SCRAPE_TIMEOUT, cluster.metrics(name)).await;
+        let Ok(Ok(text)) = asked else { continue };
         text.lines().filter_map(|line| line.strip_prefix("godel_")).for_each(|line| metrics.add(line));
     }
     metrics
@@ -106,14 +105,6 @@ impl Metrics {
             self.rejected.insert(reason.to_owned());
         }
     }
-}
-
-async fn scrape(address: SocketAddr) -> Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await?;
-    Ok(text)
 }
 
 pub(super) fn name(node: &v1::Node) -> &str {

@@ -13,7 +13,8 @@ fn own_ip(number: u32) -> IpAddr {
 }
 
 fn godel(args: &[String]) -> Output {
-    Command::new(godel_bin()).args(args).output().unwrap()
+    // No cluster of these tests becomes the current one of whoever runs them.
+    Command::new(godel_bin()).args(args).env("GODEL_CONTEXTS", "/nonexistent/contexts").output().unwrap()
 }
 
 /// `godel up` on ports of its own, in memory.
@@ -88,10 +89,10 @@ fn other_machines_reach_nothing_unless_asked_for() {
         assert!(text.contains(NOBODY) && text.contains("--insecure"), "{args:?}: {text}");
     };
     for part in ["state", "dispatcher", "binder", "scheduler"] {
-        refused(&["serve", part, "--listen", NOBODY, "--metrics-listen", "127.0.0.1:0"]);
-        refused(&["serve", part, "--listen", "127.0.0.1:0", "--metrics-listen", NOBODY]);
+        refused(&["serve", part, "--tls=off", "--listen", NOBODY, "--metrics-listen", "127.0.0.1:0"]);
+        refused(&["serve", part, "--tls=off", "--listen", "127.0.0.1:0", "--metrics-listen", NOBODY]);
         let listen = format!("--set={part}.server.metrics_listen={NOBODY}");
-        refused(&["up", "--memory", "--port", "0", &listen]);
+        refused(&["up", "--memory", "--tls=off", "--port", "0", &listen]);
     }
     refused(&["agent", "--simulate", "1x cpu=1,memory=1Gi", &format!("--set=agent.metrics_listen={NOBODY}")]);
 }
@@ -154,6 +155,7 @@ fn an_https_address_needs_what_proves_who_calls() {
         refused(&args);
     }
     let advertise = "--set=state.server.advertise=https://127.0.0.1:1";
-    let state = ["serve", "state", "--listen", "127.0.0.1:0", "--set=state.engine=memory", advertise];
+    let state =
+        ["serve", "state", "--tls=off", "--listen", "127.0.0.1:0", "--set=state.engine=memory", advertise];
     refused_with(&state, "says TLS, which the server does not speak");
 }

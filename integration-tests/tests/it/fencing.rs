@@ -24,7 +24,13 @@ const IN_TRANSACTIONS: &[u8] = b"memory";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_leader_is_replaced_and_then_refused() {
     // For the tasks of both rounds.
-    let layout = Layout { n_nodes: 200, is_proxied: true, env: patient_connections(), ..Layout::default() };
+    let layout = Layout {
+        n_nodes: 200,
+        is_proxied: true,
+        is_plain: true,
+        env: patient_connections(),
+        ..Layout::default()
+    };
     let mut cluster = Cluster::start(layout).await;
     cluster.announce(AWAY);
     cluster.announce(&["stale", "STALE"]);

@@ -30,6 +30,7 @@ async fn cluster() -> Cluster {
         n_schedulers: 1,
         n_binders: 1,
         settings: settings.into(),
+        is_plain: true,
         ..Layout::default()
     };
     let cluster = Cluster::start(layout).await;

@@ -11,8 +11,14 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 /// What may be said at WARN when processes are killed: leases are lost, and a group of commits that was being
 /// written is dropped at the next start.
-pub(crate) const AWAY: &[&str] =
-    &["lease lost", "registration lost", "an unfinished group at the end of the log was dropped"];
+pub(crate) const AWAY: &[&str] = &[
+    "lease lost",
+    "registration lost",
+    "an unfinished group at the end of the log was dropped",
+    "state does not say whom to refuse",
+    "cannot be renewed; tried again",
+    "not joined yet",
+];
 
 /// Random kill moments: a share in `make test`, all in `make test-long`.
 const N_MOMENTS: usize = 6;

@@ -21,7 +21,7 @@ const NO_CGROUPS: &str = "agent.cgroups=false";
 pub(crate) const STOP_AFTER: Duration = Duration::from_secs(4);
 
 /// A cluster without nodes in which lost ones are found soon.
-async fn start() -> Cluster {
+async fn start(is_plain: bool) -> Cluster {
     let env = [
         ("GODEL_STATE__HEARTBEAT_INTERVAL", "200ms"),
         ("GODEL_STATE__NODE_LEASE_TTL", "2s"),
@@ -34,6 +34,7 @@ async fn start() -> Cluster {
         n_schedulers: 1,
         n_binders: 1,
         is_proxied: true,
+        is_plain,
         // Nobody who leads is lost here, however slow the machine is.
         settings: ["dispatcher", "binder", "scheduler"]
             .map(|part| (format!("{part}.lease.ttl"), "30s".to_owned()))
@@ -110,7 +111,8 @@ fn copy_dir(from: &Path, to: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_without_contact_end_what_must_not_run_twice() {
-    let mut cluster = start().await;
+    // What is held on its way has to be read there.
+    let mut cluster = start(true).await;
     cluster.announce(&["no contact for too long"]);
     pause_a_machine(&mut cluster).await;
     cut_a_machine_off(&mut cluster).await;
@@ -121,7 +123,7 @@ async fn machines_without_contact_end_what_must_not_run_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_are_copied_repaired_taken_away_and_replaced() {
-    let mut cluster = start().await;
+    let mut cluster = start(false).await;
     copy_a_state_directory(&mut cluster).await;
     take_devices_from_a_machine(&mut cluster).await;
     take_a_machine_away(&mut cluster).await;

@@ -8,7 +8,7 @@ use crate::kills::AWAY;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_answered_by_a_control_plane_that_nothing_happens_to() {
-    let mut cluster = Cluster::start(Layout::default()).await;
+    let mut cluster = Cluster::start(Layout { is_plain: true, ..Layout::default() }).await;
     cluster.note("the trace in small");
     trace::the_trace_in_small_is_placed_completely(&cluster).await;
     cluster.note("the address of state alone");
@@ -25,7 +25,8 @@ async fn clients_are_answered_by_a_control_plane_that_nothing_happens_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_are_answered_by_a_control_plane_whose_members_die() {
-    let mut cluster = Cluster::start(Layout { env: telemetry::json_logs(), ..Layout::default() }).await;
+    let mut cluster =
+        Cluster::start(Layout { is_plain: true, env: telemetry::json_logs(), ..Layout::default() }).await;
     cluster.announce(AWAY);
     cluster.note("a watch and a wait");
     verbs::a_watch_and_a_wait_outlive_the_leader_they_began_with(&mut cluster).await;

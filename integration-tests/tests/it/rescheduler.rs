@@ -261,17 +261,8 @@ async fn an_aborted_movement_makes_no_further_move(cluster: &Cluster) {
 async fn http_runs_a_policy_on_loopback(cluster: &Cluster) {
     configure(cluster, &format!("{PACK}      dry_run: true\n")).await;
     run_unit(cluster, "web", N_REPLICAS).await;
-    let address = cluster.metrics_address(NAME).unwrap();
     let post = async |path: &str, header: &str| {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\n{header}Content-Length: 0\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        cluster.ask_page(NAME, &format!("POST {path}"), header).await.unwrap()
     };
     assert!(post("/policies/pack/run", "").await.starts_with("HTTP/1.1 202"));
     assert!(post("/policies/none/run", "").await.starts_with("HTTP/1.1 404"));

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::kills::AWAY;
 use anyhow::{Context as _, ensure};
 use godel_integration_tests::{
     cluster::{Cluster, Layout, shown},
@@ -136,7 +137,8 @@ enum Loss {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_left_of_a_store_under_running_parts_is_all_there_is() {
     let mut cluster = start().await;
-    cluster.announce(&["lease lost", "registration lost", "the store is another one"]);
+    cluster.announce(AWAY);
+    cluster.announce(&["the store is another one", "the store was restored from a backup or truncated"]);
     for loss in [Loss::Restored, Loss::Truncated] {
         lose_the_latest_commits(&mut cluster, loss).await;
     }

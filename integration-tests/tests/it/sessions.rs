@@ -21,8 +21,11 @@ use super::keepers::one_real_node;
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// Verbs that need no control plane, or become a part of one.
-const OFFLINE: [&str; 20] = [
+const OFFLINE: [&str; 23] = [
     "context list",
+    "context import",
+    "context roots",
+    "context token",
     "context set",
     "context use",
     "context delete",
@@ -48,7 +51,10 @@ const OFFLINE: [&str; 20] = [
 const PATIENT: [&str; 2] = ["unit wait", "unit watch"];
 
 /// Verbs whose results are no documents, and what they are.
-const NO_JSON: [(&str, &str); 13] = [
+const NO_JSON: [(&str, &str); 16] = [
+    ("context import", "says in a sentence where each context leads"),
+    ("context roots", "prints what other tools read, PEM"),
+    ("context token", "prints the token alone, for other tools"),
     ("context set", "says in a sentence where the context leads"),
     ("context use", "says in a sentence where commands go"),
     ("context delete", "says in a sentence what is gone"),
@@ -151,7 +157,8 @@ fn read(path: &Path) -> Session {
 async fn play(name: &str, cluster: &Cluster, env: &[(&str, &str)]) {
     let dir = cluster.path("session");
     fs::create_dir_all(&dir).unwrap();
-    let mut all = vec![("GODEL_ADDR".to_owned(), format!("http://{}", cluster.address("state")))];
+    let mut all = vec![("GODEL_ADDR".to_owned(), cluster.client_address())];
+    all.extend(cluster.member_env());
     all.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let player = Player { dir, env: all };
     let path = &files()[name];
@@ -238,8 +245,15 @@ async fn control_plane() {
 #[tokio::test(flavor = "multi_thread")]
 async fn identities() {
     let settings = vec![("state.tls".to_owned(), "migrate".to_owned())];
-    let layout =
-        Layout { n_nodes: 0, n_dispatchers: 1, n_schedulers: 1, n_binders: 1, settings, ..Layout::default() };
+    let layout = Layout {
+        n_nodes: 0,
+        n_dispatchers: 1,
+        n_schedulers: 1,
+        n_binders: 1,
+        is_plain: true,
+        settings,
+        ..Layout::default()
+    };
     let cluster = Cluster::start(layout).await;
     let state = cluster.address("state");
     let (over_tls, plain_text) = (format!("https://{state}"), format!("http://{state}"));
@@ -266,7 +280,7 @@ async fn machine() {
 async fn day() {
     let cluster = one_real_node(settings::godel_bin(), &[]).await;
     let other = one_real_node(settings::godel_bin(), &[]).await;
-    let address = format!("http://{}", other.address("state"));
+    let address = other.client_address();
     play("day", &cluster, &[("OTHER", &address)]).await;
 }
 

@@ -57,8 +57,10 @@ godel_kit::section! {
         /// Start containers for application masters, which call the node over Hadoop RPC. The node then has the attribute
         /// `godel.dev/yarn-port`, and `godel.dev/yarn-host`.
         pub enabled: bool = false,
-        /// Address at which application masters call. Port 0: a free one.
+        /// Address at which application masters call. Port 0: a free one. One that other machines can reach needs `simple_auth`.
         pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8041)),
+        /// Let masters on other machines call, over Hadoop RPC, which is not encrypted: each shows the token of its container.
+        pub simple_auth: bool = false,
         /// User that containers run as where the agent runs as root, as YARN's `nonsecure-mode.local-user`; where units have users
         /// (`agent.users`), it is one of them. Not set: the first of `agent.users`, or without these the user of the agent.
         pub local_user: Option<String> = None,
@@ -112,8 +114,8 @@ godel_kit::section! {
         pub memory_low_percent: u32 = 3,
         /// Address of the HTTP server for `/metrics` and `/healthz`. Not set: no server.
         pub metrics_listen: Option<SocketAddr> = None,
-        /// Listen in plain text on an address that other machines can reach (`metrics_listen`, `yarn.listen`): nothing is encrypted, and
-        /// nobody is asked who calls. The flag `--insecure` sets this.
+        /// Listen in plain text on an address that other machines can reach (`metrics_listen`, and `yarn.listen` as with
+        /// `yarn.simple_auth`): nothing is encrypted, and nobody is asked who calls. The flag `--insecure` sets this.
         pub insecure: bool = false,
         /// Local users as which units of a real node may run, the first one also those that name none; for an agent that runs as root.
         /// Units that name another user, by image or not, do not start. Empty: `godel-unit`; where the agent calls state in plain

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString, io, net::SocketAddr, path::PathB
 use godel_domain::names::BadName;
 use godel_kit::{
     CancellationToken,
+    address::reachable,
     client::{BadAddress, channel},
     clock::SharedClock,
     member::{JoinError, MemberIdentity, NewMember, take_identity},
@@ -202,12 +203,23 @@ async fn take_own_identity(
     config: &Config,
     deps: &Deps,
     stop: &CancellationToken,
-) -> Result<Option<MemberIdentity>, Error> {
+) -> Result<Option<MemberIdentity>, JoinError> {
     let mut agent = NewMember::agent_of(deps.nodes.iter().map(|node| node.name.as_str()));
     if !config.identity.name.is_empty() {
         agent.name.clone_from(&config.identity.name);
     }
-    Ok(take_identity(&config.identity, agent, &config.client, deps.clock.clone(), stop).await?)
+    take_identity(&config.identity, agent, &config.client, deps.clock.clone(), stop).await
+}
+
+/// Checks that application masters may call where they are to, and warns of an address that other machines can reach.
+fn may_face_masters(config: &Config) -> Result<(), ServerError> {
+    for address in reachable(&[config.yarn.listen]) {
+        if !config.yarn.simple_auth && !config.insecure {
+            return Err(BadAddress::Masters(address).into());
+        }
+        tracing::warn!(%address, "other machines can reach this address; masters show the tokens of their containers there, and nothing is encrypted");
+    }
+    Ok(())
 }
 
 /// Serves application masters where that is wanted, and returns what the task of the only node answers with.
@@ -221,7 +233,7 @@ async fn open_yarn(
         return Ok(None);
     };
     let address = config.yarn.listen;
-    may_listen(config.insecure, &[address]).map_err(ServerError::from)?;
+    may_face_masters(config)?;
     let opened = yarn::server::open(config, node, deps.clock.clone()).await;
     let (server, listener, desk) = opened.map_err(|source| Error::Yarn { address, source })?;
     godel_kit::task::spawn("agent.yarn", server.serve(listener, stop.clone()));
@@ -257,8 +269,11 @@ pub async fn serve(config: Config, mut deps: Deps, stop: CancellationToken) -> R
     };
     tracing::info!(n_nodes = deps.nodes.len(), state = config.client.state, "agents start");
     let mut config = config;
-    if let Some(own) = take_own_identity(&config, &deps, &stop).await? {
-        config.client.security = own.client;
+    match take_own_identity(&config, &deps, &stop).await {
+        Ok(Some(own)) => config.client.security = own.client,
+        Ok(None) => {}
+        Err(JoinError::Stopped) => return Ok(()),
+        Err(error) => return Err(error.into()),
     }
     let config = Arc::new(config);
     let mut containers = open_yarn(&config, &mut deps, &stop).await?;

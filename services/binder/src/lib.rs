@@ -62,7 +62,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         identity: &config.identity,
         crash_points: &config.crash_points,
     };
-    let service = Service::start(begin, metrics, deps, &stop).await?;
+    let Some(service) = Service::start(begin, metrics, deps, &stop).await? else { return Ok(()) };
     let metrics = BinderMetrics::new(&service.metrics);
     let state = channel(&service.client.state, &service.client)?;
     let lease = service.lease(LEASE, config.lease.clone(), "binder.lease-renew", Vec::new);

@@ -68,7 +68,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         identity: &config.identity,
         crash_points: &config.crash_points,
     };
-    let service = Service::start(begin, metrics, deps, &stop).await?;
+    let Some(service) = Service::start(begin, metrics, deps, &stop).await? else { return Ok(()) };
     let stop = service.stop.clone();
     let metrics = DispatcherMetrics::new(&service.metrics);
     let directory = Directory::new(&service.client)?;

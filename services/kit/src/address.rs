@@ -53,6 +53,12 @@ pub enum BadAddress {
          address of this machine alone, as 127.0.0.1, or accept the risk with `--set yarn.simple_auth=true`"
     )]
     Believing(SocketAddr),
+    /// Masters of YARN on other machines could reach it, and nobody has said that they may.
+    #[error(
+        "{0} can be reached from other machines, and what masters of YARN say there is not encrypted: listen on an address of this \
+         machine alone, as 127.0.0.1, or accept the risk with `--set agent.yarn.simple_auth=true`"
+    )]
+    Masters(SocketAddr),
     /// Nobody else can reach a server at it.
     #[error(
         "a server that listens on every interface ({0}) needs `advertise`, the address at which others \

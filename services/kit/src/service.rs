@@ -124,7 +124,7 @@ impl Lease {
 }
 
 impl Service {
-    /// Binds the listener, takes the identity of the service and serves the metrics.
+    /// Binds the listener, takes the identity of the service and serves the metrics. `None`: it was stopped before it had joined.
     ///
     /// # Errors
     /// An address cannot be bound, the service has no identity, or the crash points make no sense.
@@ -133,7 +133,7 @@ impl Service {
         metrics: Metrics,
         deps: Deps,
         stop: &CancellationToken,
-    ) -> Result<Self, Error> {
+    ) -> Result<Option<Self>, Error> {
         let stop = stop.child_token();
         let crash = match crash_points {
             "" => deps.crash,
@@ -151,7 +151,10 @@ impl Service {
             name: own_name.map_or_else(host_name, |name| Ok(name.to_owned()))?,
             hosts: server_hosts(&server.advertise, local, &identity.san),
         };
-        let taken = take_identity(identity, member, client, deps.clock.clone(), &stop).await?;
+        let taken = match take_identity(identity, member, client, deps.clock.clone(), &stop).await {
+            Err(JoinError::Stopped) => return Ok(None),
+            taken => taken?,
+        };
         let (mut server, mut client) = (server.clone(), client.clone());
         if let Some(own) = taken {
             (server.security, client.security) = (own.server, own.client);
@@ -164,7 +167,19 @@ impl Service {
         let unread = UnreadCount::register(&metrics);
         let clock = deps.clock;
         let lease_stop = CancellationToken::new();
-        Ok(Self { name, listener, server, address, client, metrics, unread, clock, crash, stop, lease_stop })
+        Ok(Some(Self {
+            name,
+            listener,
+            server,
+            address,
+            client,
+            metrics,
+            unread,
+            clock,
+            crash,
+            stop,
+            lease_stop,
+        }))
     }
 
     /// What to hold: `counters` are read before each renewal, and the process may be killed at `crash_point`.

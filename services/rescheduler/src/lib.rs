@@ -78,7 +78,7 @@ pub async fn serve(
         identity: &config.identity,
         crash_points: &config.crash_points,
     };
-    let service = Service::start(begin, metrics, deps, &stop).await?;
+    let Some(service) = Service::start(begin, metrics, deps, &stop).await? else { return Ok(()) };
     let directory = Directory::new(&service.client).map_err(service::Error::State)?;
     let state = directory.state();
     let lease = service.lease(LEASE, config.lease.clone(), "rescheduler.lease-renew", Vec::new);

@@ -88,7 +88,7 @@ pub async fn serve(mut config: Config, deps: Deps, stop: CancellationToken) -> R
         identity: &config.identity,
         crash_points: &config.crash_points,
     };
-    let service = Service::start(begin, metrics, deps, &stop).await?;
+    let Some(service) = Service::start(begin, metrics, deps, &stop).await? else { return Ok(()) };
     let directory = Directory::new(&service.client).map_err(service::Error::State)?;
     let (shown, shown_rx) = watch::channel(Shown::default());
     let (plans, plans_rx) = mpsc::channel(N_PLANS);

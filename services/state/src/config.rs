@@ -42,11 +42,10 @@ pub enum EngineKind {
 }
 
 /// Whether members prove who they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
     /// No: state answers plain text, and whoever reaches it is an administrator.
-    #[default]
     Off,
     /// Yes.
     On,
@@ -144,8 +143,9 @@ godel_kit::section! {
         /// most half of them.
         pub forwarded_max: usize = 2_048,
         /// TLS: `on` makes a CA at the first start, and members, agents and people prove who they are; `migrate` answers plain
-        /// text as well; `off` answers plain text alone, and whoever reaches it is an administrator.
-        pub tls: TlsMode = TlsMode::Off,
+        /// text as well; `off` answers plain text alone, and whoever reaches it is an administrator. Not set: `on`; but `off` with
+        /// `--insecure`, and for a store that was made without a CA.
+        pub tls: Option<TlsMode> = None,
         /// Name of the cluster in identities; read when the CA is made, and never again. Not set: `godel-` and 8 random
         /// hexadecimal digits.
         pub cluster: Option<String> = None,

@@ -1,13 +1,14 @@
 //! Identities: the CA, who joined, who is revoked, and state's own leaf.
 //!
 //! What is known of identities is in the store, as records that nobody else writes; what signs is there too, sealed by the key of
-//! `pki/seal.key`, and no call returns it. `first_start` makes or opens the CA, `writer` is the one task that writes, `rpc` answers calls,
+//! `pki/seal.key`, and no call returns it. `mode` says whether there is to be any of this, `first_start` makes or opens the CA, `writer` is the one task that writes, `rpc` answers calls,
 //! `own` keeps state's own leaf, and `places` says whose the files are. The decisions are those of `godel_identity`.
 
 mod callers;
 mod first_start;
 mod hosts;
 mod keys;
+mod mode;
 mod own;
 mod places;
 mod records;
@@ -43,7 +44,9 @@ use records::unsigned;
 use writer::IdentityLedger;
 
 pub use self::{first_start::CaError, own::OwnLeafError};
-pub(crate) use self::{first_start::SealPlace, hosts::server_names, rpc::IdentityRpc};
+pub(crate) use self::{
+    first_start::SealPlace, hosts::server_names, mode::judge_plain_text, rpc::IdentityRpc,
+};
 
 /// Identities of a state that runs.
 pub(crate) struct Identities {

@@ -26,7 +26,7 @@ use crate::{
     config::{Config, EngineKind, TlsMode},
     error::Error,
     feed,
-    identities::{Identities, IdentityRpc, ServiceTasks},
+    identities::{Identities, IdentityRpc, ServiceTasks, judge_plain_text},
     logs::Logs,
     members::Members,
     metrics::StateMetrics,
@@ -68,11 +68,12 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     config.validate().map_err(Error::Config)?;
     let crash = CrashPoints::parse(&config.crash_points)?;
     let Deps { listener, engine, clock, metrics } = deps;
+    let mode = config.prepare_tls()?;
     let Some(store) = open(&config, engine, &clock, crash.clone(), &stop).await? else {
         tracing::info!("stopped before the store was open");
         return Ok(());
     };
-    let served = run(&config, listener, &store, clock, metrics, crash, stop).await;
+    let served = run(&config, mode, listener, &store, clock, metrics, crash, stop).await;
     tracing::info!("closing the store");
     store.close().await;
     tracing::info!("the store is closed");
@@ -137,6 +138,7 @@ async fn wait_for_room<T>(
 /// Serves until `stop`. However that ends, all tasks have ended when this returns: none of them uses the store then.
 async fn run(
     config: &Config,
+    mode: TlsMode,
     listener: Option<TcpListener>,
     store: &Store,
     clock: SharedClock,
@@ -148,7 +150,7 @@ async fn run(
     let (inner, mut running) = (CancellationToken::new(), Vec::new());
     let _ends = inner.clone().drop_guard();
     let tasks = ServiceTasks { service: &stop, end: &inner, running: &mut running };
-    let served = run_parts(config, listener, store, clock, metrics, crash, tasks).await;
+    let served = run_parts(config, mode, listener, store, clock, metrics, crash, tasks).await;
     inner.cancel();
     let ended = join(running).await;
     served?;
@@ -157,6 +159,7 @@ async fn run(
 
 async fn run_parts(
     config: &Config,
+    mode: TlsMode,
     listener: Option<TcpListener>,
     store: &Store,
     clock: SharedClock,
@@ -167,17 +170,20 @@ async fn run_parts(
     let (stop, inner) = (tasks.service.clone(), tasks.end.clone());
     let listener = match listener {
         Some(listener) => listener,
-        None => server::listen_as(&config.server, config.tls.speech()).await?,
+        None => server::listen_as(&config.server, mode.speech()).await?,
     };
     let local = listener.local_addr().unwrap_or(config.server.listen);
-    let identities = match config.tls {
-        TlsMode::Off => None,
+    let identities = match mode {
+        TlsMode::Off => {
+            judge_plain_text(config, store, &local.to_string())?;
+            None
+        }
         TlsMode::On | TlsMode::Migrate => {
             let hosts = server_hosts(&config.server.advertise, local, &config.san);
             Some(Identities::begin(config, store, Arc::clone(&clock), &hosts, &mut tasks).await?)
         }
     };
-    let security = identities.as_ref().map(|identities| identities.security(config.tls)).unwrap_or_default();
+    let security = identities.as_ref().map(|identities| identities.security(mode)).unwrap_or_default();
     let served_with = ServerConfig { security, ..config.server.clone() };
     let address = server::advertised(&served_with, local)?;
     let listeners = match config.socket().filter(|_| identities.is_some()) {
@@ -332,7 +338,7 @@ mod tests {
     async fn a_start_that_fails_leaves_no_tasks() {
         let dir = tempfile::tempdir().unwrap();
         let mut config =
-            Config { data_dir: dir.path().join("state"), tls: TlsMode::Migrate, ..Config::default() };
+            Config { data_dir: dir.path().join("state"), tls: Some(TlsMode::Migrate), ..Config::default() };
         config.server.metrics = false;
         // Bound once there are identities.
         config.socket = Some(dir.path().join("x".repeat(200)));

@@ -149,7 +149,7 @@ where
         identity: &config.identity,
         crash_points: &config.crash_points,
     };
-    let service = Service::start(begin, metrics, deps, &stop).await?;
+    let Some(service) = Service::start(begin, metrics, deps, &stop).await? else { return Ok(()) };
     let metrics = YarnMetrics::new(&service.metrics);
     let directory = Directory::new(&service.client)?;
     let state = directory.state();

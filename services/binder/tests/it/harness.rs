@@ -107,6 +107,7 @@ impl State {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let config = godel_state::Config {
             engine: godel_state::EngineKind::Memory,
+            tls: Some(godel_state::TlsMode::Off),
             server: server_config(),
             watch_bookmark_interval: Duration::from_millis(50).into(),
             ..godel_state::Config::default()

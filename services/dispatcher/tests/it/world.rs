@@ -78,6 +78,7 @@ impl World {
         let state_stop = stop.child_token();
         let config = godel_state::Config {
             engine: godel_state::EngineKind::Memory,
+            tls: Some(godel_state::TlsMode::Off),
             server: server(),
             ..godel_state::Config::default()
         };

@@ -53,11 +53,26 @@ pub(crate) enum SealPlace {
     Memory,
 }
 
+impl SealPlace {
+    /// The directory of the key; none in memory.
+    fn dir(&self) -> Option<&Path> {
+        match self {
+            Self::Dir(dir) | Self::Beside { pki: dir, .. } => Some(dir),
+            Self::Memory => None,
+        }
+    }
+
+    /// The key is not there.
+    pub(super) fn missing(&self) -> CaError {
+        CaError::NoSealKey { path: self.dir().unwrap_or(Path::new("")).join(SEAL_KEY) }
+    }
+}
+
 impl std::fmt::Display for SealPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Dir(dir) | Self::Beside { pki: dir, .. } => dir.join(SEAL_KEY).display().fmt(f),
-            Self::Memory => f.write_str("in memory"),
+        match self.dir() {
+            Some(dir) => dir.join(SEAL_KEY).display().fmt(f),
+            None => f.write_str("in memory"),
         }
     }
 }
@@ -245,12 +260,21 @@ async fn write(store: &Store, ops: Vec<Bytes>) -> Result<(), CaError> {
     store.submit(txn, Role::Identities).await.map(drop).map_err(CaError::Write)
 }
 
-/// The key that seals what a new CA has: that of an earlier start that did not get further, if there is one.
-fn make_seal(place: &SealPlace) -> Result<SealKey, CaError> {
-    let dir = match place {
-        SealPlace::Memory => return Ok(SealKey::new(&random_bytes()?)),
-        SealPlace::Dir(dir) | SealPlace::Beside { pki: dir, .. } => dir,
+/// Whether the key of the store in `data_dir` is in its place.
+pub(super) fn has_seal_key(place: &SealPlace, data_dir: &Path) -> Result<bool, CaError> {
+    let Some(dir) = place.dir() else { return Ok(false) };
+    let is_there = dir.join(SEAL_KEY).try_exists();
+    let is_there = is_there.map_err(|source| SharedPlace::Unreadable { dir: dir.to_owned(), source })?;
+    let is_own = match place {
+        SealPlace::Beside { pki, .. } => places::is_of(pki, data_dir)?,
+        SealPlace::Dir(_) | SealPlace::Memory => true,
     };
+    Ok(is_there && is_own)
+}
+
+/// The key that seals what a new CA has: that of an earlier start that did not get further, if there is one.
+pub(super) fn make_seal(place: &SealPlace) -> Result<SealKey, CaError> {
+    let Some(dir) = place.dir() else { return Ok(SealKey::new(&random_bytes()?)) };
     private_files::create_dir(dir).map_err(CaError::Dir)?;
     if let SealPlace::Beside { data_dir, .. } = place {
         places::claim_key(dir, data_dir)?;
@@ -263,13 +287,10 @@ fn make_seal(place: &SealPlace) -> Result<SealKey, CaError> {
 }
 
 fn read_seal(place: &SealPlace) -> Result<SealKey, CaError> {
-    let path = match place {
-        SealPlace::Dir(dir) | SealPlace::Beside { pki: dir, .. } => dir.join(SEAL_KEY),
-        // What is sealed in memory is gone with its key; a test may keep the store.
-        SealPlace::Memory => return Err(CaError::NoSealKey { path: Path::new(SEAL_KEY).to_owned() }),
-    };
-    match read_seal_key(&path) {
-        Err(error) if error.is_absent() => Err(CaError::NoSealKey { path }),
+    // What is sealed in memory is gone with its key; a test may keep the store.
+    let Some(dir) = place.dir() else { return Err(place.missing()) };
+    match read_seal_key(&dir.join(SEAL_KEY)) {
+        Err(error) if error.is_absent() => Err(place.missing()),
         found => Ok(found?),
     }
 }

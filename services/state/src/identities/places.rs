@@ -103,6 +103,11 @@ pub(super) fn keep_key(pki: &Path, data_dir: &Path) -> Result<(), SharedPlace> {
     Ok(())
 }
 
+/// Whether the key in `pki` is not another store's than the one in `data_dir`.
+pub(super) fn is_of(pki: &Path, data_dir: &Path) -> Result<bool, SharedPlace> {
+    Ok(owner(pki)?.is_none_or(|owner| owner == name_of(data_dir)))
+}
+
 fn owner(pki: &Path) -> Result<Option<String>, PrivateFileError> {
     match private_files::read(&pki.join(OWNER), NAME_LEN_MAX) {
         Ok(name) => Ok(Some(String::from_utf8_lossy(&name).into_owned())),

@@ -11,7 +11,7 @@ use godel_proto::{
         state_service_client::StateServiceClient,
     },
 };
-use godel_state::{Config, Deps, Error};
+use godel_state::{Config, Deps, Error, TlsMode};
 use godel_store::{Engine, Role, Store, StoreConfig, log::memory::MemoryDisk};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
@@ -41,7 +41,7 @@ impl State {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::default();
+        let mut config = Config { tls: Some(TlsMode::Off), ..Config::default() };
         config.server.metrics = false;
         change(&mut config);
         Self::start_on(config, Some(Engine::Memory(MemoryDisk::default()))).await
@@ -49,7 +49,7 @@ impl State {
 
     /// On a store that holds records of identities already.
     pub(crate) async fn start_with_records(change: impl FnOnce(&mut Config), ops: Vec<v1::op::Op>) -> Self {
-        let mut config = Config::default();
+        let mut config = Config { tls: Some(TlsMode::Off), ..Config::default() };
         config.server.metrics = false;
         change(&mut config);
         let engine = Engine::Memory(MemoryDisk::default());
@@ -64,7 +64,7 @@ impl State {
 
     /// On the engine that the configuration names.
     pub(crate) async fn start_as_configured(change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::default();
+        let mut config = Config { tls: Some(TlsMode::Off), ..Config::default() };
         config.server.metrics = false;
         change(&mut config);
         Self::start_on(config, None).await

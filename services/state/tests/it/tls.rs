@@ -48,7 +48,7 @@ impl SecuredState {
 
     /// By that clock.
     pub(crate) async fn start_at(dir: TempDir, tls: TlsMode, clock: SharedClock) -> Self {
-        let mut config = Config { data_dir: dir.path().join("state"), tls, ..Config::default() };
+        let mut config = Config { data_dir: dir.path().join("state"), tls: Some(tls), ..Config::default() };
         config.server.metrics = false;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = listener.local_addr().unwrap().to_string();

@@ -97,7 +97,12 @@ impl Cluster {
         let (state_listener, server) = listener().await;
         let address = format!("http://{}", server.listen);
         let client = ClientConfig { state: address.clone(), ..ClientConfig::default() };
-        let state = godel_state::Config { server, data_dir: dir.path().join("state"), ..Default::default() };
+        let state = godel_state::Config {
+            server,
+            data_dir: dir.path().join("state"),
+            tls: Some(godel_state::TlsMode::Off),
+            ..Default::default()
+        };
         let mut services = Vec::new();
         let state_deps = godel_state::Deps { listener: Some(state_listener), ..godel_state::Deps::default() };
         let running = godel_state::serve(state, state_deps, stop.clone());
