@@ -25,7 +25,7 @@ trap 'rm -rf "$context"' EXIT
 # The line tables stay here: a trace from the image names lines once FILE.debug is copied beside its binary.
 deploy/install-binary.sh "$binary" "$context/godel" --no-lines
 # The binary needs the C library of the machine that built it, or a newer one.
-cp deploy/agent-entry.sh "$context/godel-agent"
+for part in state member agent; do cp "deploy/$part-entry.sh" "$context/godel-$part"; done
 docker build -q -t "$image" --build-arg "BASE=$base" -f deploy/Dockerfile "$context" >/dev/null
 if ! docker run --rm "$image" --version >/dev/null; then
   say "$binary does not run on $base: build it on a machine with the C library of Debian 12 or an older one" >&2

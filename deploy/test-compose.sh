@@ -23,7 +23,7 @@ export GODEL_YARN_CLIENT_PORT=18032 GODEL_YARN_MASTER_PORT=18030 GODEL_YARN_ADMI
 export GODEL_YARN_REST_PORT=${GODEL_TEST_REST_PORT:-18088}
 rest=http://127.0.0.1:$GODEL_YARN_REST_PORT/ws/v1/cluster
 export GODEL_NODE_GRACE=16s GODEL_NODE_ABSENCE=16s GODEL_LOG=info
-export GODEL_ADDR=http://127.0.0.1:$GODEL_PORT
+export GODEL_PUBLISH=0.0.0.0
 # Whatever deploy/.env says. Each agent has half a CPU, so that it can be measured how much of it is used.
 export GODEL_DISPATCHERS=2 GODEL_BINDERS=2 GODEL_SCHEDULERS=2 GODEL_RESCHEDULERS=2 GODEL_AGENTS=3 GODEL_AGENT_CPUS=0.5
 agent_cpu_percent=50
@@ -31,7 +31,11 @@ agent_cpu_percent=50
 start_ms_max=${GODEL_TEST_START_MS_MAX:-30000}
 export GODEL_BINARY=${GODEL_BINARY:-${CARGO_TARGET_DIR:-target}/debug/godel}
 dir=$(mktemp -d)
+# Commands find the cluster by the context that deploy/login.sh keeps, and by no other.
+unset GODEL_ADDR
+export GODEL_CONTEXTS=$dir/contexts.yaml
 submitter=
+second=
 
 compose() { deploy/compose.sh --profile simulated "$@"; }
 godel() { "$GODEL_BINARY" "$@"; }
@@ -41,6 +45,8 @@ end() {
   code=$?
   touch "$dir/stop"
   if [ -n "$submitter" ]; then wait "$submitter" 2>/dev/null || true; fi
+  if [ -n "$second" ]; then kill "$second" 2>/dev/null || true; wait "$second" 2>/dev/null || true; fi
+  ip netns delete godel-second 2>/dev/null || true
   if [ "$code" != 0 ]; then
     godel status || true
     godel unit list || true
@@ -72,7 +78,7 @@ log_has() { godel unit logs "$1" | grep -q -- "$2"; }
 count_of() { godel unit describe "$1" -o json | sed -n "s/^  \"$2\": \([0-9]*\),*$/\1/p"; }
 counts() { [ "$(count_of "$1" "$2")" = "$3" ]; }
 # The container whose service holds a lease: its address is the container's name.
-leader() { godel status -o json | grep -A1 "\"lease\": \"$1\"" | sed -n 's|.*"http://\([0-9a-f]*\):.*|\1|p'; }
+leader() { godel status -o json | grep -A1 "\"lease\": \"$1\"" | sed -n 's|.*"https://\([0-9a-f]*\):.*|\1|p'; }
 other_leads() { local now; now=$(leader "$1"); [ -n "$now" ] && [ "$now" != "$2" ]; }
 # Processes in all agents together whose command line has a text.
 n_running() {
@@ -145,8 +151,9 @@ yarn_register() {
   local attempt=appattempt_${1#application_}_000001
   local n=${#attempt}
   printf "\\0\\0\\0\\0\\x$(printf %02x $((n + 2)))\\x0a\\x$(printf %02x "$n")%s" "$attempt" |
-    curl -sS --http2-prior-knowledge -o /dev/null -D - -H 'Content-Type: application/grpc' -H 'TE: trailers' --data-binary @- \
-      "$GODEL_ADDR/godel.v1.YarnService/RegisterMaster" | tr -d "\r" | grep -q "^grpc-status: 0$"
+    curl -sS --http2 -o /dev/null -D - --cacert "$dir/roots.pem" -H "Authorization: Bearer $(godel context token)" \
+      -H 'Content-Type: application/grpc' -H 'TE: trailers' --data-binary @- \
+      "https://127.0.0.1:$GODEL_PORT/godel.v1.YarnService/RegisterMaster" | tr -d "\r" | grep -q "^grpc-status: 0$"
 }
 masters_are() { local n; n=$(n_running 'sleep 88888[8]'); echo "$n masters"; [ "$n" = "$1" ]; }
 
@@ -155,12 +162,43 @@ compose down --volumes --timeout 2 >/dev/null 2>&1 || true
 deploy/image.sh >"$dir/image" 2>&1 || { cat "$dir/image"; fail "the image"; }
 compose up -d >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
 deploy/wait.sh 120
+GODEL=$GODEL_BINARY deploy/login.sh 2>"$dir/login" || { cat "$dir/login"; fail "the login"; }
+godel context roots >"$dir/roots.pem"
 until_so "all nodes" 60 sh -c "'$GODEL_BINARY' node list | grep -c Ready | grep -qx 103"
 say "everything is healthy"
 
 # Each service says for itself whether it is well.
 docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7803 | grep -qx ok || fail "a scheduler is not well"
 ! docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7801 >/dev/null 2>&1 || fail "nobody is well"
+
+# Who is not let in: plain text, whoever shows nothing, and a member with the token of another role. Only state has the key of the CA.
+! GODEL_ADDR=http://127.0.0.1:$GODEL_PORT godel status >"$dir/refused" 2>&1 || fail "plain text is answered"
+grep -q 'this port speaks TLS' "$dir/refused" || { cat "$dir/refused"; fail "plain text"; }
+curl -sS --cacert "$dir/roots.pem" -o /dev/null -w '%{http_code}' "https://127.0.0.1:$GODEL_METRICS_PORT/metrics" | grep -qx 401 || fail "metrics are for everybody"
+curl -fsS --cacert "$dir/roots.pem" -H "Authorization: Bearer $(godel context token)" "https://127.0.0.1:$GODEL_METRICS_PORT/metrics" \
+  | grep -q '^godel_' || fail "there are no metrics"
+for container in $(containers scheduler) $(containers agent); do
+  docker exec --user root "$container" sh -c '[ ! -e /var/lib/godel/pki ] && [ ! -e /var/lib/godel/godel.sock ] && ! echo x >/run/godel/join/x' 2>/dev/null \
+    || fail "a member has what state alone may have"
+done
+docker exec --user godel-unit "$(containers agent | head -1)" cat /run/godel/join/token >/dev/null 2>&1 && fail "units read the join token of their agent"
+
+# Another host: a network namespace with an agent of its own, which joins with a token.
+if [ "$(id -u)" = 0 ] && command -v ip >/dev/null; then
+  say "an agent of another host joins"
+  ip netns add godel-second
+  ip link add godel-first type veth peer name eth0 netns godel-second
+  ip address add 10.231.77.1/30 dev godel-first && ip link set godel-first up
+  ip -n godel-second address add 10.231.77.2/30 dev eth0 && ip -n godel-second link set eth0 up
+  (umask 077; godel node join-token >"$dir/second.token")
+  ip netns exec godel-second "$GODEL_BINARY" agent --address "https://10.231.77.1:$GODEL_PORT" --join-file "$dir/second.token" \
+    --simulate '1x cpu=4,memory=8Gi,name=second' --set "agent.identity.dir=$dir/second" >"$dir/second.log" 2>&1 &
+  second=$!
+  until_so "the node of the other host" 60 sh -c "'$GODEL_BINARY' node list | grep '^second' | grep -q Ready"
+  kill "$second" && wait "$second" || { cat "$dir/second.log"; fail "the agent of the other host"; }
+  second=
+  godel node delete second-0000 >/dev/null
+fi
 
 # One address, and services that are scaled.
 [ "$(docker ps --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --format '{{.Ports}}' | grep -c 127.0.0.1)" = 2 ] \

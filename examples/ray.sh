@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 say() { echo "ray: $*"; }
 export COMPOSE_PROJECT_NAME=godel-ray GODEL_PORT=${GODEL_RAY_PORT:-27700} GODEL_METRICS_PORT=${GODEL_RAY_METRICS_PORT:-27800}
-export GODEL_ADDR=http://127.0.0.1:$GODEL_PORT GODEL_AGENTS=3 GODEL_AGENT_CPUS=0
+export GODEL_AGENTS=3 GODEL_AGENT_CPUS=0
 export GODEL_BINARY=${GODEL_BINARY:-${CARGO_TARGET_DIR:-target}/release/godel}
 ray=godel-ray:local
 dir=$(mktemp -d)
@@ -44,6 +44,9 @@ say "a cluster of three agents"
 export GODEL_IMAGE=$ray
 deploy/compose.sh up -d >"$dir/up" 2>&1 || { cat "$dir/up" >&2; exit 1; }
 deploy/wait.sh 120
+unset GODEL_ADDR
+export GODEL_CONTEXTS=$dir/contexts.yaml
+GODEL=$GODEL_BINARY deploy/login.sh
 "$GODEL_BINARY" unit submit -f examples/ray.yaml
 "$GODEL_BINARY" unit wait ray --for phase=running --timeout 2m
 "$GODEL_BINARY" unit logs ray/0 --follow

@@ -115,7 +115,7 @@ fn the_configuration_for_machines_is_one_of_all_parts() {
         &root.yarn.server,
     ];
     for server in servers {
-        assert!(server.insecure && server.advertise == "host-name", "{server:?}");
+        assert!(!server.insecure && server.advertise == "host-name", "{server:?}");
     }
     let states = [
         &root.dispatcher.client,
@@ -125,7 +125,7 @@ fn the_configuration_for_machines_is_one_of_all_parts() {
         &root.yarn.client,
         &root.agent.client,
     ];
-    assert!(states.iter().all(|client| client.state == "http://control-1:7700"), "{states:?}");
+    assert!(states.iter().all(|client| client.state == "https://control-1:7700"), "{states:?}");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn settings_of_machines_that_are_left_out_are_right() {
     let root = godel_cli::config::load(&godel_cli::args::Layers { files: vec![file], set: Vec::new() }, &[])
         .unwrap();
     assert!(root.yarn.simple_auth && root.yarn.client_address.ip().is_unspecified());
-    assert!(root.agent.yarn.enabled && root.agent.insecure);
+    assert!(root.agent.yarn.enabled && root.agent.yarn.simple_auth && !root.agent.insecure);
     assert_eq!(root.rescheduler.policies.len(), 1);
     root.rescheduler.check().unwrap();
 }

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Starts the state of a container, and keeps a join token for each role in a directory of its own below /run/godel/tokens: containers of that
+# role, and no others, have it as a read-only volume. A token is made anew every week, while the older one still counts.
+tokens=/run/godel/tokens
+
+# Whether the token of a role is less than a week old and known to state.
+is_good() {
+  file=$tokens/$1/token
+  [ -n "$(find "$file" -mtime -7 2>/dev/null)" ] || return 1
+  id=$(cut -d. -f3 "$file")
+  godel join-token list -o json | grep -q "\"id\": \"$id\""
+}
+
+make_tokens() {
+  # At the socket whoever runs state is the administrator.
+  export GODEL_ADDR=unix:/var/lib/godel/godel.sock GODEL_LOG=error
+  umask 077
+  until godel join-token list >/dev/null 2>&1; do sleep 0.2; done
+  while true; do
+    for role in dispatcher binder scheduler rescheduler yarn agent; do
+      is_good "$role" && continue
+      case $role in
+        agent) verb='node join-token --names *' ;;
+        *) verb="join-token --role $role" ;;
+      esac
+      # The words of the verb are separate, and nothing in them is a file.
+      (set -f; godel $verb --uses 1000 --ttl 30d >"$tokens/$role/new") && mv "$tokens/$role/new" "$tokens/$role/token"
+    done
+    sleep 3600
+  done
+}
+
+make_tokens &
+exec godel "$@"
