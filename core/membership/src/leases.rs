@@ -20,6 +20,8 @@ pub const TTL_MS_MAX: u32 = 60_000;
 pub const N_LEASES_MAX: usize = 8_192;
 /// Most counters that a member may report.
 pub const N_COUNTERS_MAX: usize = 64;
+/// Most addresses of plain text that a member may report.
+pub const N_PLAIN_TEXT_MAX: usize = 16;
 /// Most of those who stand by for one lease that are remembered.
 pub const N_STANDBYS_MAX: usize = 64;
 
@@ -36,9 +38,20 @@ struct LeaseEntry {
     lease: Lease,
     /// `None`: nobody holds it.
     deadline: Option<Millis>,
-    counters: BTreeMap<String, u64>,
+    facts: MemberFacts,
     /// By holder: who asked in vain, where it serves, and when it did last.
     standbys: BTreeMap<String, (String, Millis)>,
+}
+
+/// What a holder says of itself with a renewal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberFacts {
+    /// Counters since its start, by name.
+    pub counters: BTreeMap<String, u64>,
+    /// Version of its program; empty if it does not say.
+    pub version: String,
+    /// Addresses at which it listens in plain text in any case, by what they are for.
+    pub plain_text: BTreeMap<String, String>,
 }
 
 /// Who asks for which lease.
@@ -88,7 +101,7 @@ pub struct Shown<'a> {
     /// Time left; 0 when nobody holds it.
     pub remaining_ms: u64,
     /// Soft facts of the last renewal.
-    pub counters: &'a BTreeMap<String, u64>,
+    pub facts: &'a MemberFacts,
     /// Who asked for it in vain, by holder: where it serves, and when it asked last.
     standbys: &'a BTreeMap<String, (String, Millis)>,
     now: Millis,
@@ -142,7 +155,7 @@ impl Leases {
         }
     }
 
-    /// Extends a lease by its TTL from `now` and takes the holder's counters; returns the TTL.
+    /// Extends a lease by its TTL from `now` and takes what the holder says of itself; returns the TTL.
     ///
     /// # Errors
     /// When its time is over, even if the expiry is not written yet, or another epoch is in force.
@@ -150,7 +163,7 @@ impl Leases {
         &mut self,
         name: &str,
         epoch: Epoch,
-        counters: Option<BTreeMap<String, u64>>,
+        facts: Option<MemberFacts>,
         now: Millis,
     ) -> Result<u32, Stale> {
         let Some(entry) = self.by_name.get_mut(name) else {
@@ -160,8 +173,8 @@ impl Leases {
             return Err(Stale { asked: epoch, current: entry.lease.epoch });
         }
         entry.deadline = Some(now.plus(u64::from(entry.lease.ttl_ms)));
-        if let Some(counters) = counters {
-            entry.counters = counters;
+        if let Some(facts) = facts {
+            entry.facts = facts;
         }
         Ok(entry.lease.ttl_ms)
     }
@@ -188,7 +201,7 @@ impl Leases {
         let known = self.by_name.remove(&record.name);
         let mut standbys = known.map(|entry| entry.standbys).unwrap_or_default();
         standbys.remove(&record.holder);
-        let entry = LeaseEntry { deadline, counters: BTreeMap::new(), standbys, lease: record };
+        let entry = LeaseEntry { deadline, facts: MemberFacts::default(), standbys, lease: record };
         self.by_name.insert(entry.lease.name.clone(), entry);
     }
 
@@ -208,7 +221,7 @@ impl Leases {
             move |(_, entry)| Shown {
                 lease: &entry.lease,
                 remaining_ms: entry.remaining_ms(now),
-                counters: &entry.counters,
+                facts: &entry.facts,
                 standbys: &entry.standbys,
                 now,
             },

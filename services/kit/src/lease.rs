@@ -11,14 +11,14 @@ mod keeper;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use godel_base::ids::{Epoch, Revision};
 use godel_proto::v1;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::{client::Channel, config::LeaseConfig};
+use crate::{VERSION, client::Channel, config::LeaseConfig};
 
 pub use fence::Fence;
 pub use heard::Heard;
@@ -61,7 +61,7 @@ pub struct LeaseSpec {
     pub address: String,
     /// TTL.
     pub config: LeaseConfig,
-    /// Counters sent along with each renewal.
+    /// What is sent along with each renewal.
     pub status: Arc<dyn Fn() -> v1::MemberStatus + Send + Sync>,
     /// Where a test may kill the process: before each renewal, at the named point.
     pub crash: Option<(godel_crash::CrashPoints, &'static str)>,
@@ -74,7 +74,7 @@ impl LeaseSpec {
             lease: lease.into(),
             address: address.into(),
             config,
-            status: Arc::new(v1::MemberStatus::default),
+            status: Arc::new(|| own_status(Vec::new())),
             crash: None,
         }
     }
@@ -85,9 +85,16 @@ impl LeaseSpec {
         mut self,
         counters: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
     ) -> Self {
-        self.status = Arc::new(move || v1::MemberStatus {
-            counters: counters().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-        });
+        self.status = Arc::new(move || own_status(counters()));
+        self
+    }
+
+    /// With addresses at which this process listens in plain text in any case, by what they are for.
+    #[must_use]
+    pub fn with_plain_text(mut self, addresses: HashMap<String, String>) -> Self {
+        let status = self.status;
+        self.status =
+            Arc::new(move || v1::MemberStatus { plain_text_addresses: addresses.clone(), ..status() });
         self
     }
 
@@ -96,6 +103,14 @@ impl LeaseSpec {
     pub fn with_crash(mut self, crash: godel_crash::CrashPoints, point: &'static str) -> Self {
         self.crash = Some((crash, point));
         self
+    }
+}
+
+fn own_status(counters: Vec<(&'static str, u64)>) -> v1::MemberStatus {
+    v1::MemberStatus {
+        counters: counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        version: VERSION.to_owned(),
+        plain_text_addresses: HashMap::new(),
     }
 }
 

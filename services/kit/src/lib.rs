@@ -62,5 +62,8 @@ pub mod txn;
 #[cfg(test)]
 mod tests;
 
+/// Version of this program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 pub use deps::Deps;
 pub use tokio_util::sync::CancellationToken;

@@ -38,7 +38,10 @@ use prometheus_client::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{security::ServerSecurity, server::ServerError};
+use crate::{VERSION, security::ServerSecurity, server::ServerError};
+
+/// Name of the counter by which a member says how many connections in plain text are open.
+pub const PLAIN_TEXT_COUNTER: &str = "plain_text_connections";
 
 /// The metrics of one service. Clones share them.
 #[derive(Clone)]
@@ -235,7 +238,7 @@ impl Metrics {
         let mut common = Registry::with_labels(labels.clone().into_iter());
         process::register(&mut common);
         let mut registry = Registry::with_prefix_and_labels("godel", labels.into_iter());
-        registry.register("build", "Version of godel", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        registry.register("build", "Version of godel", Info::new([("version", VERSION)]));
         let rpc = RpcMetrics {
             finished: Family::default(),
             seconds: Family::new_with_constructor(Seconds),

@@ -20,7 +20,7 @@ use crate::{
     informer::{FollowConfig, Informer, Shared, UNREAD_COUNTER, UnreadCount},
     lease::{Election, LeaseSpec, Membership},
     member::{JoinError, NewMember, speech_of, take_identity},
-    metrics::Metrics,
+    metrics::{Metrics, PLAIN_TEXT_COUNTER},
     security::Role,
     server::{Server, ServerError, advertised, listen_as},
     task,
@@ -190,11 +190,12 @@ impl Service {
         crash_point: &'static str,
         counters: impl Fn() -> Vec<(&'static str, u64)> + Send + Sync + 'static,
     ) -> LeaseSpec {
-        let unread = self.unread.clone();
+        let (unread, metrics) = (self.unread.clone(), self.metrics.clone());
         LeaseSpec::new(name, self.address.clone(), config)
             .with_counters(move || {
                 let mut counters = counters();
                 counters.push((UNREAD_COUNTER, unread.get()));
+                counters.push((PLAIN_TEXT_COUNTER, metrics.plain_text_connections()));
                 counters
             })
             .with_crash(self.crash.clone(), crash_point)

@@ -5,6 +5,7 @@
 //! `own` keeps state's own leaf, and `places` says whose the files are. The decisions are those of `godel_identity`.
 
 mod callers;
+mod counts;
 mod first_start;
 mod hosts;
 mod keys;
@@ -41,11 +42,10 @@ use crate::{
 use callers::RefusedNames;
 use own::OwnIdentity;
 use records::unsigned;
-use writer::IdentityLedger;
 
 pub use self::{first_start::CaError, own::OwnLeafError};
 pub(crate) use self::{
-    first_start::SealPlace, hosts::server_names, mode::judge_plain_text, rpc::IdentityRpc,
+    first_start::SealPlace, hosts::server_names, mode::judge_plain_text, rpc::IdentityRpc, writer::IdentityLedger,
 };
 
 /// Identities of a state that runs.

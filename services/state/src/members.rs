@@ -20,7 +20,7 @@ use godel_kit::{
 };
 use godel_membership::{
     front_door::{self, ServingPart},
-    leases::{self, LeaseDenied, LeaseRequest, Leases},
+    leases::{self, LeaseDenied, LeaseRequest, Leases, MemberFacts},
 };
 use godel_proto::{raw, v1};
 use godel_store::{Role, State, Store};
@@ -38,6 +38,8 @@ const N_WAITING_MAX: usize = 1_024;
 const LOOK_INTERVAL_MS: u64 = 250;
 /// Longest holder or address.
 const TEXT_LEN_MAX: usize = 253;
+/// Longest version of a program.
+const VERSION_LEN_MAX: usize = 64;
 
 /// The leases of this state, and its `MemberService`.
 #[derive(Clone)]
@@ -325,14 +327,10 @@ impl v1::member_service_server::MemberService for Members {
         self.inner.crash.hit("state.lease-renew");
         rights::check_lease(security::caller(&request), &request.get_ref().lease)?;
         let v1::RenewLeaseRequest { lease, epoch, status: facts, store_id } = request.into_inner();
-        let counters = facts.map(|facts| facts.counters.into_iter().collect::<BTreeMap<_, _>>());
-        if counters.as_ref().is_some_and(|counters| counters.len() > leases::N_COUNTERS_MAX) {
-            let description = format!("at most {} counters", leases::N_COUNTERS_MAX);
-            return Err(BadField::new("status.counters", description).into());
-        }
+        let facts = facts.map(member_facts).transpose()?;
         self.inner.check_store(&lease, store_id)?;
         let now = self.inner.clock.now();
-        let renewed = self.inner.leases.lock().renew(&lease, Epoch(epoch), counters, now);
+        let renewed = self.inner.leases.lock().renew(&lease, Epoch(epoch), facts, now);
         let ttl_ms = renewed.map_err(|_| {
             self.inner.metrics.refused(reason::STALE_EPOCH);
             status::stale_epoch(&lease, epoch)
@@ -370,9 +368,7 @@ impl v1::member_service_server::MemberService for Members {
             address: shown.lease.address.clone(),
             epoch: shown.lease.epoch.0,
             remaining_ms: u32::try_from(shown.remaining_ms).unwrap_or(u32::MAX),
-            status: Some(v1::MemberStatus {
-                counters: shown.counters.iter().map(|(name, count)| (name.clone(), *count)).collect(),
-            }),
+            status: Some(member_status(shown.facts)),
             standbys: shown
                 .standbys()
                 .map(|(holder, address)| v1::Standby {
@@ -424,6 +420,41 @@ fn ask(request: v1::AcquireLeaseRequest) -> Result<LeaseRequest, Vec<BadField>> 
         bad.push(BadField::new("ttl_ms", rule));
     }
     if bad.is_empty() { Ok(LeaseRequest { name: lease, holder, address, ttl_ms }) } else { Err(bad) }
+}
+
+/// What a holder says of itself.
+///
+/// # Errors
+/// It says too much.
+fn member_facts(status: v1::MemberStatus) -> Result<MemberFacts, BadField> {
+    let v1::MemberStatus { counters, version, plain_text_addresses } = status;
+    if counters.len() > leases::N_COUNTERS_MAX {
+        let description = format!("at most {} counters", leases::N_COUNTERS_MAX);
+        return Err(BadField::new("status.counters", description));
+    }
+    if names::text(&version, VERSION_LEN_MAX).is_err() {
+        let rule = format!("must have at most {VERSION_LEN_MAX} bytes, none of them a control character");
+        return Err(BadField::new("status.version", rule));
+    }
+    let is_text = |text: &String| names::text(text, TEXT_LEN_MAX).is_ok();
+    let mut listeners = plain_text_addresses.iter();
+    if plain_text_addresses.len() > leases::N_PLAIN_TEXT_MAX
+        || !listeners.all(|(name, address)| is_text(name) && is_text(address))
+    {
+        let rule = format!("at most {} texts of at most {TEXT_LEN_MAX} bytes", leases::N_PLAIN_TEXT_MAX);
+        return Err(BadField::new("status.plain_text_addresses", rule));
+    }
+    let plain_text = plain_text_addresses.into_iter().collect();
+    Ok(MemberFacts { counters: counters.into_iter().collect(), version, plain_text })
+}
+
+fn member_status(facts: &MemberFacts) -> v1::MemberStatus {
+    let MemberFacts { counters, version, plain_text } = facts.clone();
+    v1::MemberStatus {
+        counters: counters.into_iter().collect(),
+        version,
+        plain_text_addresses: plain_text.into_iter().collect(),
+    }
 }
 
 /// Whether clients can connect to it: a scheme and a host.

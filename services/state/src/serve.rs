@@ -33,7 +33,7 @@ use crate::{
     nodes,
     routes::{NodeServer, StateServer},
     sessions::{NodeSessions, Timing, cell::Close, committer, measure::Measuring},
-    state_service::StateRpc,
+    state_service::{OwnSecurity, StateRpc},
 };
 
 /// How often the store's sizes go into the metrics.
@@ -233,7 +233,9 @@ async fn run_parts(
     tasks.spawn("gauges", gauges(Arc::clone(&hub), inner.clone()));
     tasks.spawn("farewell", farewell(Arc::clone(&hub), stop.clone(), inner));
     let identity_rpc = identities.as_ref().map_or_else(IdentityRpc::without_ca, Identities::rpc);
-    let rpc = StateRpc::new(Arc::clone(&hub), *config.watch_bookmark_interval, stop.clone());
+    let own_security = OwnSecurity::new(&served_with.security, &metrics, identities.as_ref());
+    let bookmarks = *config.watch_bookmark_interval;
+    let rpc = StateRpc::new(Arc::clone(&hub), bookmarks, own_security, stop.clone());
     let served = Server::new(&served_with, &metrics)
         .forward(Arc::new(members.clone()), config.forwarded_max)
         .add(StateServer::new(Arc::new(rpc)))

@@ -2,6 +2,7 @@
 
 mod floor;
 mod list;
+mod own_security;
 mod transact;
 mod watch;
 
@@ -10,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use godel_base::ids::{Revision, StoreId};
 use godel_identity::{caller::Caller, names};
 use godel_kit::{
-    message,
+    VERSION, message,
     room::Messages,
     security, server,
     status::{self, reason, with_info},
@@ -29,20 +30,27 @@ use crate::{
 };
 
 pub(crate) use list::RawPage;
+pub(crate) use own_security::OwnSecurity;
 
 /// The service.
 pub(crate) struct StateRpc {
     hub: Arc<NodeSessions>,
     bookmark_interval: Duration,
     floor: floor::FloorReading,
+    security: OwnSecurity,
     stop: CancellationToken,
 }
 
 type AgentReports = Box<dyn Iterator<Item = Result<v1::ListAgentReportsResponse, Status>> + Send>;
 
 impl StateRpc {
-    pub(crate) fn new(hub: Arc<NodeSessions>, bookmark_interval: Duration, stop: CancellationToken) -> Self {
-        Self { hub, bookmark_interval, floor: floor::FloorReading::default(), stop }
+    pub(crate) fn new(
+        hub: Arc<NodeSessions>,
+        bookmark_interval: Duration,
+        security: OwnSecurity,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { hub, bookmark_interval, floor: floor::FloorReading::default(), security, stop }
     }
 
     /// A page of records, encoded.
@@ -187,6 +195,9 @@ impl v1::state_service_server::StateService for StateRpc {
             guaranteed_usage: Some(usage.guaranteed),
             capacity: Some(usage.capacity),
             store_id: status.store_id,
+            security: Some(self.security.to_proto()),
+            version: VERSION.to_owned(),
+            now_ms: self.hub.wall_ms(),
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! The service: its lease, its engine and its faces.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use godel_core_yarn_leader::FOLLOWS;
 use godel_kit::{
@@ -122,6 +122,17 @@ fn may_face(config: &Config) -> Result<(), BadAddress> {
     Ok(())
 }
 
+/// Where clients of YARN call, by what they call there: none of it has TLS.
+fn plain_text_faces(config: &Config) -> HashMap<String, String> {
+    let faces = [
+        ("client", config.client_address),
+        ("master", config.master_address),
+        ("admin", config.admin_address),
+        ("rest", config.rest_address),
+    ];
+    faces.map(|(name, address)| (name.to_owned(), address.to_string())).into()
+}
+
 /// Runs an adapter until `stop`. `launcher` starts masters with tokens by these keys; `faces` binds what clients and masters call, and adds
 /// its services to the gRPC server.
 ///
@@ -178,7 +189,9 @@ where
             return Err(error);
         }
     };
-    let lease = service.lease(LEASE, config.lease.clone(), "yarn.lease-renew", Vec::new);
+    let lease = service
+        .lease(LEASE, config.lease.clone(), "yarn.lease-renew", Vec::new)
+        .with_plain_text(plain_text_faces(&config));
     let election = service.elect(lease, state.clone());
     let follower = service.follow(state.clone(), FOLLOWS);
     let terms = LeaderTerms::new(election.watch(), state, config.txn.clone());

@@ -76,7 +76,7 @@ impl ServerSecurity {
     }
 
     /// What it speaks.
-    pub(crate) fn speech(&self) -> Speech {
+    pub fn speech(&self) -> Speech {
         match (self.speaks_tls(), self.serves_plain_text()) {
             (false, _) => Speech::PlainText,
             (true, true) => Speech::Both,

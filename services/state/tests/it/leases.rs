@@ -78,12 +78,21 @@ async fn renewals_keep_a_lease_and_carry_counters() {
         let request = v1::RenewLeaseRequest {
             lease: "scheduler/s1".to_owned(),
             epoch: granted.epoch,
-            status: Some(v1::MemberStatus { counters: std::collections::HashMap::clone(&counters) }),
+            status: Some(v1::MemberStatus {
+                counters: std::collections::HashMap::clone(&counters),
+                version: "1.2.3".to_owned(),
+                plain_text_addresses: [("client".to_owned(), "127.0.0.1:8032".to_owned())].into(),
+            }),
             ..Default::default()
         };
         assert_eq!(state.members().renew_lease(request).await.unwrap().into_inner().ttl_ms, 1_500);
         let shown = &members(&state, "scheduler/").await[0];
-        assert_eq!((shown.holder.as_str(), shown.status.as_ref().unwrap().counters["placed"]), ("a", 7));
+        let status = shown.status.as_ref().unwrap();
+        assert_eq!((shown.holder.as_str(), status.counters["placed"]), ("a", 7));
+        assert_eq!(
+            (status.version.as_str(), status.plain_text_addresses["client"].as_str()),
+            ("1.2.3", "127.0.0.1:8032")
+        );
         assert!((1..=1_500).contains(&shown.remaining_ms));
     }
     state.stop().await;

@@ -215,6 +215,27 @@ async fn who_joins_calls_by_its_role_until_it_is_revoked() {
 }
 
 #[tokio::test]
+async fn state_says_what_it_speaks_and_how_many_identities_there_are() {
+    let state = SecuredState::start(TlsMode::Migrate).await;
+    let plain = StateServiceClient::new(state.plain());
+    let read =
+        async || plain.clone().get_store_status(v1::GetStoreStatusRequest {}).await.unwrap().into_inner();
+    let status = read().await;
+    assert!(!status.version.is_empty() && status.now_ms > 0, "{status:?}");
+    let security = status.security.unwrap();
+    assert_eq!((security.tls(), security.plain_text_connections), (v1::TlsMode::Migrate, 1));
+    let own = v1::IdentityCounts { valid: 1, ..Default::default() };
+    assert_eq!(security.identities, Some(own));
+    let token = state.join_token("agent").await;
+    state.join(&token, "n1").await.unwrap();
+    let revoked = v1::RevokeIdentityRequest { identity: "agent/n1".to_owned() };
+    IdentityServiceClient::new(state.socket()).revoke_identity(revoked).await.unwrap();
+    let counts = read().await.security.unwrap().identities;
+    assert_eq!(counts, Some(v1::IdentityCounts { valid: 1, revoked: 1, ..Default::default() }));
+    state.stop().await;
+}
+
+#[tokio::test]
 async fn a_directory_of_today_migrates_and_its_ca_stays() {
     let state = SecuredState::start(TlsMode::Migrate).await;
     status_of(state.plain()).await.unwrap();
