@@ -23,6 +23,9 @@ use godel_client::{
 struct StatusView {
     address: String,
     members: Vec<MemberView>,
+    /// Absent if state is older than this program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    security: Option<SecurityView>,
     store: StoreView,
     #[serde(skip_serializing_if = "Option::is_none")]
     dispatcher: Option<DispatcherView>,
@@ -50,6 +53,27 @@ view! {
     struct StandbyView from (standby: v1::Standby) {
         address: String = standby.address,
         holder: String = standby.holder,
+    }
+}
+
+view! {
+    struct SecurityView from (security: v1::StateSecurity) with {
+        let tls = tls_name(security.tls());
+    } {
+        /// `off`, `migrate` or `on`, as in `state.tls`.
+        tls: &'static str = tls,
+        plain_text_connections: u64 = security.plain_text_connections,
+        identities: Option<IdentityCountsView> = security.identities.map(IdentityCountsView::from),
+    }
+}
+
+view! {
+    /// By the standing of their last certificates.
+    struct IdentityCountsView from (counts: v1::IdentityCounts) {
+        valid: u64 = counts.valid,
+        expired: u64 = counts.expired,
+        gone: u64 = counts.gone,
+        revoked: u64 = counts.revoked,
     }
 }
 
@@ -144,7 +168,7 @@ view! {
 }
 
 pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> {
-    let store = client.store_status().await?;
+    let mut store = client.store_status().await?;
     let members = client.directory().members("").await.map_err(|status| client.explain(status))?;
     // Leaders that are away are part of the picture, not a failure of it.
     let dispatcher = client.dispatcher_status().await;
@@ -156,6 +180,7 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
     let view = StatusView {
         address: client.address().to_owned(),
         members: members.into_iter().map(MemberView::from).collect(),
+        security: store.security.take().map(SecurityView::from),
         store: store.into(),
         dispatcher: dispatcher.ok().map(DispatcherView::from),
         binder: binder.ok().map(BinderView::from),
@@ -168,6 +193,18 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
             .hint("start it with `godel serve PART`, or everything with `godel up`"))
     }
 }
+
+fn tls_name(mode: v1::TlsMode) -> &'static str {
+    match mode {
+        v1::TlsMode::Unspecified => "unknown",
+        v1::TlsMode::Off => OFF,
+        v1::TlsMode::Migrate => MIGRATE,
+        v1::TlsMode::On => "on",
+    }
+}
+
+const OFF: &str = "off";
+const MIGRATE: &str = "migrate";
 
 fn mode_name(mode: v1::PartitionMode) -> &'static str {
     match mode {
@@ -217,6 +254,9 @@ fn text(view: &StatusView, paint: Paint) -> String {
     let mut text = members_text(&view.members, paint);
     text.push('\n');
     view.members.iter().for_each(|member| text.push_str(&unreadable(member, paint)));
+    if let Some(security) = &view.security {
+        text.push_str(&format!("security    {}\n", security_text(security)));
+    }
     let store = &view.store;
     text.push_str(&format!(
         "store       {} at revision {}; {} on disk, {} live; id {}{}\n",
@@ -298,6 +338,28 @@ fn text(view: &StatusView, paint: Paint) -> String {
     text
 }
 
+/// `TLS; 12 identities, 1 expired; 2 connections in plain text`.
+fn security_text(security: &SecurityView) -> String {
+    let SecurityView { tls, plain_text_connections, identities } = security;
+    let Some(IdentityCountsView { valid, expired, gone, revoked }) =
+        identities.as_ref().filter(|_| *tls != OFF)
+    else {
+        return "plain text: whoever reaches state is an administrator".to_owned();
+    };
+    let speaks = if *tls == MIGRATE { "TLS, and plain text, which may do everything" } else { "TLS" };
+    let all = output::count(valid + expired + gone + revoked, "identity");
+    let mut text = format!("{speaks}; {all}");
+    for (n, standing) in [(expired, "expired"), (gone, "gone"), (revoked, "revoked")] {
+        if *n > 0 {
+            text.push_str(&format!(", {n} {standing}"));
+        }
+    }
+    if *plain_text_connections > 0 {
+        text.push_str(&format!("; {} in plain text", output::count(*plain_text_connections, "connection")));
+    }
+    text
+}
+
 /// `cpu 66 % (21.5 of 32), memory 25 % (16Gi of 64Gi), gpu 50 % (4 of 8)`: cpu and memory first.
 fn allocated(dispatcher: &DispatcherView) -> String {
     let of = |amounts: &BTreeMap<String, i64>, name: &str| amounts.get(name).copied().unwrap_or(0);
@@ -348,6 +410,29 @@ fn bytes(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn security_is_one_line() {
+        let of = |tls, counts: Option<(u64, u64, u64, u64)>, plain_text_connections| {
+            let identities = counts.map(|(valid, expired, gone, revoked)| v1::IdentityCounts {
+                valid,
+                expired,
+                gone,
+                revoked,
+            });
+            let mode: v1::TlsMode = tls;
+            let security = v1::StateSecurity { tls: mode.into(), plain_text_connections, identities };
+            security_text(&SecurityView::from(security))
+        };
+        let off = "plain text: whoever reaches state is an administrator";
+        assert_eq!(of(v1::TlsMode::Off, None, 3), off);
+        assert_eq!(of(v1::TlsMode::On, Some((1, 0, 0, 0)), 0), "TLS; 1 identity");
+        assert_eq!(
+            of(v1::TlsMode::Migrate, Some((9, 1, 1, 1)), 2),
+            "TLS, and plain text, which may do everything; 12 identities, 1 expired, 1 gone, 1 revoked; \
+             2 connections in plain text"
+        );
+    }
 
     #[test]
     fn members_are_shown_with_those_who_stand_by() {
