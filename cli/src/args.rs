@@ -22,7 +22,7 @@ use godel_client::{exit::EXIT_CODES, output::Format};
 
 use godel_client::unit_file::{label_pair, pair};
 pub use history::{HistoryArgs, HistoryKey};
-pub use offline::{Audit, Config, ReplayArgs, State, Trace};
+pub use offline::{Audit, Config, DoctorArgs, ReplayArgs, State, Trace};
 pub use unit::{
     CheckpointArgs, Delete, EditArgs, ListArgs, LogsArgs, Moment, Move, NamedUnits, Retry, ScaleArgs,
     SortKey, Stop, UnitVerb, WhichUnits, split,
@@ -125,6 +125,9 @@ pub enum Verb {
     Health(Health),
     /// Check the invariants on the live system. Exit code 0 only if all hold.
     Audit(Audit),
+    /// Check who can reach the cluster and what proves who calls: addresses, certificates, tokens, clocks, plain text, modes of files,
+    /// versions. Exit code 0 unless there are errors.
+    Doctor(DoctorArgs),
     /// Measure the control plane and this machine. Runs `godel-bench`; `godel bench --help` lists the benchmarks.
     #[command(disable_help_flag = true)]
     Bench {

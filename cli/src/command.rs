@@ -5,6 +5,7 @@ mod agent;
 mod apply;
 mod budget;
 pub(crate) mod context;
+mod doctor;
 mod each;
 mod health;
 mod history;
@@ -73,6 +74,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         _ => {}
     }
     let _guard = process::quiet_telemetry(log)?;
+    if let Verb::Doctor(wanted) = verb {
+        return doctor::run(wanted, address, context.as_deref(), output).await;
+    }
     let access = context::access(address, context.as_deref()).await?;
     match verb {
         Verb::Node(node) => node::run(&Client::new(&access)?, node, output).await,
@@ -114,6 +118,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         | Verb::State(_)
         | Verb::Config(_)
         | Verb::Context(_)
+        | Verb::Doctor(_)
         | Verb::Completion { .. }
         | Verb::Bench { .. } => Ok(()),
     }

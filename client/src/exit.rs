@@ -11,7 +11,7 @@ use crate::output::shown;
 /// Text for `--help`.
 pub const EXIT_CODES: &str = "Exit codes:
   0  done, or the condition holds
-  1  failed, or the condition does not hold (audit, wait for a unit that failed or was cancelled)
+  1  failed, or the condition does not hold (audit, doctor, wait for a unit that failed or was cancelled)
   2  wrong usage or invalid input
   3  the server cannot be reached, or is the wrong server
   4  not found: the named object, or a queue or priority class that it names

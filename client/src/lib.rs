@@ -11,6 +11,7 @@
 //! - `bulk`: submission of many units on one stream.
 //! - `client`: clients of the API, with deadlines and retries.
 //! - `context`: the clusters that a person uses, and how each is reached.
+//! - `doctor`: `godel doctor`: who can reach a cluster, and what proves who calls.
 //! - `exit`: exit codes, and how commands end.
 //! - `history`: pages of ended units.
 //! - `output`: tables, JSON and colours.
@@ -32,6 +33,7 @@ pub mod audit;
 pub mod bulk;
 pub mod client;
 pub mod context;
+pub mod doctor;
 pub mod exit;
 pub mod history;
 pub mod output;

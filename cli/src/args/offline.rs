@@ -1,4 +1,4 @@
-//! Verbs and flags of the audit, of traces, of stores that no process has open, and of the configuration reference.
+//! Verbs and flags of the audit, of the doctor, of traces, of stores that no process has open, and of the configuration reference.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,6 +19,17 @@ pub struct Audit {
     /// Time to wait for what cannot be judged yet: units in progress and agents that reconnect.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_whole)]
     pub patience: Duration,
+}
+
+/// `godel doctor`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct DoctorArgs {
+    /// Directory of the store of a state on this machine (`state.data_dir`): also look at the key and the socket beside it.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Directory of identities of services and agents on this machine (`identity.dir`): also look at its files.
+    #[arg(long, value_name = "DIR")]
+    pub identity_dir: Option<PathBuf>,
 }
 
 /// `godel trace`.

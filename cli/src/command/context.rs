@@ -52,28 +52,34 @@ impl View for ContextView {
 /// How the cluster is reached at the address that is given, or in the context that is named, or else in the current one. What grows old in the context
 /// is renewed, now and while the command runs.
 pub(super) async fn access(given: Option<String>, context: Option<&str>) -> Result<Access, Failure> {
-    let file = match ContextFile::of_environment() {
-        // A process without a home, as a unit, has no contexts.
-        Err(ContextError::NoHome) if context.is_none() => {
-            return Ok(Access::from(given.as_deref().unwrap_or(DEFAULT_ADDRESS)));
-        }
-        file => file.map_err(|error| failed(&error))?,
-    };
-    let is_plain = given.as_ref().is_some_and(|address| !address.starts_with("https://"));
-    let contexts =
-        if is_plain { Contexts::default() } else { file.read().map_err(|error| failed(&error))? };
-    let found = match &given {
-        Some(address) => contexts.leading_to(address),
-        None => contexts.find(context).map_err(|error| failed(&error))?,
-    };
-    let Some((name, found)) = found else {
+    let Some((file, name, found)) = used_context(given.as_deref(), context)? else {
         return Ok(Access::from(given.as_deref().unwrap_or(DEFAULT_ADDRESS)));
     };
-    let mut renewal = ContextRenewal::new(file.clone(), name, found).map_err(|error| failed(&error))?;
+    let mut renewal = ContextRenewal::new(file, &name, &found).map_err(|error| failed(&error))?;
     renewal.renew().await;
     let access = renewal.access();
     task::spawn("context", renewal.keep());
     Ok(access)
+}
+
+/// The context by which [`access`] reaches the cluster, with its name and its file; `None`: there is none.
+pub(super) fn used_context(
+    given: Option<&str>,
+    context: Option<&str>,
+) -> Result<Option<(ContextFile, String, Context)>, Failure> {
+    let file = match ContextFile::of_environment() {
+        // A process without a home, as a unit, has no contexts.
+        Err(ContextError::NoHome) if context.is_none() => return Ok(None),
+        file => file.map_err(|error| failed(&error))?,
+    };
+    let is_plain = given.is_some_and(|address| !address.starts_with("https://"));
+    let contexts =
+        if is_plain { Contexts::default() } else { file.read().map_err(|error| failed(&error))? };
+    let found = match given {
+        Some(address) => contexts.leading_to(address),
+        None => contexts.find(context).map_err(|error| failed(&error))?,
+    };
+    Ok(found.map(|(name, found)| (file, name.to_owned(), found.clone())))
 }
 
 fn cluster_of(context: &Context) -> String {

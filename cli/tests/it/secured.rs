@@ -163,6 +163,24 @@ impl SecuredCluster {
         said
     }
 
+    /// The doctor finds nothing, until others can read a key.
+    #[track_caller]
+    fn finds_what_others_can_read(&self, identities: &str, key: &str) {
+        let (data_dir, dir) = (self.path("data/state"), self.path(identities));
+        let words = ["doctor", "--data-dir", &data_dir, "--identity-dir", &dir];
+        let said = self.godel.ok(&words);
+        for part in ["scheduler/s2", "seal.key", "state speaks TLS", "ok: nothing is wrong"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        let key = self.up.dir().join(identities).join(key);
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        let output = self.godel.run(&words);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let command = format!("`chmod 600 {}`", key.display());
+        assert!(exit_code(&output) == 1 && said.contains(&command), "{said}");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
     /// Waits until the two nodes of an agent are ready, or no longer.
     #[track_caller]
     fn until_nodes(&self, prefix: &str, are_ready: bool) {
@@ -202,6 +220,7 @@ fn members_and_agents_join_over_tls() {
     });
     let own = fs::metadata(up.dir().join("s2.identity/scheduler-s2.pem")).unwrap();
     assert_eq!(own.permissions().mode() & 0o777, 0o600);
+    cluster.finds_what_others_can_read("s2.identity", "scheduler-s2.pem");
     s2.stop();
 
     // An agent goes on with what it kept, although its token is used up.
