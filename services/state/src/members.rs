@@ -462,3 +462,35 @@ fn is_url(address: &str) -> bool {
     let uri = address.parse::<tonic::transport::Uri>();
     uri.is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_holder_says_of_itself_is_bounded() {
+        let addresses = |n: usize, len: usize| v1::MemberStatus {
+            plain_text_addresses: (0..n).map(|idx| (idx.to_string(), "a".repeat(len))).collect(),
+            ..v1::MemberStatus::default()
+        };
+        let version =
+            |text: &str| v1::MemberStatus { version: text.to_owned(), ..v1::MemberStatus::default() };
+        let counters = |n: usize| v1::MemberStatus {
+            counters: (0..n).map(|idx| (idx.to_string(), 1)).collect(),
+            ..v1::MemberStatus::default()
+        };
+        for status in [addresses(16, 253), version(&"1".repeat(64)), counters(64)] {
+            let facts = member_facts(status.clone()).unwrap();
+            assert_eq!(member_status(&facts), status);
+        }
+        for (status, path) in [
+            (addresses(17, 1), "status.plain_text_addresses"),
+            (addresses(1, 254), "status.plain_text_addresses"),
+            (version(&"1".repeat(65)), "status.version"),
+            (version("1\n"), "status.version"),
+            (counters(65), "status.counters"),
+        ] {
+            assert_eq!(member_facts(status).unwrap_err().path, path);
+        }
+    }
+}
