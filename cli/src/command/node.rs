@@ -120,6 +120,9 @@ async fn describe(client: &Client, names: &[String], format: Format) -> Result<(
             if let Some(quarantine) = &view.quarantine {
                 text.push_str(&quarantine_text(quarantine, Paint::stdout()));
             }
+            if let Some(since_ms) = view.identity_expired_since_ms {
+                text.push_str(&expired_text(since_ms, Paint::stdout()));
+            }
             if let Some(notice) = &view.notice {
                 text.push_str(&notice_text(notice, Paint::stdout()));
             }
@@ -148,6 +151,15 @@ fn quarantine_text(quarantine: &QuarantineView, paint: Paint) -> String {
     let heading = paint.bad("quarantined");
     let reason = shown(reason);
     format!("\n{heading}\n{reason}\nsince {since}, until {until} or `godel node uncordon`\n")
+}
+
+fn expired_text(since_ms: i64, paint: Paint) -> String {
+    format!(
+        "\n{}\nthe certificate of its agent has expired: the node gets nothing new until the agent has renewed it, which it tries by itself; its log says what \
+         keeps it from that\nsince {}\n",
+        paint.bad("identity expired"),
+        output::time(since_ms)
+    )
 }
 
 fn conflict_text(conflict: &ConflictView, paint: Paint) -> String {
@@ -239,6 +251,18 @@ fn describe_text(view: &NodeView, running: &[v1::BoundRunningUnit], paint: Paint
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn expired_identity_is_shown_with_what_it_means() {
+        let spec = v1::NodeSpec { identity_expired_since_ms: Some(1), ..v1::NodeSpec::default() };
+        let view = NodeView::from(&v1::Node { spec: Some(spec), ..v1::Node::default() });
+        assert_eq!(
+            (view.status.as_str(), view.identity_expired_since_ms),
+            ("NotReady,IdentityExpired", Some(1))
+        );
+        let text = expired_text(1, Paint::plain());
+        assert!(text.starts_with("\nidentity expired\n") && text.contains("gets nothing new"), "{text}");
+    }
 
     #[test]
     fn a_description_shows_what_came_from_elsewhere_as_it_is() {

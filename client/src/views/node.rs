@@ -45,6 +45,9 @@ view! {
         if spec.quarantine.is_some() {
             status.push_str(",Quarantined");
         }
+        if spec.identity_expired_since_ms.is_some() {
+            status.push_str(",IdentityExpired");
+        }
         if node.conflict.is_some() {
             status.push_str(",Conflict");
         }
@@ -78,7 +81,7 @@ view! {
         pub node_id: u32 = node.node_id,
         /// Of this installation.
         pub uid: String = meta.uid,
-        /// `Ready`, `NotReady`, with `,StartsNothing`, `,NoImages`, `,Cordoned`, `,Quarantined`, `,Conflict`, and `,Draining` or `,Drained`.
+        /// `Ready`, `NotReady`, with `,StartsNothing`, `,NoImages`, `,Cordoned`, `,Quarantined`, `,IdentityExpired`, `,Conflict`, and `,Draining` or `,Drained`.
         pub status: String = status,
         /// Running units bound here.
         pub running_units: u32 = node.running_units,
@@ -134,6 +137,9 @@ view! {
         /// Of a quarantined node.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub quarantine: Option<QuarantineView> = spec.quarantine.map(QuarantineView::from),
+        /// Since when the certificate of its agent is known to have expired, Unix milliseconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub identity_expired_since_ms: Option<i64> = spec.identity_expired_since_ms,
         /// Why its agent can start nothing for now; empty: it can.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub trouble: String = report.trouble,

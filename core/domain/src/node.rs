@@ -33,12 +33,17 @@ pub struct NodeSpec {
     pub quarantine: Option<Quarantine>,
     /// Its machine goes away; it is drained for that.
     pub notice: Option<Notice>,
+    /// When the certificate of its agent was found to have expired, Unix milliseconds; `None`: it has not, or nobody judges it.
+    pub identity_expired_since_ms: Option<i64>,
 }
 
 impl NodeSpec {
     /// Takes no new placements.
     pub fn is_closed(&self) -> bool {
-        self.cordoned || self.drain.is_some() || self.quarantine.is_some()
+        self.cordoned
+            || self.drain.is_some()
+            || self.quarantine.is_some()
+            || self.identity_expired_since_ms.is_some()
     }
 }
 

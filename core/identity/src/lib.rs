@@ -15,6 +15,7 @@
 //! - `needs`: what each RPC needs of its caller.
 //! - `records`: what the store keeps of identities.
 //! - `rotation`: how one root replaces another.
+//! - `session_leaf`: the leaf behind a session of an agent, which lasts for longer than a leaf.
 
 pub mod book;
 pub mod caller;
@@ -25,3 +26,4 @@ pub mod names;
 pub mod needs;
 pub mod records;
 pub mod rotation;
+pub mod session_leaf;

@@ -80,10 +80,14 @@ impl IdentityRecord {
         NameRecord { refused_before_ms: self.refused_before_ms, is_revoked: self.is_revoked }
     }
 
+    /// The times of the last leaf.
+    pub fn last_leaf(&self) -> LeafTimes {
+        LeafTimes::of_issue(self.issued_ms, self.ends_ms.saturating_sub(self.issued_ms))
+    }
+
     /// How the last leaf counts at `now_ms`.
     pub fn standing(&self, now_ms: u64) -> LeafStanding {
-        let lifetime_ms = self.ends_ms.saturating_sub(self.issued_ms);
-        judge_leaf(LeafTimes::of_issue(self.issued_ms, lifetime_ms), Some(self.name_record()), now_ms)
+        judge_leaf(self.last_leaf(), Some(self.name_record()), now_ms)
     }
 
     /// Whether somebody may hold a leaf of the name that counts at `now_ms`, or renews itself.

@@ -523,7 +523,9 @@ pub(crate) fn state_of(node: &YarnNode, n_containers: u32) -> YarnNodeState {
     let is_ready = node.report.as_ref().is_some_and(|report| report.ready);
     match &node.spec {
         _ if !is_ready => YarnNodeState::Lost,
-        Some(spec) if spec.quarantine.is_some() => YarnNodeState::Unhealthy,
+        Some(spec) if spec.quarantine.is_some() || spec.identity_expired_since_ms.is_some() => {
+            YarnNodeState::Unhealthy
+        }
         Some(_) if node.report.as_ref().is_some_and(|report| !report.can_start()) => YarnNodeState::Unhealthy,
         Some(spec) if spec.is_closed() && n_containers > 0 => YarnNodeState::Decommissioning,
         Some(spec) if spec.is_closed() => YarnNodeState::Decommissioned,

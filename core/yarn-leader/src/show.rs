@@ -312,6 +312,9 @@ fn report(
     }
 }
 
+/// Why a node gets nothing new whose agent has not renewed itself.
+const EXPIRED: &str = "the certificate of its agent has expired";
+
 /// Nodes that run containers of YARN and have changed since `told`.
 pub(crate) fn nodes(state: &LeaderState, now_ms: i64, told: u64) -> Vec<YarnNodeReport> {
     let picture = &state.picture;
@@ -322,7 +325,10 @@ pub(crate) fn nodes(state: &LeaderState, now_ms: i64, told: u64) -> Vec<YarnNode
         let is_ready = node.report.as_ref().is_some_and(|report| report.ready);
         let mut attributes = node.report.as_ref().map(|report| report.attributes.clone()).unwrap_or_default();
         attributes.extend(node.spec.iter().flat_map(|spec| spec.labels.clone()));
-        let quarantine = node.spec.as_ref().and_then(|spec| spec.quarantine.as_ref());
+        let spec = node.spec.as_ref();
+        let quarantine =
+            spec.and_then(|spec| spec.quarantine.as_ref()).map(|quarantine| quarantine.reason.clone());
+        let expired = spec.and_then(|spec| spec.identity_expired_since_ms).map(|_| EXPIRED.to_owned());
         let trouble = node.report.as_ref().map(|report| report.trouble.clone());
         shown.push(YarnNodeReport {
             host: launch.host,
@@ -335,7 +341,7 @@ pub(crate) fn nodes(state: &LeaderState, now_ms: i64, told: u64) -> Vec<YarnNode
             label: picture.label(node, &state.config.label_key).unwrap_or_default().to_owned(),
             attributes,
             heard_ms: if is_ready { now_ms } else { node.heard_ms },
-            health: quarantine.map(|quarantine| quarantine.reason.clone()).or(trouble).unwrap_or_default(),
+            health: quarantine.or(expired).or(trouble).unwrap_or_default(),
         });
     }
     shown

@@ -244,8 +244,9 @@ fn put_spec(hub: &NodeSessions, node: NodeId, value: &bytes::Bytes) {
     // State has written it and the store has decoded it.
     let spec = v1::NodeSpec::decode(value.clone()).unwrap_or_default();
     hub.note_spec(node, Some(&spec));
-    let v1::NodeSpec { meta, quarantine, .. } = spec;
+    let v1::NodeSpec { meta, quarantine, identity_expired_since_ms, .. } = spec;
     hub.quarantine(node, quarantine.map(|quarantine| quarantine.until_ms));
+    hub.note_expired(node, identity_expired_since_ms);
     let meta = meta.unwrap_or_default();
     let mut names = hub.names.write();
     let replaced = names.of(node).is_some_and(|(_, uid)| uid != meta.uid);

@@ -19,6 +19,8 @@ godel_kit::metrics! {
             "Assignments that agents did not start, by reason; 0 in a healthy cluster", refusals_of_agents();
         pub(crate) nodes_quarantined: Gauge = "nodes_quarantined",
             "Quarantined nodes: their agents refused too many assignments, or units failed there";
+        pub(crate) identities_expired: Gauge = "nodes_identity_expired",
+            "Nodes that get nothing new because the certificates of their agents have expired";
         pub(crate) sessions: Gauge = "sessions", "Agent sessions open now";
         pub(crate) watchers: Gauge = "watchers", "Watches open now";
         pub(crate) slow_watchers: Counter = "slow_watchers", "Watches closed because they were too slow";

@@ -228,7 +228,9 @@ async fn run_parts(
     let scan = *config.node_scan_interval;
     tasks.spawn("feed", feed::run(Arc::clone(&hub), watcher, inner.clone()));
     tasks.spawn("run-status", committer::run(Arc::clone(&hub), inner.clone()));
-    tasks.spawn("nodes", nodes::writer::run(Arc::clone(&hub), job_queue, scan, inner.clone()));
+    let leaves =
+        nodes::expiry::AgentLeaves::new(identities.as_ref().map(|identities| identities.ledger.clone()));
+    tasks.spawn("nodes", nodes::writer::run(Arc::clone(&hub), job_queue, leaves, scan, inner.clone()));
     tasks.spawn("leases", lease_writer.run(inner.clone()));
     tasks.spawn("gauges", gauges(Arc::clone(&hub), inner.clone()));
     tasks.spawn("farewell", farewell(Arc::clone(&hub), stop.clone(), inner));

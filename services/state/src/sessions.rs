@@ -109,6 +109,8 @@ pub(crate) struct NodeSessions {
     rivals_said: Quiet,
     /// Until when nodes are quarantined, by their records, Unix milliseconds.
     quarantined: Mutex<BTreeMap<NodeId, i64>>,
+    /// Nodes whose records say that the certificates of their agents have expired.
+    expired: Mutex<BTreeSet<NodeId>>,
 }
 
 impl NodeSessions {
@@ -145,6 +147,7 @@ impl NodeSessions {
             leaving: Mutex::default(),
             rivals_said: Quiet::default(),
             quarantined: Mutex::default(),
+            expired: Mutex::default(),
         }
     }
 
@@ -233,6 +236,7 @@ impl NodeSessions {
     /// A node record is gone: its session ends.
     pub(crate) fn remove(&self, node: NodeId) {
         self.quarantine(node, None);
+        self.note_expired(node, None);
         self.note_spec(node, None);
         let slot = self.slots.write().get_mut(node.idx()).and_then(Option::take);
         if let Some(slot) = slot {
@@ -287,6 +291,26 @@ impl NodeSessions {
             None => quarantined.remove(&node),
         };
         self.metrics.nodes_quarantined.set(i64::try_from(quarantined.len()).unwrap_or(i64::MAX));
+    }
+
+    /// A node's record says since when the certificate of its agent has expired, Unix milliseconds; `None`: it has not.
+    pub(crate) fn note_expired(&self, node: NodeId, since_ms: Option<i64>) {
+        let mut expired = self.expired.lock();
+        match since_ms {
+            Some(_) => expired.insert(node),
+            None => expired.remove(&node),
+        };
+        self.metrics.identities_expired.set(i64::try_from(expired.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Nodes whose records say that the certificates of their agents have expired.
+    pub(crate) fn expired_identities(&self) -> BTreeSet<NodeId> {
+        self.expired.lock().clone()
+    }
+
+    /// Whether the record of a node says that the certificate of its agent has expired.
+    pub(crate) fn is_recorded_expired(&self, node: NodeId) -> bool {
+        self.expired.lock().contains(&node)
     }
 
     /// Nodes whose quarantine is over.

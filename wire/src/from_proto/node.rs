@@ -31,6 +31,7 @@ pub fn node_spec(pb: v1::NodeSpec) -> Result<NodeSpec> {
         drain: pb.drain.map(node_drain),
         quarantine: pb.quarantine.map(node_quarantine),
         notice: pb.notice.map(node_notice),
+        identity_expired_since_ms: pb.identity_expired_since_ms,
     })
 }
 

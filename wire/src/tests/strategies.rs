@@ -130,9 +130,10 @@ pub(super) fn node_spec() -> impl Strategy<Value = NodeSpec> {
     let notice = (1i64..9, 1i64..9, text()).prop_map(|(since_ms, deadline_ms, reason)| {
         godel_domain::node::Notice { since_ms, deadline_ms, reason }
     });
-    let closed = (any::<bool>(), option::of(drain), option::of(quarantine), option::of(notice));
+    let expired = option::of(1i64..9);
+    let closed = (any::<bool>(), option::of(drain), option::of(quarantine), option::of(notice), expired);
     (1u32..99, text(), text(), labels(), vec(taint, 0..3), closed).prop_map(
-        |(id, name, uid, labels, taints, (cordoned, drain, quarantine, notice))| NodeSpec {
+        |(id, name, uid, labels, taints, (cordoned, drain, quarantine, notice, expired))| NodeSpec {
             id: NodeId(id),
             name,
             uid,
@@ -142,6 +143,7 @@ pub(super) fn node_spec() -> impl Strategy<Value = NodeSpec> {
             drain,
             quarantine,
             notice,
+            identity_expired_since_ms: expired,
         },
     )
 }

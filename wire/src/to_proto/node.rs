@@ -5,7 +5,18 @@ use godel_proto::v1;
 
 /// An administrator's record of a node.
 pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
-    let NodeSpec { id, name, uid, labels, cordoned, taints, drain, quarantine, notice } = spec;
+    let NodeSpec {
+        id,
+        name,
+        uid,
+        labels,
+        cordoned,
+        taints,
+        drain,
+        quarantine,
+        notice,
+        identity_expired_since_ms,
+    } = spec;
     v1::NodeSpec {
         node_id: id.0,
         meta: Some(v1::ObjectMeta {
@@ -19,6 +30,7 @@ pub fn node_spec(spec: &NodeSpec) -> v1::NodeSpec {
         drain: drain.as_ref().map(node_drain),
         quarantine: quarantine.as_ref().map(node_quarantine),
         notice: notice.as_ref().map(node_notice),
+        identity_expired_since_ms: *identity_expired_since_ms,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which nodes take replicas of a template at all, and which domains have such nodes.
 //!
 //! A node that can never take a replica of a template, whatever runs there, makes no domain usable for it: one that is gone, not ready,
-//! cordoned, drained or quarantined, of another class or runtime, without the labels that are asked for, with a taint that is not tolerated, or
+//! cordoned, drained or quarantined, with an agent whose certificate has expired, of another class or runtime, without the labels that are asked for, with a taint that is not tolerated, or
 //! too small for one replica even if nothing ran there. A node that is only full may be free later, and counts.
 //!
 //! One set for each kind of template that spreads, whoever asks; it follows the records of nodes, so that a question costs a look into a

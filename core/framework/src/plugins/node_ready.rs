@@ -1,4 +1,4 @@
-//! Filter `node-ready`: the node exists, its session lives, and it is not cordoned.
+//! Filter `node-ready`: the node exists, its session lives, and it takes new placements.
 
 use godel_base::ids::NodeId;
 use godel_cluster::{Cluster, Unfit};
@@ -15,7 +15,7 @@ pub struct NodeReady;
 
 impl Plugin for NodeReady {
     const NAME: &'static str = "node-ready";
-    const DOC: &'static str = "The node exists, has contact with its agent, which can start something, is neither cordoned, drained nor quarantined, and all of its records can be read.";
+    const DOC: &'static str = "The node exists, has contact with its agent, which can start something and whose certificate has not expired, is neither cordoned, drained nor quarantined, and all of its records can be read.";
 }
 
 impl Filter for NodeReady {

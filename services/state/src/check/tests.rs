@@ -187,6 +187,7 @@ fn samples() -> Vec<v1::op::Op> {
             drain: Some(v1::NodeDrain::default()),
             quarantine: Some(v1::NodeQuarantine::default()),
             notice: Some(v1::NodeNotice::default()),
+            identity_expired_since_ms: Some(1),
             ..v1::NodeSpec::default()
         }),
         Op::PutNodeReport(node_report()),

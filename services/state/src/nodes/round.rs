@@ -41,6 +41,10 @@ pub(crate) enum Job {
     Quarantine(NodeId, Option<Quarantine>),
     /// End a quarantine before it is over.
     Lift(NodeId),
+    /// Record that the certificate of a node's agent has expired.
+    ExpireIdentity(NodeId),
+    /// Record that it has not, or no longer.
+    RenewIdentity(NodeId),
     /// Give a node the taint of those on which units fail, or take it.
     Suspect(NodeId, Option<TaintEffect>),
 }
@@ -131,6 +135,7 @@ impl Job {
             Self::Delete { reply, .. } => answer(reply, Err(status())),
             // They are found again.
             Self::Quarantine(..) | Self::Lift(_) | Self::Suspect(..) | Self::Forget(_) => {}
+            Self::ExpireIdentity(_) | Self::RenewIdentity(_) => {}
         }
     }
 }
@@ -153,6 +158,15 @@ impl Round {
             Job::Forget(node) => self.forget(node, nodes),
             Job::Quarantine(node, quarantine) => self.quarantine(node, quarantine, nodes),
             Job::Lift(node) => self.change_spec(node, Job::Lift(node), nodes, |spec| spec.quarantine = None),
+            Job::ExpireIdentity(node) => {
+                let now_ms = nodes.wall_ms();
+                self.change_spec(node, Job::ExpireIdentity(node), nodes, |spec| {
+                    spec.identity_expired_since_ms.get_or_insert(now_ms);
+                })
+            }
+            Job::RenewIdentity(node) => self.change_spec(node, Job::RenewIdentity(node), nodes, |spec| {
+                spec.identity_expired_since_ms = None;
+            }),
             Job::Suspect(node, effect) => {
                 let since_ms = nodes.wall_ms();
                 self.change_spec(node, Job::Suspect(node, effect), nodes, |spec| {

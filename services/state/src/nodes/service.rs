@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use godel_base::{ids::NodeId, resources::CPU};
 use godel_domain::names;
-use godel_identity::caller::Caller;
+use godel_identity::{caller::Caller, leaves::LeafTimes};
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
     security, server, status,
@@ -87,7 +87,9 @@ impl v1::node_service_server::NodeService for NodeRpc {
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<SessionStream>, Status> {
         let caller = security::caller(&request).clone();
-        Ok(Response::new(SessionStream::new(Arc::clone(&self.hub), caller, request.into_inner())))
+        let leaf_times = request.extensions().get::<LeafTimes>().copied();
+        let inbound = request.into_inner();
+        Ok(Response::new(SessionStream::new(Arc::clone(&self.hub), caller, leaf_times, inbound)))
     }
 
     async fn get_node(

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use super::{
+    expiry::AgentLeaves,
     names::NotFound,
     round::{Job, JobAnswer, Round, RoundNodes, Stored, answer},
     view,
@@ -59,6 +60,7 @@ struct Changes {
 pub(crate) async fn run(
     hub: Arc<NodeSessions>,
     mut jobs: mpsc::Receiver<Job>,
+    leaves: AgentLeaves,
     scan_interval: Duration,
     stop: CancellationToken,
 ) {
@@ -81,6 +83,7 @@ pub(crate) async fn run(
                     usages.extend(hub.due_nodes.take_usages());
                     let over = hub.over_quarantined();
                     waiting.extend(over.into_iter().map(|node| Job::Quarantine(node, None)));
+                    waiting.extend(leaves.find_changes(&hub));
                     waiting.extend(absent(&hub).into_iter().map(Job::Forget));
                     waiting.extend(hub.review_failures().into_iter().map(measure));
                     if hub.now() >= next_scan {
@@ -107,7 +110,7 @@ pub(crate) async fn run(
             // What is written now may differ again by then, or be refused.
             next_scan = Millis(0);
         }
-        let (mut round, changes) = compose(&hub, &mut waiting, &mut looks);
+        let (mut round, changes) = compose(&hub, &leaves, &mut waiting, &mut looks);
         for (node, rival) in std::mem::take(&mut round.rivals) {
             hub.note_rival(node, rival);
         }
@@ -184,6 +187,7 @@ fn absent(hub: &NodeSessions) -> Vec<NodeId> {
 
 fn compose(
     hub: &NodeSessions,
+    leaves: &AgentLeaves,
     waiting: &mut VecDeque<Job>,
     looks: &mut VecDeque<NodeId>,
 ) -> (Round, Changes) {
@@ -196,6 +200,14 @@ fn compose(
         let left = cell.left;
         drop(cell);
         if ready == was_ready && inventory.is_none() {
+            continue;
+        }
+        if ready && !was_ready && leaves.is_unrecorded(&slot, hub) {
+            // Nothing is to be placed there in between: the next scan finds the node again.
+            if let Some(inventory) = inventory {
+                slot.cell.lock().inventory.get_or_insert(inventory);
+            }
+            waiting.push_back(Job::ExpireIdentity(node));
             continue;
         }
         let before = inventory.as_ref().and_then(|_| Known(hub).stored(node)?.report);

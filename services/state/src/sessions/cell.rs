@@ -15,6 +15,7 @@ use godel_domain::{
     run_end::RunEnd,
     running_units::{Phase, Progress, RunEnds},
 };
+use godel_identity::session_leaf::SessionLeaf;
 use godel_membership::{
     node_identity::{NodeConflict, NodeInstances, Rival},
     quarantine::NodeRefusals,
@@ -115,6 +116,8 @@ pub(crate) struct AgentFacts {
     pub(crate) volumes: Box<[v1::ReplicaVolumes]>,
     /// Assignments that its agent refused of late; most agents never do.
     pub(crate) refusals: Option<Box<NodeRefusals>>,
+    /// The certificate of its agent; `None`: it has none.
+    pub(crate) leaf: Option<Box<SessionLeaf>>,
     /// The starts of its agent.
     pub(crate) instances: NodeInstances,
     /// Another agent claims it.

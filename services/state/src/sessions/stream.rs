@@ -10,7 +10,7 @@ use std::{
 };
 
 use godel_base::ids::{NodeId, RunningUnitId, StoreId};
-use godel_identity::caller::Caller;
+use godel_identity::{caller::Caller, leaves::LeafTimes, session_leaf::SessionLeaf};
 use godel_kit::status::{self, reason, with_info};
 use godel_proto::v1::{self, session_request::Message as Up, session_response::Message as Down};
 use godel_wire::{BadField, from_proto};
@@ -54,6 +54,8 @@ pub(crate) const SESSION_REPLACED: &str = "SESSION_REPLACED";
 pub(crate) struct SessionStream {
     hub: Arc<NodeSessions>,
     caller: Caller,
+    /// The certificate of the agent, until the session is open.
+    leaf: Option<Box<SessionLeaf>>,
     inbound: Streaming<v1::SessionRequest>,
     life: SessionLife,
     queued: VecDeque<v1::SessionResponse>,
@@ -70,16 +72,19 @@ enum SessionLife {
 }
 
 impl SessionStream {
-    /// `caller` may open a session of its own nodes.
+    /// `caller` may open a session of its own nodes; `leaf_times` are those of its certificate, if it has one.
     pub(crate) fn new(
         hub: Arc<NodeSessions>,
         caller: Caller,
+        leaf_times: Option<LeafTimes>,
         inbound: Streaming<v1::SessionRequest>,
     ) -> Self {
+        let leaf = leaf_times.map(|times| Box::new(SessionLeaf::new(caller.to_string(), times)));
         let wait = Duration::from_millis(u64::from(hub.timing.open_timeout_ms));
         Self {
             hub,
             caller,
+            leaf,
             inbound,
             life: SessionLife::New(Box::pin(tokio::time::sleep(wait)), None),
             queued: VecDeque::new(),
@@ -308,6 +313,7 @@ impl SessionStream {
             with_info(Code::FailedPrecondition, reason::STALE_EPOCH, message, [("node", node.to_string())])
         })?;
         cell.agent.instances.open(open.instance);
+        cell.agent.leaf = self.leaf.take();
         cell.hand_over(id, reports.len());
         self.hub.heard(node, &mut cell);
         drop(cell);

@@ -35,21 +35,21 @@ use crate::{
     tls::{SecuredState, status_of},
 };
 
-const HOUR_MS: i64 = 3_600_000;
+pub(crate) const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// The machine's clock, with a wall clock that a test sets forward.
-struct JumpingClock {
+pub(crate) struct JumpingClock {
     clock: SharedClock,
     ahead_ms: AtomicI64,
 }
 
 impl JumpingClock {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { clock: SystemClock::shared(), ahead_ms: AtomicI64::new(0) })
     }
 
-    fn jump(&self, ms: i64) {
+    pub(crate) fn jump(&self, ms: i64) {
         self.ahead_ms.fetch_add(ms, Ordering::SeqCst);
     }
 }

@@ -97,7 +97,7 @@ impl SecuredState {
     }
 
     /// What a client shows and trusts.
-    async fn identity(&self, own: Option<OwnLeaf>) -> TlsIdentity {
+    pub(crate) async fn identity(&self, own: Option<OwnLeaf>) -> TlsIdentity {
         let trust = self.trust(self.socket()).await.unwrap();
         TlsIdentity::new(trust, own, wall_clock(SystemClock::shared()))
     }
@@ -115,7 +115,7 @@ impl SecuredState {
     }
 
     /// Joins as a process that knows its token alone.
-    async fn join(&self, token: &JoinToken, name: &str) -> Result<OwnLeaf, Status> {
+    pub(crate) async fn join(&self, token: &JoinToken, name: &str) -> Result<OwnLeaf, Status> {
         let security =
             ClientSecurity::joining(joining_config(token.cluster().clone(), token.root(), &[HTTP2]));
         let key = LeafKey::generate().unwrap();

@@ -55,7 +55,16 @@ pub(crate) fn node_allocatable(pb: &v1::NodeAllocatable) -> Result<()> {
 }
 
 pub(crate) fn node_spec(pb: &v1::NodeSpec) -> Result<()> {
-    let v1::NodeSpec { node_id: _, meta, cordoned: _, taints, drain, quarantine, notice } = pb;
+    let v1::NodeSpec {
+        node_id: _,
+        meta,
+        cordoned: _,
+        taints,
+        drain,
+        quarantine,
+        notice,
+        identity_expired_since_ms: _,
+    } = pb;
     let v1::ObjectMeta { name, labels, .. } = &meta.clone().unwrap_or_default();
     required("meta.name", name)?;
     keys("meta.labels", labels)?;

@@ -322,3 +322,27 @@ fn the_taint_of_failing_units_comes_and_goes_and_a_quarantine_may_end_early() {
     assert_eq!((softer.taints.len(), softer.taints[1].effect()), (2, v1::TaintEffect::PreferNoSchedule));
     assert_eq!(after(&fake, Job::Suspect(NodeId(1), None)).unwrap().taints, [of_admin]);
 }
+
+#[test]
+fn expired_identity_is_recorded_once_until_it_is_renewed() {
+    let mut fake = Fake::default().with(1, "a", "u");
+    let after = |fake: &Fake, job: Job| {
+        let mut round = Round::default();
+        assert!(round.take(job, fake).is_ok());
+        let ops = round.ops.iter().map(|op| v1::Op::decode(op.clone()).unwrap().op.unwrap());
+        let specs: Vec<v1::op::Op> = ops.collect();
+        assert!(specs.is_empty() || round.role == Some(Role::Admin));
+        match specs.into_iter().next() {
+            Some(v1::op::Op::PutNodeSpec(spec)) => Some(spec),
+            None => None,
+            Some(other) => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(after(&fake, Job::RenewIdentity(NodeId(1))), None);
+    let expired = after(&fake, Job::ExpireIdentity(NodeId(1))).unwrap();
+    assert_eq!(expired.identity_expired_since_ms, Some(1_000));
+    fake.nodes.get_mut(&1).unwrap().spec.identity_expired_since_ms = Some(500);
+    assert_eq!(after(&fake, Job::ExpireIdentity(NodeId(1))), None, "since when it has stays");
+    let renewed = after(&fake, Job::RenewIdentity(NodeId(1))).unwrap();
+    assert_eq!(renewed.identity_expired_since_ms, None);
+}
