@@ -4,7 +4,8 @@
 //! picture of its own, and the agent of each node. What their services do around them is played plainly: a store with revisions, conditions and
 //! fences, a watch, streams, leases, sessions, and machines that run what agents start. A case is drawn from a seed: a small cluster, a few queues and units that meet there, and steps that
 //! submit, cancel, scale, suspend, move, cordon, drain and shrink, and faults: messages are late or lost with their connection,
-//! parts die and come back knowing nothing, lose their leases, or list everything anew; nodes are lost and return.
+//! parts die and come back knowing nothing, lose their leases, or list everything anew; nodes are lost and return; certificates of agents
+//! expire, and agents are revoked.
 //!
 //! Whatever the parts wrote is judged twice: at each commit by plain sums ([`naive`]), at the end by `godel audit`'s own
 //! predicates over the whole history. When nothing happens any more nothing may be left that could go on ([`check`]).
@@ -18,6 +19,7 @@ mod binder;
 mod cases;
 mod check;
 mod dispatcher;
+mod identities;
 mod lives;
 mod movements;
 mod naive;

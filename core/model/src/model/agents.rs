@@ -73,10 +73,20 @@ struct KeptRun {
     ended: Option<HowEnded>,
 }
 
+/// How the certificate of an agent counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PlayedLeaf {
+    #[default]
+    Valid,
+    Expired,
+    Revoked,
+}
+
 /// A node: its machine, its disk, and the agent's process if there is one.
 #[derive(Debug, Default)]
 pub(super) struct PlayedNode {
     pub(super) in_contact: bool,
+    pub(super) leaf: PlayedLeaf,
     agent: Option<NodeAgent<(), FromState>>,
     /// Which process it is.
     life: u64,
@@ -123,6 +133,17 @@ impl Agents {
 
     pub(super) fn is_in_contact(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.in_contact)
+    }
+
+    /// How the certificate of a node's agent counts.
+    pub(super) fn leaf(&self, node: NodeId) -> PlayedLeaf {
+        self.nodes.get(&node).map(|node| node.leaf).unwrap_or_default()
+    }
+
+    pub(super) fn set_leaf(&mut self, node: NodeId, leaf: PlayedLeaf) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.leaf = leaf;
+        }
     }
 
     /// Contact is lost: nothing more arrives on the session, either way, and the agent does not know yet.

@@ -10,7 +10,7 @@ use crate::reached::{CHANGES, ModelChange};
 use super::{
     check,
     reach::{Mark, Table},
-    world::{Case, Ended, FULL, LARGE, MEETS, MOVES, TIGHT},
+    world::{Case, EXPIRES, Ended, FULL, LARGE, MEETS, MOVES, TIGHT},
 };
 
 /// Cases of one test; there are [`N_TESTS`].
@@ -33,10 +33,12 @@ const ONE_MEETS: u64 = 2;
 const ONE_IS_TIGHT: u64 = 2;
 /// In one of so many of those that are not full some units need most of a node.
 const ONE_GATHERS: u64 = 4;
+/// In one of so many of all cases certificates of agents expire, unless nodes are full all the time.
+const ONE_EXPIRES: u64 = 5;
 /// Failures after which a test ends.
 const N_FAILED_MAX: usize = 20;
 /// At least so many of a hundred cases contain each of these.
-const REACHED: [(Mark, u64); 16] = [
+const REACHED: [(Mark, u64); 19] = [
     (Mark::Rejection, 30),
     (Mark::Preemption, 30),
     (Mark::FullQueue, 30),
@@ -53,9 +55,12 @@ const REACHED: [(Mark, u64); 16] = [
     (Mark::LateStatus, 2),
     (Mark::KilledWithRuns, 5),
     (Mark::TakenOverRuns, 5),
+    (Mark::IdentityExpired, 5),
+    (Mark::IdentityRenewed, 3),
+    (Mark::Revoked, 1),
 ];
 /// Some case of each test contains each of these.
-const MET: [Mark; 13] = [
+const MET: [Mark; 17] = [
     Mark::Gathers,
     Mark::GathersBeside,
     Mark::SurgeGivenUp,
@@ -69,6 +74,10 @@ const MET: [Mark; 13] = [
     Mark::Planned,
     Mark::KilledBeforeHold,
     Mark::LostInMove,
+    Mark::ExpiredWithRuns,
+    Mark::ExpiredUnderHold,
+    Mark::ExpiredInMove,
+    Mark::RevokedInMove,
 ];
 /// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
 const BOUNDED: [(Mark, u64); 3] = [(Mark::Restless, 1), (Mark::Repaired, 1), (Mark::MovedAway, 1)];
@@ -267,7 +276,12 @@ fn share(number: u64) {
             && (seed / (ONE_MOVES * ONE_IS_FULL)).is_multiple_of(ONE_GATHERS);
         if is_one { LARGE } else { 0 }
     };
-    check((0..n_cases).map(|seed| (number * SEEDS + seed) | bits(seed) | gathers(seed)), &mut table);
+    let expires = |seed: u64| {
+        let is_one = !seed.is_multiple_of(ONE_IS_FULL) && seed.is_multiple_of(ONE_EXPIRES);
+        if is_one { EXPIRES } else { 0 }
+    };
+    let all = |seed: u64| (number * SEEDS + seed) | bits(seed) | gathers(seed) | expires(seed);
+    check((0..n_cases).map(all), &mut table);
     println!("{table}");
     for (mark, least) in REACHED {
         assert!(table.percent(mark) >= least, "too few cases have a {mark:?}: {table}");

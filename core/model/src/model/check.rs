@@ -20,7 +20,7 @@ use godel_queueing::Usage;
 use godel_rules::daemon::{NodeUse, node_use};
 
 use super::{
-    dispatcher,
+    dispatcher, identities,
     naive::{self, NaiveSums},
     reach::Mark,
     world::Model,
@@ -38,6 +38,7 @@ pub(super) fn at_rest(model: &mut Model, has_faults: bool) -> Result<(), String>
     principals(model)?;
     daemons(model)?;
     pictures(model)?;
+    identities::at_rest(model)?;
     model.movements.at_rest()?;
     let repairs = model.dispatcher.repairs + model.dispatcher.core().summary().counters.repairs;
     if !has_faults && repairs > 0 {

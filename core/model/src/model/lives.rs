@@ -13,8 +13,8 @@ use godel_domain::{
 };
 
 use super::{
-    agents::Agents,
-    binder, dispatcher, movements, naive,
+    agents::{Agents, PlayedLeaf},
+    binder, dispatcher, identities, movements, naive,
     net::{Event, Part},
     numbers::Numbers,
     reach::{Mark, MarkCounts},
@@ -183,7 +183,8 @@ impl Model {
         for node in self.store.touched_nodes(commit) {
             self.agents.call(node, 0, &mut self.net);
         }
-        let mut wrong = self.naive.after(&self.store).err();
+        let mut wrong =
+            self.naive.after(&self.store).and_then(|()| identities::check_bound(&self.store)).err();
         let mut targets = Vec::new();
         for change in &commit.changes {
             if let Change::Put(Record::Hold(hold)) = change
@@ -227,8 +228,10 @@ impl Model {
     }
 
     pub(super) fn back(&mut self, node: NodeId) {
-        if !self.agents.is_in_contact(node) {
+        if !self.agents.is_in_contact(node) && self.agents.leaf(node) != PlayedLeaf::Revoked {
             self.agents.open(node, &mut self.net);
+            // Before it is ready.
+            self.record_leaf(node);
             self.set_ready(node, true);
         }
     }

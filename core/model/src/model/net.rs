@@ -155,6 +155,12 @@ pub(super) enum Event {
     Judge(NodeId),
     /// A node's agent is back.
     Back(NodeId),
+    /// State looks at the certificate of a node's agent.
+    ScanLeaf(NodeId),
+    /// An agent has renewed its certificate.
+    Renewed(NodeId),
+    /// An agent that was revoked is let in again.
+    Allowed(NodeId),
 }
 
 /// See the module.

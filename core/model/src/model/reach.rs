@@ -121,6 +121,20 @@ pub(super) enum Mark {
     Shared,
     /// Strict partitions.
     Strict,
+    /// The certificate of an agent has expired.
+    IdentityExpired,
+    /// Running units were on its node.
+    ExpiredWithRuns,
+    /// Room was held there.
+    ExpiredUnderHold,
+    /// Running units were moving from or to there.
+    ExpiredInMove,
+    /// The agent has renewed it.
+    IdentityRenewed,
+    /// An agent was revoked.
+    Revoked,
+    /// Running units were moving from or to its node.
+    RevokedInMove,
     /// A part of what is waiting was left to wait at the end.
     Waiting,
     /// Something was still tried again and again at the end: a gap that is known.
@@ -130,7 +144,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 59] = [
+    pub(super) const ALL: [Self; 66] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -187,6 +201,13 @@ impl Mark {
         Self::Relist,
         Self::Shared,
         Self::Strict,
+        Self::IdentityExpired,
+        Self::ExpiredWithRuns,
+        Self::ExpiredUnderHold,
+        Self::ExpiredInMove,
+        Self::IdentityRenewed,
+        Self::Revoked,
+        Self::RevokedInMove,
         Self::Waiting,
         Self::Restless,
         Self::Repaired,

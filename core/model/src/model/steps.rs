@@ -77,6 +77,10 @@ pub(super) enum StepKind {
     KillNode,
     /// The session of an agent breaks.
     CutAgent,
+    /// The certificate of an agent expires, and is renewed after a while, or not.
+    ExpireLeaf,
+    /// An agent is revoked, and let in again after a while, or not.
+    RevokeAgent,
 }
 
 /// What may happen by itself, by weight.
@@ -181,6 +185,22 @@ const N_AGENT_FAULTS_MAX: u64 = 2;
 pub(super) fn add_agent_faults(steps: &mut Vec<ModelStep>, numbers: &mut Numbers) {
     for _ in 0..numbers.below(N_AGENT_FAULTS_MAX + 1) {
         let kind = numbers.draw(AGENT_FAULTS);
+        let step = ModelStep { after_ms: 0, kind, to: numbers.next(), how: numbers.next() };
+        // Something has to be there first.
+        let at = steps.len().min(4);
+        steps.insert(at + idx(numbers.next(), steps.len() - at + 1), step);
+    }
+}
+
+/// What becomes of the identities of agents, by weight.
+const IDENTITY_FAULTS: &[(u64, StepKind)] = &[(3, StepKind::ExpireLeaf), (1, StepKind::RevokeAgent)];
+/// At most so many of them in a case.
+const N_IDENTITY_FAULTS_MAX: u64 = 4;
+
+/// Adds what becomes of the identities of agents to the steps of a case, which stay as they are.
+pub(super) fn add_identity_faults(steps: &mut Vec<ModelStep>, numbers: &mut Numbers) {
+    for _ in 0..=numbers.below(N_IDENTITY_FAULTS_MAX) {
+        let kind = numbers.draw(IDENTITY_FAULTS);
         let step = ModelStep { after_ms: 0, kind, to: numbers.next(), how: numbers.next() };
         // Something has to be there first.
         let at = steps.len().min(4);
@@ -299,7 +319,9 @@ impl Model {
             | StepKind::Lose
             | StepKind::KillAgent
             | StepKind::KillNode
-            | StepKind::CutAgent => self.step_node(step, &mut numbers),
+            | StepKind::CutAgent
+            | StepKind::ExpireLeaf
+            | StepKind::RevokeAgent => self.step_node(step, &mut numbers),
             StepKind::Kill | StepKind::LoseLease | StepKind::Cut | StepKind::Relist => {
                 self.fault(step, &mut numbers)
             }
@@ -387,12 +409,15 @@ impl Model {
                 self.write(vec![Change::Put(Record::NodeSpec(NodeSpec { drain: Some(drain), ..spec }))]);
             }
             StepKind::Open => {
-                let changed = |node: &NodeId| {
-                    let spec = self.store.world.nodes[node].spec.as_ref();
-                    spec.is_some_and(|spec| spec.value != units::node(node.0))
+                // No administrator renews an agent.
+                let open = |node: &NodeId| {
+                    let spec = self.store.world.nodes[node].spec.as_ref()?;
+                    let identity_expired_since_ms = spec.value.identity_expired_since_ms;
+                    let open = NodeSpec { identity_expired_since_ms, ..units::node(node.0) };
+                    (spec.value != open).then_some(open)
                 };
-                if let Some(node) = nodes.iter().find(|node| changed(node)) {
-                    self.write(vec![Change::Put(Record::NodeSpec(units::node(node.0)))]);
+                if let Some(open) = nodes.iter().find_map(open) {
+                    self.write(vec![Change::Put(Record::NodeSpec(open))]);
                 }
             }
             StepKind::Shrink => self.shrink(report, numbers),
@@ -409,6 +434,8 @@ impl Model {
             StepKind::KillAgent => self.kill_agent(node, false, numbers),
             StepKind::KillNode => self.kill_agent(node, true, numbers),
             StepKind::CutAgent => self.cut_agent(node, numbers),
+            StepKind::ExpireLeaf => self.expire_leaf(node, numbers),
+            StepKind::RevokeAgent => self.revoke_agent(node, numbers),
             other => unreachable!("not of a node: {other:?}"),
         }
     }

@@ -18,7 +18,7 @@ use super::{
     reach::{Mark, MarkCounts},
     rescheduler::ReschedulerPart,
     scheduler::SchedulerPart,
-    steps::{ModelStep, add_agent_faults, draw, draw_full},
+    steps::{ModelStep, add_agent_faults, add_identity_faults, draw, draw_full},
     store::{Answer, Store},
     units,
 };
@@ -41,6 +41,8 @@ pub(super) const MEETS: u64 = 1 << 52;
 pub(super) const TIGHT: u64 = 1 << 53;
 /// Bit of a seed in whose case some units need most of a node, and room is gathered for them soon.
 pub(super) const LARGE: u64 = 1 << 54;
+/// Bit of a seed in whose case certificates of agents expire, and agents are revoked.
+pub(super) const EXPIRES: u64 = 1 << 55;
 /// What must not run twice ends after so long without contact, milliseconds: before its node may count as lost.
 const STOP_AFTER_MS: u32 = 300;
 /// In one of so many of the cases where running units move agents are odd as well, and die: little moves then.
@@ -115,6 +117,9 @@ impl Case {
         };
         if case.has_faults && case.is_odd() {
             add_agent_faults(&mut case.steps, &mut Numbers::new(seed ^ 0xa6e7));
+        }
+        if case.has_faults && seed & EXPIRES != 0 {
+            add_identity_faults(&mut case.steps, &mut Numbers::new(seed ^ 0x1eaf));
         }
         case
     }
@@ -479,6 +484,9 @@ impl Model {
             }
             Event::Judge(node) => self.judge(node),
             Event::Back(node) => self.back(node),
+            Event::ScanLeaf(node) => self.scan_leaf(node),
+            Event::Renewed(node) => self.renew_leaf(node),
+            Event::Allowed(node) => self.allow_agent(node),
         }
     }
 
