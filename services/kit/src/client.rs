@@ -7,6 +7,7 @@ mod directory;
 mod known;
 mod lazy;
 mod methods;
+mod refused;
 mod retry;
 
 #[cfg(test)]
@@ -28,7 +29,7 @@ pub(crate) use connect::{LazyConnection, connect_lazily};
 pub(crate) use directory::jittered;
 pub use directory::{Directory, FailedCall, Leader};
 pub(crate) use known::KnownChannels;
-pub use lazy::LazyChannel;
+pub use lazy::{ChannelFuture, LazyChannel};
 pub(crate) use methods::{MethodShape, is_known, is_stream_path, shape};
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
 

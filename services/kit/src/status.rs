@@ -187,7 +187,24 @@ pub fn refused_call(refusal: &CallerRefusal) -> Status {
         CallerRefusal::Refused { .. } => (Code::Unauthenticated, reason::IDENTITY_REFUSED),
         CallerRefusal::NotAllowed { .. } => (Code::PermissionDenied, reason::NOT_ALLOWED),
     };
-    with_info(code, reason, refusal.to_string(), NO_METADATA)
+    match refusal {
+        CallerRefusal::Refused { caller, .. } => {
+            with_info(code, reason, refusal.to_string(), [(IDENTITY, caller.to_string())])
+        }
+        CallerRefusal::Unknown { .. } | CallerRefusal::Expired { .. } | CallerRefusal::NotAllowed { .. } => {
+            with_info(code, reason, refusal.to_string(), NO_METADATA)
+        }
+    }
+}
+
+/// Whose certificate is refused, in the details of `IDENTITY_REFUSED`: `<role>/<name>`.
+pub(crate) const IDENTITY: &str = "identity";
+
+/// UNAUTHENTICATED: what a client answers itself for a server that has refused its certificate, and when the server is asked again.
+pub(crate) fn refused_identity(words: String, retry_after: Duration) -> Status {
+    let mut details = ErrorDetails::with_retry_info(Some(retry_after));
+    details.set_error_info(reason::IDENTITY_REFUSED, DOMAIN, HashMap::new());
+    Status::with_error_details(Code::Unauthenticated, words, details)
 }
 
 /// UNAUTHENTICATED: who calls is not known.

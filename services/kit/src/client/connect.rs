@@ -80,7 +80,7 @@ pub(crate) fn connect_lazily(
             let endpoint = set(endpoint(uri));
             let connector = Connector::new(address, expected, config, HttpVersion::Two);
             let open = move || endpoint.connect_with_connector_lazy(connector.clone());
-            let channel = LazyChannel::renewed(config.security.clone(), open);
+            let channel = LazyChannel::renewed(config.security.clone(), expected.role, open);
             LazyConnection { channel, token: config.security.token() }
         }
         ServerAddress::Unix(_) => {

@@ -1,17 +1,27 @@
-//! Channels that open themselves, and open anew once the client has another leaf.
+//! Channels that open themselves, open anew once the client has another leaf, and pause while the server refuses the leaf.
 
 use std::{
-    fmt,
+    fmt, future,
+    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
+use godel_identity::{
+    names::Role,
+    needs::{Needs, needs_of},
+};
 use godel_pki::leaves::OwnLeaf;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use parking_lot::Mutex;
-use tonic::{body::Body, transport::channel::ResponseFuture};
+use tokio::time::Instant;
+use tonic::{
+    body::Body,
+    transport::{Error, channel::ResponseFuture},
+};
 use tower::Service;
 
+use super::refused::{GateChange, RefusalGate, refusal_in};
 use crate::security::ClientSecurity;
 
 /// A channel that opens itself. A server judges each call by the leaf that the connection began with, so a client whose leaf was renewed makes
@@ -32,6 +42,9 @@ struct Renewal {
 
 struct SharedChannel {
     security: ClientSecurity,
+    /// Of the server at the other end.
+    role: Role,
+    gate: RefusalGate,
     open: Box<dyn Fn() -> tonic::transport::Channel + Send + Sync>,
     latest: Mutex<LatestChannel>,
 }
@@ -50,11 +63,13 @@ impl LazyChannel {
     /// One that `open` opens now, and again once the client shows another leaf.
     pub(super) fn renewed(
         security: ClientSecurity,
+        role: Role,
         open: impl Fn() -> tonic::transport::Channel + Send + Sync + 'static,
     ) -> Self {
         let (own, channel) = (security.own_leaf(), open());
         let latest = Mutex::new(LatestChannel { own: own.clone(), channel: channel.clone() });
-        let shared = Arc::new(SharedChannel { security, open: Box::new(open), latest });
+        let gate = RefusalGate::default();
+        let shared = Arc::new(SharedChannel { security, role, gate, open: Box::new(open), latest });
         Self { channel, renewal: Some(Renewal { own, shared }) }
     }
 }
@@ -75,6 +90,74 @@ impl Renewal {
     }
 }
 
+impl SharedChannel {
+    /// An answer to a call that showed `leaf` has come.
+    fn hear(&self, leaf: &Arc<OwnLeaf>, headers: &HeaderMap) {
+        let holder = &leaf.leaf().identity;
+        let (change, words) = match refusal_in(headers, holder) {
+            Some(words) => (self.gate.refuse(leaf, &words, Instant::now()), words),
+            None => (self.gate.take(leaf), String::new()),
+        };
+        if self.role != Role::State || change == GateChange::None {
+            return;
+        }
+        let key = holder.key();
+        match change {
+            GateChange::Shuts if self.security.note_refused(Some(leaf)) => tracing::warn!(
+                identity = key,
+                why = words,
+                "state refuses the certificate of this process; if it is to be let in again, run `godel identity allow {key}` and start it with a new \
+                 join token (`--join-file`); until then it asks again once in a minute or so"
+            ),
+            GateChange::Opens if self.security.note_refused(None) => {
+                tracing::info!(identity = key, "state takes the certificate of this process again");
+            }
+            GateChange::Shuts | GateChange::Opens | GateChange::None => {}
+        }
+    }
+}
+
+/// The answer to a call.
+pub enum ChannelFuture {
+    /// Of a server that does not judge by a leaf.
+    Open(ResponseFuture),
+    /// Of a server that judges by a leaf.
+    Judged(JudgedAnswer),
+    /// The leaf is refused, as the server said before.
+    Refused(Box<future::Ready<Response<Body>>>),
+}
+
+/// The answer of a server that judges by a leaf.
+pub struct JudgedAnswer {
+    answer: ResponseFuture,
+    leaf: Arc<OwnLeaf>,
+    shared: Arc<SharedChannel>,
+}
+
+impl Future for ChannelFuture {
+    type Output = Result<Response<Body>, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Open(answer) => Pin::new(answer).poll(cx),
+            Self::Judged(JudgedAnswer { answer, leaf, shared }) => {
+                let answer = ready!(Pin::new(answer).poll(cx));
+                if let Ok(answer) = &answer {
+                    shared.hear(leaf, answer.headers());
+                }
+                Poll::Ready(answer)
+            }
+            Self::Refused(answer) => Pin::new(answer.as_mut()).poll(cx).map(Ok),
+        }
+    }
+}
+
+impl fmt::Debug for ChannelFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelFuture").finish_non_exhaustive()
+    }
+}
+
 fn is_same(one: Option<&Arc<OwnLeaf>>, other: Option<&Arc<OwnLeaf>>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -85,8 +168,8 @@ fn is_same(one: Option<&Arc<OwnLeaf>>, other: Option<&Arc<OwnLeaf>>) -> bool {
 
 impl Service<Request<Body>> for LazyChannel {
     type Response = Response<Body>;
-    type Error = tonic::transport::Error;
-    type Future = ResponseFuture;
+    type Error = Error;
+    type Future = ChannelFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         if let Some(channel) = self.renewal.as_mut().and_then(Renewal::newer) {
@@ -95,8 +178,16 @@ impl Service<Request<Body>> for LazyChannel {
         self.channel.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<Body>) -> ResponseFuture {
-        self.channel.call(request)
+    fn call(&mut self, request: Request<Body>) -> ChannelFuture {
+        let judging = self.renewal.as_ref().and_then(|renewal| Some((renewal.own.clone()?, &renewal.shared)));
+        // What needs nothing is answered to whom is refused, too.
+        let judging = judging.filter(|_| needs_of(request.uri().path()) != Needs::Anyone);
+        let Some((leaf, shared)) = judging else { return ChannelFuture::Open(self.channel.call(request)) };
+        if let Err(refusal) = shared.gate.pass(&leaf, Instant::now()) {
+            return ChannelFuture::Refused(Box::new(future::ready(refusal.into_http())));
+        }
+        let shared = Arc::clone(shared);
+        ChannelFuture::Judged(JudgedAnswer { answer: self.channel.call(request), leaf, shared })
     }
 }
 

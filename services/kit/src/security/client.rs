@@ -7,6 +7,7 @@ use godel_pki::{
     leaves::OwnLeaf,
     tls::{ExpectedServer, HTTP1, TlsIdentity, unverified_config},
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::metadata::{Ascii, MetadataValue};
 
@@ -22,6 +23,8 @@ struct SecuredClient {
     tls: ClientTls,
     token: Option<watch::Receiver<BearerToken>>,
     calls_plain_text: bool,
+    /// The leaf that state is known to refuse.
+    refused: Arc<Mutex<Option<Arc<OwnLeaf>>>>,
 }
 
 #[derive(Clone)]
@@ -49,7 +52,12 @@ impl ClientSecurity {
     }
 
     fn of(tls: ClientTls) -> Self {
-        Self(Some(Arc::new(SecuredClient { tls, token: None, calls_plain_text: false })))
+        Self(Some(Arc::new(SecuredClient {
+            tls,
+            token: None,
+            calls_plain_text: false,
+            refused: Arc::default(),
+        })))
     }
 
     /// Shows the token of a person with every call over TLS; a newer token is shown once it is there. Over a unix socket the administrator is known
@@ -93,6 +101,19 @@ impl ClientSecurity {
             ClientTls::Identity(identity) => identity.own(),
             ClientTls::Fixed(_) => None,
         }
+    }
+
+    /// State refuses a leaf; `None`: it takes the one that is shown. Returns whether that is news: a process has several connections to state.
+    pub(crate) fn note_refused(&self, leaf: Option<&Arc<OwnLeaf>>) -> bool {
+        let Some(secured) = &self.0 else { return false };
+        let mut refused = secured.refused.lock();
+        let is_same = match (refused.as_ref(), leaf) {
+            (Some(known), Some(leaf)) => Arc::ptr_eq(known, leaf),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        *refused = leaf.cloned();
+        !is_same
     }
 
     /// The configuration for connections to `expected`, above which `version` is spoken; `None`: there is no TLS.

@@ -111,6 +111,11 @@ impl TestCluster {
         self.records.set_name(key, Some(record));
     }
 
+    /// Takes that back.
+    pub(crate) fn forget_revocation(&self, key: &str) {
+        self.records.set_name(key, None);
+    }
+
     /// Lets time pass.
     pub(crate) fn pass_ms(&self, ms: u64) {
         *self.now_ms.lock() += ms;

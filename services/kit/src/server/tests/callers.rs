@@ -21,7 +21,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use super::{
     super::layers::ForwardedFrom,
     any_port, get,
-    secure::{configured, over_tls, refused, serve},
+    secure::{called, configured, over_tls, refused, serve},
     watch,
 };
 use crate::{
@@ -297,4 +297,33 @@ async fn a_persons_stream_ends_with_its_token_and_goes_on_with_the_next() {
     assert!(end.message().contains("is not one of the cluster any more"), "{end}");
     let last = async { while soon("a commit", kept.next()).await.unwrap().unwrap().revision < 3 {} };
     last.await;
+}
+
+#[tokio::test]
+async fn refused_client_answers_most_of_its_calls_itself_until_it_has_another_leaf() {
+    let (fake, cluster) = (Fake::new(), TestCluster::new());
+    let (served, _) = serve(&fake, cluster.server("state/main"), ServerConfig::default()).await;
+    let identity = cluster.process("binder/b");
+    let client = over_tls(&served, ClientSecurity::new(identity.clone()));
+    called(&client).await.unwrap();
+    cluster.revoke("binder/b");
+    let mut refusals = Vec::new();
+    while refusals.len() < 50 {
+        let refusal = refused(&client).await;
+        // The connection may end first.
+        if status::has_reason(&refusal, reason::IDENTITY_REFUSED) {
+            assert!(refusal.message().contains("its name is revoked"), "{refusal}");
+            refusals.push(refusal);
+        }
+    }
+    let n_asked = refusals.iter().filter(|refusal| status::retry_after(refusal).is_none()).count();
+    assert!((1..25).contains(&n_asked), "{n_asked}");
+    // What needs nothing is asked for all the same.
+    let (address, config) =
+        (format!("https://{}", served.address), configured(ClientSecurity::new(identity.clone())));
+    let mut health = HealthClient::new(channel(&address, &config).unwrap());
+    health.check(HealthCheckRequest { service: String::new() }).await.unwrap();
+    cluster.forget_revocation("binder/b");
+    identity.replace_own(cluster.leaf("binder/b"));
+    called(&client).await.unwrap();
 }

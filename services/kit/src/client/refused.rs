@@ -1,0 +1,186 @@
+//! What a client does whose identity a server refuses, as after `godel identity revoke`. Its loops go on calling; they are to be neither loud nor a
+//! burden, whatever they are for.
+//!
+//! After a refusal calls are answered here, as the server has answered, for a pause that grows with each further refusal. Then one call asks the
+//! server again. A process that shows another leaf begins anew.
+
+use std::{sync::Arc, time::Duration};
+
+use godel_identity::names::Identity;
+use godel_pki::leaves::OwnLeaf;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::Backoff;
+use crate::status::{self, reason};
+
+/// Bound of the first pause.
+const PAUSE_BASE: Duration = Duration::from_secs(1);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The call that asks again is given up after this: the next one asks.
+const ASK_MAX: Duration = Duration::from_secs(10);
+/// The header with the code of an answer without a body.
+const GRPC_STATUS: &str = "grpc-status";
+/// `UNAUTHENTICATED` in that header.
+const UNAUTHENTICATED: &str = "16";
+
+/// Whether one server refuses the leaf that the client shows it.
+#[derive(Default)]
+pub(super) struct RefusalGate(Mutex<Option<LeafRefused>>);
+
+struct LeafRefused {
+    leaf: Arc<OwnLeaf>,
+    /// What the server said.
+    words: String,
+    backoff: Backoff,
+    /// Calls are answered here until then.
+    until: Instant,
+    /// One call is asking.
+    is_asked: bool,
+}
+
+/// What a refusal or an answer changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GateChange {
+    /// It shuts.
+    Shuts,
+    /// It opens.
+    Opens,
+    /// It stays as it is.
+    None,
+}
+
+impl RefusalGate {
+    /// Lets a call through that shows `leaf`.
+    ///
+    /// # Errors
+    /// The answer to it: the server refused the leaf a short while ago.
+    pub(super) fn pass(&self, leaf: &Arc<OwnLeaf>, now: Instant) -> Result<(), Box<Status>> {
+        let mut refused = self.0.lock();
+        let Some(known) = refused.as_mut().filter(|known| Arc::ptr_eq(&known.leaf, leaf)) else {
+            return Ok(());
+        };
+        if now >= known.until {
+            (known.until, known.is_asked) = (now + ASK_MAX, true);
+            return Ok(());
+        }
+        let retry_after = known.until.saturating_duration_since(now);
+        Err(Box::new(status::refused_identity(known.words.clone(), retry_after)))
+    }
+
+    /// The server refuses the leaf.
+    pub(super) fn refuse(&self, leaf: &Arc<OwnLeaf>, words: &str, now: Instant) -> GateChange {
+        let mut refused = self.0.lock();
+        match refused.as_mut().filter(|known| Arc::ptr_eq(&known.leaf, leaf)) {
+            // Others were under way when the first one was refused.
+            Some(known) if !known.is_asked => GateChange::None,
+            Some(known) => {
+                (known.until, known.is_asked) = (now + known.backoff.pause(), false);
+                GateChange::None
+            }
+            None => {
+                let mut backoff = Backoff::new(PAUSE_BASE, PAUSE_MAX);
+                let until = now + backoff.pause();
+                let (leaf, words) = (Arc::clone(leaf), words.to_owned());
+                *refused = Some(LeafRefused { leaf, words, backoff, until, is_asked: false });
+                GateChange::Shuts
+            }
+        }
+    }
+
+    /// The server answers otherwise: it takes the leaf, if this is what it was asked.
+    pub(super) fn take(&self, leaf: &Arc<OwnLeaf>) -> GateChange {
+        let mut refused = self.0.lock();
+        match refused.as_ref() {
+            Some(known) if known.is_asked || !Arc::ptr_eq(&known.leaf, leaf) => {
+                *refused = None;
+                GateChange::Opens
+            }
+            Some(_) | None => GateChange::None,
+        }
+    }
+}
+
+/// What a server says that refuses the leaf of `holder`, by the headers of its answer.
+pub(super) fn refusal_in(headers: &HeaderMap, holder: &Identity) -> Option<String> {
+    if headers.get(GRPC_STATUS).is_none_or(|code| code != UNAUTHENTICATED) {
+        return None;
+    }
+    let status = Status::from_header_map(headers).filter(|status| status.code() == Code::Unauthenticated)?;
+    // A call that state passes on may be refused for the sake of state.
+    let is_its = status::metadata_of(&status, status::IDENTITY).is_some_and(|whose| whose == holder.key());
+    (status::has_reason(&status, reason::IDENTITY_REFUSED) && is_its).then(|| status.message().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use godel_identity::{leaves::LeafRefusal, needs::CallerRefusal};
+
+    use super::*;
+    use crate::security::tests::TestCluster;
+
+    fn status(words: &str) -> Status {
+        status::refused_identity(words.to_owned(), Duration::ZERO)
+    }
+
+    #[test]
+    fn refused_client_asks_again_in_growing_pauses_and_once_each_time() {
+        let cluster = TestCluster::new();
+        let leaf = Arc::new(cluster.leaf("agent/n1"));
+        let gate = RefusalGate::default();
+        let mut now = Instant::now();
+        assert!(gate.pass(&leaf, now).is_ok());
+        assert_eq!(gate.refuse(&leaf, "revoked", now), GateChange::Shuts);
+        assert_eq!(gate.refuse(&leaf, "revoked", now), GateChange::None, "it was under way");
+        assert_eq!(gate.take(&leaf), GateChange::None, "so was this one");
+        let mut longest = Duration::ZERO;
+        for n in 0..200u32 {
+            if let Err(answer) = gate.pass(&leaf, now) {
+                assert_eq!((answer.code(), answer.message()), (Code::Unauthenticated, "revoked"));
+                assert!(status::has_reason(&answer, reason::IDENTITY_REFUSED));
+                let pause = status::retry_after(&answer).unwrap();
+                longest = longest.max(pause);
+                assert!(pause <= PAUSE_BASE * (1 << n.min(6)).max(1) && pause <= PAUSE_MAX, "{n}: {pause:?}");
+                now += pause;
+                assert!(gate.pass(&leaf, now).is_ok(), "one asks");
+            }
+            assert!(gate.pass(&leaf, now).is_err(), "the others wait for its answer");
+            assert_eq!(gate.refuse(&leaf, "revoked", now), GateChange::None);
+        }
+        assert!(longest > PAUSE_MAX / 4, "{longest:?}");
+        // The one that asks may die.
+        now += PAUSE_MAX;
+        assert!(gate.pass(&leaf, now).is_ok() && gate.pass(&leaf, now).is_err());
+        now += ASK_MAX;
+        assert!(gate.pass(&leaf, now).is_ok());
+        assert_eq!((gate.take(&leaf), gate.take(&leaf)), (GateChange::Opens, GateChange::None));
+        assert!(gate.pass(&leaf, now).is_ok());
+    }
+
+    #[test]
+    fn another_leaf_is_not_refused_for_the_one_before() {
+        let cluster = TestCluster::new();
+        let leaves = [(), ()].map(|()| Arc::new(cluster.leaf("agent/n1")));
+        let (gate, now) = (RefusalGate::default(), Instant::now());
+        gate.refuse(&leaves[0], "revoked", now);
+        assert!(gate.pass(&leaves[0], now).is_err() && gate.pass(&leaves[1], now).is_ok());
+        assert_eq!(gate.take(&leaves[1]), GateChange::Opens);
+    }
+
+    #[test]
+    fn refusal_of_an_identity_is_read_from_the_headers_of_an_answer() {
+        let caller: godel_identity::caller::Caller = "agent/n1".parse().unwrap();
+        let refused = status::refused_call(&CallerRefusal::Refused { caller, why: LeafRefusal::Revoked });
+        let headers = |status: Status| status.into_http::<()>().headers().clone();
+        let [own, other] = ["n1", "n2"].map(|name| format!("spiffe://c/agent/{name}").parse().unwrap());
+        let words = refusal_in(&headers(refused.clone()), &own).unwrap();
+        assert!(words.contains("its name is revoked"), "{words}");
+        assert_eq!(refusal_in(&headers(refused), &other), None, "it is another one's");
+        assert_eq!(refusal_in(&headers(status("revoked")), &own), None, "nobody's");
+        assert_eq!(refusal_in(&headers(Status::unauthenticated("no token")), &own), None);
+        assert_eq!(refusal_in(&HeaderMap::new(), &own), None);
+    }
+}
