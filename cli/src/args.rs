@@ -336,6 +336,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// File with a join token, `-` for standard input: for the first certificate, if state is at an https:// address (`godel join-token`).
+    /// Not for state.
     #[arg(long, value_name = "FILE")]
     pub join_file: Option<String>,
     /// What state answers: TLS (`on`), plain text as well (`migrate`), or plain text (`off`). Without the flag TLS; plain text with

@@ -273,7 +273,18 @@ fn signals() -> Result<CancellationToken, Failure> {
     shutdown::on_signals().map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")))
 }
 
+/// Refuses flags that the part has no use for.
+fn check_flags(serve: &Serve) -> Result<(), Failure> {
+    if serve.part == ServicePart::State && serve.join_file.is_some() {
+        return Err(Failure::usage("`--join-file` is not for state: it has the CA, and joins nobody").hint(
+            "leave it out; `state.tls` makes the CA, and the other services and agents join with a token",
+        ));
+    }
+    Ok(())
+}
+
 pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> Result<(), Failure> {
+    check_flags(&serve)?;
     let part = serve.part.name();
     let key = |name: &str| format!("{part}.{name}");
     let mut flags: Vec<(String, Option<String>)> = vec![
