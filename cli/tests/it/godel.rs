@@ -96,6 +96,10 @@ impl Killed {
     pub(crate) fn stop(mut self) {
         terminate(&mut self.0);
     }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
 }
 
 fn terminate(child: &mut Child) {

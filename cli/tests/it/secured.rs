@@ -3,10 +3,24 @@
 use std::{
     fs,
     net::Ipv4Addr,
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    process::Command,
 };
 
+use godel_kit::{
+    CancellationToken,
+    client::Directory,
+    clock::SystemClock,
+    config::{ClientConfig, IdentityConfig},
+    member::{NewMember, take_identity},
+    security::{Role, expected_holder},
+    status::{has_reason, reason},
+};
+use godel_proto::v1::{
+    self, bind_service_client::BindServiceClient, dispatch_service_client::DispatchServiceClient,
+};
 use serde_json::Value;
+use tonic::{Code, Status};
 
 use super::{
     Godel, Up, exit_code,
@@ -257,5 +271,147 @@ fn members_and_agents_join_over_tls() {
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
     let said = cluster.refused("north", &token);
     assert!(said.contains("has mode 0644"), "{said}");
+    cluster.up.stop();
+}
+
+/// A process that has joined a cluster under that name, and calls its services.
+async fn member_of(cluster: &SecuredCluster, role: Role, name: &str, verb: &[&str]) -> Directory {
+    let config = IdentityConfig {
+        dir: cluster.path(&format!("{role}-{name}.identity")),
+        join_file: cluster.token(&format!("{role}-{name}.token"), verb),
+        ..IdentityConfig::default()
+    };
+    let hosts = if role == Role::Agent { Vec::new() } else { vec!["localhost".to_owned()] };
+    let member = NewMember { role, name: name.to_owned(), hosts };
+    let client = ClientConfig { state: cluster.up.address().to_owned(), ..ClientConfig::default() };
+    let stop = CancellationToken::new();
+    let taken = take_identity(&config, member, &client, SystemClock::shared(), &stop).await.unwrap().unwrap();
+    Directory::new(&ClientConfig { security: taken.client, ..client }).unwrap()
+}
+
+/// Where the holder of a lease is.
+async fn address_of(directory: &Directory, lease: &str) -> String {
+    directory.leader(lease).await.unwrap().address
+}
+
+/// Opens the stream of the scheduler of that name at the dispatcher; how that is refused.
+async fn attach(directory: &Directory, address: &str, name: &str) -> Status {
+    let channel = directory.channel(&expected_holder("dispatcher"), address).unwrap();
+    let open = v1::AttachOpen { name: name.to_owned(), epoch: 1_000_000, ..v1::AttachOpen::default() };
+    let open = v1::AttachRequest { message: Some(v1::attach_request::Message::Open(open)) };
+    match DispatchServiceClient::new(channel).attach(tokio_stream::iter([open])).await {
+        Ok(answers) => answers.into_inner().message().await.unwrap_err(),
+        Err(refused) => refused,
+    }
+}
+
+/// The same at the binder.
+async fn decide(directory: &Directory, address: &str, name: &str) -> Status {
+    let channel = directory.channel(&expected_holder("binder"), address).unwrap();
+    let open = v1::DecideOpen { scheduler: name.to_owned(), epoch: 1_000_000, ..v1::DecideOpen::default() };
+    let open = v1::DecideRequest { message: Some(v1::decide_request::Message::Open(open)) };
+    match BindServiceClient::new(channel).decide(tokio_stream::iter([open])).await {
+        Ok(answers) => answers.into_inner().message().await.unwrap_err(),
+        Err(refused) => refused,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn schedulers_attach_and_decide_over_tls_in_their_own_names_alone() {
+    let cluster = SecuredCluster::start(&[]);
+    let scheduler = member_of(&cluster, Role::Scheduler, "s9", &["join-token", "--role", "scheduler"]).await;
+    let [at_dispatcher, at_binder] =
+        [address_of(&scheduler, "dispatcher").await, address_of(&scheduler, "binder").await];
+    let both = async |directory: &Directory, name: &str| {
+        [attach(directory, &at_dispatcher, name).await, decide(directory, &at_binder, name).await]
+    };
+    let schedulers = cluster.godel.json(&["scheduler", "list"]);
+    let other = schedulers[0]["name"].as_str().unwrap();
+    assert_ne!(other, "s9");
+    for refused in both(&scheduler, other).await {
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+        assert!(has_reason(&refused, reason::FORBIDDEN) && refused.message().contains("s9"), "{refused:?}");
+    }
+    // In its own name it is asked for its lease.
+    for refused in both(&scheduler, "s9").await {
+        assert!(has_reason(&refused, reason::STALE_EPOCH), "{refused:?}");
+    }
+    // No other role makes these calls at all, whatever its name is.
+    let binder = member_of(&cluster, Role::Binder, "s9", &["join-token", "--role", "binder"]).await;
+    let agent = member_of(&cluster, Role::Agent, "s9", &["node", "join-token"]).await;
+    for directory in [&binder, &agent] {
+        for refused in both(directory, "s9").await {
+            assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+            assert!(has_reason(&refused, reason::NOT_ALLOWED), "{refused:?}");
+        }
+    }
+    cluster.up.stop();
+}
+
+/// Says which of its arguments can be opened: sockets are written to, the rest is read.
+const OPEN_ALL: &str = r#"for path in "$@"; do
+    if [ -S "$path" ]; then [ -w "$path" ] && echo "open $path"; else (: < "$path") 2> /dev/null && echo "open $path"; fi
+done; echo "as $(id -u)""#;
+
+#[test]
+fn unit_of_a_root_agent_reaches_no_key_and_no_socket() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return godel_testkit::skip("this test does not run as root");
+    }
+    let cluster = SecuredCluster::start(&[]);
+    let token = cluster.token("real.token", &["node", "join-token"]);
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let has_user = users.lines().any(|line| line.starts_with("godel-unit:"));
+    // Where the machine lacks the user, another one without rights stands for it.
+    let user = if has_user { "godel-unit" } else { "nobody" };
+    let settings = [
+        format!("agent.users={user}"),
+        format!("agent.identity.dir={}", cluster.path("real.identity")),
+        "agent.reconnect_spread=300ms".to_owned(),
+    ];
+    let state_dir = cluster.path("real.state");
+    let mut words = vec!["agent", "--name", "real", "--state-dir", &state_dir, "--join-file", &token];
+    settings.iter().for_each(|setting| words.extend(["--set", setting]));
+    let agent = cluster.up.spawn(&words);
+    cluster.godel.until(&["node", "list"], |nodes| {
+        nodes.as_array().unwrap().iter().any(|node| node["name"] == "real" && node["status"] == "Ready")
+    });
+
+    // Nothing but the modes of the files themselves keeps others out.
+    for dir in [cluster.up.dir().to_owned(), cluster.up.dir().join("data")] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut paths = [
+        "data/godel.sock",
+        "data/pki",
+        "data/pki/seal.key",
+        "contexts.yaml",
+        "real.identity/agent-real.pem",
+        "real.token",
+    ]
+    .map(|path| cluster.path(path))
+    .to_vec();
+    paths.extend(["environ", "mem", "root", "fd"].map(|file| format!("/proc/{}/{file}", agent.pid())));
+    let of_root = Command::new("sh").args(["-c", OPEN_ALL, "sh"]).args(&paths).output().unwrap();
+    let of_root = String::from_utf8(of_root.stdout).unwrap();
+    for path in &paths {
+        assert!(of_root.contains(&format!("open {path}\n")), "root opens {path}: {of_root}");
+    }
+
+    let command: Vec<&str> =
+        ["sh", "-c", OPEN_ALL, "sh"].into_iter().chain(paths.iter().map(String::as_str)).collect();
+    let unit = serde_json::json!({
+        "name": "thief",
+        "restart_policy": "never",
+        "template": {"requests": {"cpu": "10m"}, "command": command},
+    });
+    let file = cluster.path("thief.yaml");
+    fs::write(&file, unit.to_string()).unwrap();
+    cluster.godel.ok(&["unit", "submit", "-f", &file]);
+    cluster.godel.ok(&["unit", "wait", "thief", "--for", "finished"]);
+    let said = cluster.godel.ok(&["unit", "logs", "thief"]);
+    assert!(!said.contains("open ") && said.contains("as "), "{said}");
+    assert!(!said.contains("as 0\n"), "{said}");
+    agent.stop();
     cluster.up.stop();
 }
