@@ -45,7 +45,8 @@ use records::unsigned;
 
 pub use self::{first_start::CaError, own::OwnLeafError};
 pub(crate) use self::{
-    first_start::SealPlace, hosts::server_names, mode::judge_plain_text, rpc::IdentityRpc, writer::IdentityLedger,
+    first_start::SealPlace, hosts::server_names, mode::judge_plain_text, rpc::IdentityRpc,
+    writer::IdentityLedger,
 };
 
 /// Identities of a state that runs.

@@ -22,6 +22,7 @@ const SCAN_MS: u64 = 60;
 impl Model {
     /// The certificate of an agent expires. Most renew it after a while, as once state answers again.
     pub(super) fn expire_leaf(&mut self, node: NodeId, numbers: &mut Numbers) {
+        let node = self.aim(node, numbers);
         if self.agents.leaf(node) != PlayedLeaf::Valid {
             return;
         }
@@ -68,6 +69,7 @@ impl Model {
 
     /// An agent is revoked: its session ends, and it has none until it is let in again, by then with another certificate.
     pub(super) fn revoke_agent(&mut self, node: NodeId, numbers: &mut Numbers) {
+        let node = self.aim(node, numbers);
         self.net.reach.mark(Mark::Revoked);
         if movements::moving(&self.store).contains(&node) {
             self.net.reach.mark(Mark::RevokedInMove);
@@ -78,6 +80,12 @@ impl Model {
         if numbers.chance(60) {
             self.net.after(30 + numbers.below(2_000), Event::Allowed(node));
         }
+    }
+
+    /// That node, or often one that running units are moving from or to.
+    fn aim(&self, node: NodeId, numbers: &mut Numbers) -> NodeId {
+        let moving: Vec<NodeId> = movements::moving(&self.store).into_iter().collect();
+        if moving.is_empty() || numbers.chance(40) { node } else { numbers.pick(&moving) }
     }
 
     pub(super) fn allow_agent(&mut self, node: NodeId) {
