@@ -273,23 +273,6 @@ impl Client {
         Ok(whole)
     }
 
-    /// What running units use, node by node, where agents measure it.
-    ///
-    /// # Errors
-    /// What the server answered.
-    pub async fn list_run_usage(&self) -> Result<Vec<v1::ListRunUsageResponse>, Failure> {
-        self.read(async || {
-            let mut client = self.nodes();
-            let mut stream = client.list_run_usage(v1::ListRunUsageRequest {}).await?.into_inner();
-            let mut all = Vec::new();
-            while let Some(node) = stream.message().await? {
-                all.push(node);
-            }
-            Ok(all)
-        })
-        .await
-    }
-
     /// Sizes, revisions and counters of the store.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ async fn nodes(client: &Client, wanted: &TopNode, format: Format) -> Result<(), 
 }
 
 async fn units(client: &Client, wanted: &TopUnit, format: Format) -> Result<(), Failure> {
-    let mut views = summed(&client.list_run_usage().await?, wanted.replicas);
+    let mut views = summed(&list_run_usage(client).await?, wanted.replicas);
     if let Some(namespace) = &wanted.namespace {
         views.retain(|view| split("default", &view.unit).0 == namespace);
     }
@@ -114,6 +114,21 @@ fn summed(nodes: &[v1::ListRunUsageResponse], by_replica: bool) -> Vec<UnitUseVi
         }
     }
     units.into_values().collect()
+}
+
+/// What running units use, node by node, where agents measure it.
+async fn list_run_usage(client: &Client) -> Result<Vec<v1::ListRunUsageResponse>, Failure> {
+    client
+        .read(async || {
+            let mut nodes = client.nodes();
+            let mut stream = nodes.list_run_usage(v1::ListRunUsageRequest {}).await?.into_inner();
+            let mut all = Vec::new();
+            while let Some(node) = stream.message().await? {
+                all.push(node);
+            }
+            Ok(all)
+        })
+        .await
 }
 
 #[cfg(test)]
