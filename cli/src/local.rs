@@ -71,6 +71,23 @@ struct Place {
     speech: Speech,
 }
 
+/// What a part is told about where it serves, where state is, and who it is.
+struct PartConfig<'a> {
+    server: &'a mut ServerConfig,
+    client: &'a mut ClientConfig,
+    identity: &'a mut IdentityConfig,
+}
+
+impl<'a> PartConfig<'a> {
+    fn of(
+        server: &'a mut ServerConfig,
+        client: &'a mut ClientConfig,
+        identity: &'a mut IdentityConfig,
+    ) -> Self {
+        Self { server, client, identity }
+    }
+}
+
 /// A running control plane.
 pub struct Local {
     /// Parts by name, with their addresses, in order of start.
@@ -157,7 +174,7 @@ impl Local {
         for idx in 0..layout.dispatchers {
             let place = self.place(numbered("dispatcher", idx, layout.dispatchers), layout, 1, idx);
             let mut config = dispatcher.clone();
-            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let parts = PartConfig::of(&mut config.server, &mut config.client, &mut config.identity);
             let listener = self.prepare(&place, Role::Dispatcher, None, parts).await?;
             let deps =
                 godel_dispatcher::Deps { listener: Some(listener), ..godel_dispatcher::Deps::default() };
@@ -166,7 +183,7 @@ impl Local {
         for idx in 0..layout.binders {
             let place = self.place(numbered("binder", idx, layout.binders), layout, 2, idx);
             let mut config = binder.clone();
-            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let parts = PartConfig::of(&mut config.server, &mut config.client, &mut config.identity);
             let listener = self.prepare(&place, Role::Binder, None, parts).await?;
             let deps = godel_binder::Deps { listener: Some(listener), ..godel_binder::Deps::default() };
             self.run(place.name, godel_binder::serve(config, deps, self.stop.clone()));
@@ -175,7 +192,7 @@ impl Local {
             let own = format!("s{}", idx + 1);
             let place = self.place(format!("scheduler {own}"), layout, 3, idx);
             let mut config = godel_scheduler::Config { name: own.clone(), ..scheduler.clone() };
-            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let parts = PartConfig::of(&mut config.server, &mut config.client, &mut config.identity);
             let listener = self.prepare(&place, Role::Scheduler, Some(own), parts).await?;
             let deps = godel_scheduler::Deps { listener: Some(listener), ..godel_scheduler::Deps::default() };
             self.run(place.name, godel_scheduler::serve(config, deps, self.stop.clone()));
@@ -183,7 +200,7 @@ impl Local {
         if layout.yarn {
             let place = self.place("yarn".to_owned(), layout, 4, 0);
             let mut config = yarn;
-            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let parts = PartConfig::of(&mut config.server, &mut config.client, &mut config.identity);
             let listener = self.prepare(&place, Role::Yarn, None, parts).await?;
             let deps = godel_yarn::Deps { listener: Some(listener), ..godel_yarn::Deps::default() };
             self.run(place.name, godel_yarn::serve(config, deps, self.stop.clone()));
@@ -191,7 +208,7 @@ impl Local {
         if layout.rescheduler {
             let place = self.place("rescheduler".to_owned(), layout, 5, 0);
             let mut config = rescheduler;
-            let parts = (&mut config.server, &mut config.client, &mut config.identity);
+            let parts = PartConfig::of(&mut config.server, &mut config.client, &mut config.identity);
             let listener = self.prepare(&place, Role::Rescheduler, None, parts).await?;
             let deps =
                 godel_rescheduler::Deps { listener: Some(listener), ..godel_rescheduler::Deps::default() };
@@ -227,7 +244,7 @@ impl Local {
         place: &Place,
         role: Role,
         own_name: Option<String>,
-        (server, client, identity): (&mut ServerConfig, &mut ClientConfig, &mut IdentityConfig),
+        PartConfig { server, client, identity }: PartConfig<'_>,
     ) -> Result<TcpListener, Failure> {
         let (config, listener) = self.listen(server, place).await?;
         *server = config;
