@@ -182,6 +182,9 @@ impl From<Status> for Failure {
                     several => Self::new(code, format!("the state forbids it now\n{}", lines(several))),
                 }
             }
+            RpcCode::Unauthenticated if rpc::has_reason(&status, rpc::reason::TLS_REQUIRED) => {
+                Self::new(Code::Denied, message).hint(LOGIN)
+            }
             RpcCode::PermissionDenied | RpcCode::Unauthenticated => Self::new(Code::Denied, message),
             RpcCode::Unimplemented => {
                 let message = if message.is_empty() { "it does not support this call" } else { message };
@@ -210,7 +213,9 @@ impl From<Status> for Failure {
 }
 
 const START: &str = "start everything on this machine with `godel up`, or set the address of state: \
-                     GODEL_ADDR=http://HOST:7700 or --address";
+                     GODEL_ADDR=https://HOST:7700 or --address";
+
+const LOGIN: &str = "`godel context login`, on the machine of state, keeps what commands need for that";
 
 const OTHER_SERVER: &str =
     "is this the address of godel's state service? Set it with GODEL_ADDR or --address";
