@@ -23,7 +23,7 @@ use godel_client::{client::Client, exit::Failure};
 /// Field numbers of row changes in `godel.v1.Op`.
 pub(super) const BIND: u32 = 20;
 pub(super) const RUN_STATUS: u32 = 22;
-const REQUEUE: u32 = 23;
+pub(super) const REQUEUE: u32 = 23;
 /// Ids of one run lie this close together; one further away is a fault.
 const N_UNITS_MAX: usize = 16 << 20;
 /// Differences that a failure names.

@@ -1,11 +1,9 @@
 //! A control plane of real processes for one run: brought up, loaded, measured, audited, killed and read again.
 
+mod start;
+
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::OpenOptions,
-    io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
-    path::PathBuf,
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -13,7 +11,6 @@ use std::{
 
 use godel_audit::InvariantVerdict;
 use godel_client::{
-    administrator::LocalAdministrator,
     audit::{self, Quiet},
     client::Client,
     exit::{Code, Failure},
@@ -21,7 +18,7 @@ use godel_client::{
     replay::Latency,
     usage,
 };
-use godel_kit::{CancellationToken, security::Role};
+use godel_kit::CancellationToken;
 use godel_proto::v1;
 use indicatif::ProgressBar;
 use tokio::time::Instant;
@@ -33,6 +30,10 @@ use super::{
     load::{Load, SubmitWay},
     processes::{self, BenchProcesses},
     report::{Run, count},
+};
+use start::parts;
+pub(super) use start::{
+    AgentProcess, Layout, serve, serve_logging, start_agents, start_all, start_state, start_state_at,
 };
 
 /// Time for the processes to be ready, and for the nodes to be there.
@@ -51,52 +52,6 @@ const TICK: Duration = Duration::from_millis(500);
 const N_QUIET_LOOKS: u32 = 2;
 /// Where some may find no room, at most one of so many.
 const N_PLACED_OF_UNPLACED: usize = 100;
-/// Nodes without agents stay ready for so long.
-const DETACHED_TTL: &str = "1h";
-
-/// What to bring up.
-#[derive(Clone, Debug)]
-pub(super) struct Layout {
-    /// Data and logs of the run.
-    pub(super) dir: PathBuf,
-    pub(super) n_nodes: usize,
-    pub(super) n_schedulers: usize,
-    pub(super) partition: v1::PartitionMode,
-    /// `KEY=VALUE` for every process.
-    pub(super) set: Vec<String>,
-    /// Everybody speaks TLS.
-    pub(super) tls: bool,
-}
-
-impl Layout {
-    /// Who lets the processes join; `None`: nobody needs to.
-    fn administrator(&self) -> Result<Option<LocalAdministrator>, Failure> {
-        self.tls.then(|| LocalAdministrator::at(&self.dir.join("godel.sock"))).transpose()
-    }
-
-    /// A client of the state at `address`.
-    async fn client(&self, address: &str) -> Result<Client, Failure> {
-        let Some(administrator) = self.administrator()? else { return Client::direct(address) };
-        let context = administrator.context(address).await?;
-        let access = context.access().map_err(|error| Failure::chain(Code::Failed, &error))?;
-        Client::direct(access)
-    }
-}
-
-/// The flags with which a process joins: a file with a token for it, and a directory for its identity.
-async fn joins(layout: &Layout, part: &str, name: &str, names: &str) -> Result<Vec<String>, Failure> {
-    let Some(administrator) = layout.administrator()? else { return Ok(Vec::new()) };
-    let role: Role = part.parse().map_err(|error| Failure::chain(Code::Failed, &error))?;
-    let token = administrator.join_token(role, names).await?;
-    let file = layout.dir.join(format!("{name}.token"));
-    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file);
-    let written = written.and_then(|mut open| open.write_all(token.as_bytes()));
-    written.map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
-    let identities = layout.dir.join("identity");
-    let mut flags = vec!["--join-file".to_owned(), file.display().to_string()];
-    flags.extend(sets(&[format!("{part}.identity.dir={}", identities.display())]));
-    Ok(flags)
-}
 
 /// See the module.
 pub(super) struct BenchCluster {
@@ -372,44 +327,35 @@ pub(super) async fn bring_up(
     let (address, _parts) = start_all(&mut processes, layout, agents).await?;
     let client = layout.client(&address).await?;
     client.wait_ready(READY_TIMEOUT).await?;
-    let mut agent = vec!["agent".to_owned(), "--address".to_owned(), address];
     // The names of the nodes are those of the shapes: whatever they are.
-    agent.extend(joins(layout, "agent", "agents", "*").await?);
-    agent.extend(shapes.iter().flat_map(|shape| ["--simulate".to_owned(), shape.clone()]));
-    agent.extend(sets(&layout.set));
-    processes.start("agents", &agent).await?;
+    start_agents(
+        &mut processes,
+        layout,
+        &AgentProcess { address: &address, name: "agents", names: "*", shapes },
+    )
+    .await?;
     if !agents {
         processes.kill("agents").await;
     }
+    settle(&mut processes, layout, &client, agents).await?;
+    Ok((processes, client))
+}
+
+/// Waits until every node and scheduler is there, sets the partition mode, and waits until it is quiet.
+pub(super) async fn settle(
+    processes: &mut BenchProcesses,
+    layout: &Layout,
+    client: &Client,
+    agents: bool,
+) -> Result<(), Failure> {
     until("the nodes and schedulers", async || {
         processes.check()?;
-        is_ready(&client, layout.n_nodes, agents).await
+        is_ready(client, layout.n_nodes, agents).await
     })
     .await?;
     let request = v1::SetPartitionModeRequest { mode: layout.partition.into(), automatic: false };
     client.dispatch(async |mut dispatch| dispatch.set_partition_mode(request).await).await?;
-    quiet(&client, layout.n_schedulers, &mut processes).await?;
-    Ok((processes, client))
-}
-
-/// Starts state and every part; the address of state, and those of the others by name. None need answer yet.
-pub(super) async fn start_all(
-    processes: &mut BenchProcesses,
-    layout: &Layout,
-    agents: bool,
-) -> Result<(String, BTreeMap<String, String>), Failure> {
-    let address = start_state(processes, layout, agents).await?;
-    let mut addresses = BTreeMap::new();
-    for (name, part) in parts(layout.n_schedulers) {
-        let mut args = vec!["serve".to_owned(), part.to_owned(), "--address".to_owned(), address.clone()];
-        if part == "scheduler" {
-            args.extend(["--name".to_owned(), name.clone()]);
-        }
-        args.extend(joins(layout, part, &name, &name).await?);
-        let listens = serve(processes, &name, args, &layout.set).await?;
-        addresses.insert(name, listens);
-    }
-    Ok((address, addresses))
+    quiet(client, layout.n_schedulers, processes).await
 }
 
 /// Audits the live system; how many seconds that took.
@@ -438,65 +384,6 @@ fn waiting(unit: &v1::Unit) -> String {
     });
     let reasons = if reasons.is_empty() { "no try has failed".to_owned() } else { reasons.join(", ") };
     format!("{name}: {pending} pending at {}: {reasons}", unit.scheduler)
-}
-
-/// Names and parts, in order of start.
-fn parts(n_schedulers: usize) -> Vec<(String, &'static str)> {
-    let mut parts = vec![("dispatcher".to_owned(), "dispatcher"), ("binder".to_owned(), "binder")];
-    parts.extend((1..=n_schedulers).map(|number| (format!("s{number}"), "scheduler")));
-    parts
-}
-
-pub(super) async fn start_state(
-    processes: &mut BenchProcesses,
-    layout: &Layout,
-    agents: bool,
-) -> Result<String, Failure> {
-    let data_dir = layout.dir.join("state").display().to_string();
-    let mut args: Vec<String> = ["serve", "state", "--data-dir", &data_dir].map(str::to_owned).into();
-    args.push(if layout.tls { "--tls=on" } else { "--insecure" }.to_owned());
-    if !agents {
-        args.extend(sets(&[
-            format!("state.node_lease_ttl={DETACHED_TTL}"),
-            "state.node_grace=2h".to_owned(),
-        ]));
-    }
-    serve(processes, "state", args, &layout.set).await
-}
-
-/// The address of a part on free ports.
-pub(super) async fn serve(
-    processes: &mut BenchProcesses,
-    name: &str,
-    args: Vec<String>,
-    set: &[String],
-) -> Result<String, Failure> {
-    let line = processes.start(name, &on_free_ports(args, set)).await?;
-    let address = line.split_whitespace().nth(1).map(str::to_owned);
-    address.ok_or_else(|| Failure::failed(format!("{name} printed `{line}` instead of its address")))
-}
-
-/// Starts a part on free ports with a filter of its log; where that is.
-pub(super) async fn serve_logging(
-    processes: &mut BenchProcesses,
-    name: &str,
-    args: Vec<String>,
-    set: &[String],
-    filter: &str,
-) -> Result<PathBuf, Failure> {
-    processes.start_logging(name, &on_free_ports(args, set), filter).await?;
-    Ok(processes.log(name))
-}
-
-fn on_free_ports(mut args: Vec<String>, set: &[String]) -> Vec<String> {
-    let free = "127.0.0.1:0".to_owned();
-    args.extend(["--listen".to_owned(), free.clone(), "--metrics-listen".to_owned(), free]);
-    args.extend(sets(set));
-    args
-}
-
-fn sets(set: &[String]) -> Vec<String> {
-    set.iter().flat_map(|pair| ["--set".to_owned(), pair.clone()]).collect()
 }
 
 /// Looks until something is so.

@@ -17,11 +17,13 @@
 //! - `e2e`: placements per second over real processes.
 //! - `endurance`: growth while running units come and go.
 //! - `explain`: time until the reasons for a unit without a place are known.
+//! - `hostile`: connections that mean harm to a server with TLS.
 //! - `latency`: latency of single units offered at a steady rate.
 //! - `load`: submitters.
 //! - `once`: figures of one run.
 //! - `overload`: admission while many times more units are offered than can be placed.
 //! - `processes`: the processes of a cluster.
+//! - `reconnect`: time until agents are back after a kill of state.
 //! - `report`: the report of a run.
 //! - `reschedule`: plans of the rescheduler on a cluster that runs.
 //! - `restart`: time from SIGKILL for all processes to the first new binding.
@@ -46,11 +48,13 @@ mod decisions;
 mod e2e;
 mod endurance;
 mod explain;
+mod hostile;
 mod latency;
 mod load;
 mod once;
 mod overload;
 mod processes;
+mod reconnect;
 mod report;
 mod reschedule;
 mod restart;
@@ -103,6 +107,8 @@ pub enum Bench {
     Explain(explain::ExplainArgs),
     /// Time from SIGKILL for all processes to the first new binding.
     Restart(restart::RestartArgs),
+    /// Time from SIGKILL for state until every agent, on a connection of its own, is back.
+    Reconnect(reconnect::ReconnectArgs),
     /// Cost of idle agents for state.
     Agents(agents::AgentsArgs),
     /// A day of online work in minutes, with best-effort work that fills the rest.
@@ -149,6 +155,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Bench::Overload(wanted) => overload::run(wanted, format).await,
         Bench::Explain(wanted) => explain::run(wanted, format).await,
         Bench::Restart(wanted) => restart::run(wanted, format).await,
+        Bench::Reconnect(wanted) => reconnect::run(wanted, format).await,
         Bench::Agents(wanted) => agents::run(wanted, format).await,
         Bench::Tide(wanted) => colocation::run(wanted, format).await,
         Bench::Turns(wanted) => turns::run(wanted, format).await,

@@ -1,0 +1,195 @@
+//! How the processes of a run are started: their command lines, ports and join tokens.
+
+use std::{
+    collections::BTreeMap,
+    fs::OpenOptions,
+    io::Write as _,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+};
+
+use godel_client::{
+    administrator::LocalAdministrator,
+    client::Client,
+    exit::{Code, Failure},
+};
+use godel_kit::security::Role;
+use godel_proto::v1;
+
+use crate::processes::BenchProcesses;
+
+/// Nodes without agents stay ready for so long.
+const DETACHED_TTL: &str = "1h";
+/// A free port.
+const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// What to bring up.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// Data and logs of the run.
+    pub(crate) dir: PathBuf,
+    pub(crate) n_nodes: usize,
+    pub(crate) n_schedulers: usize,
+    pub(crate) partition: v1::PartitionMode,
+    /// `KEY=VALUE` for every process.
+    pub(crate) set: Vec<String>,
+    /// Everybody speaks TLS.
+    pub(crate) tls: bool,
+}
+
+impl Layout {
+    /// Where whoever runs state reaches it without TLS.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join("godel.sock")
+    }
+
+    /// Who lets the processes join; `None`: nobody needs to.
+    fn administrator(&self) -> Result<Option<LocalAdministrator>, Failure> {
+        self.tls.then(|| LocalAdministrator::at(&self.socket())).transpose()
+    }
+
+    /// A client of the state at `address`.
+    pub(crate) async fn client(&self, address: &str) -> Result<Client, Failure> {
+        let Some(administrator) = self.administrator()? else { return Client::direct(address) };
+        let context = administrator.context(address).await?;
+        let access = context.access().map_err(|error| Failure::chain(Code::Failed, &error))?;
+        Client::direct(access)
+    }
+}
+
+/// The flags with which a process joins: a file with a token for it, and a directory for its identity.
+async fn joins(layout: &Layout, part: &str, name: &str, names: &str) -> Result<Vec<String>, Failure> {
+    let Some(administrator) = layout.administrator()? else { return Ok(Vec::new()) };
+    let role: Role = part.parse().map_err(|error| Failure::chain(Code::Failed, &error))?;
+    let token = administrator.join_token(role, names).await?;
+    let file = layout.dir.join(format!("{name}.token"));
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file);
+    let written = written.and_then(|mut open| open.write_all(token.as_bytes()));
+    written.map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
+    let identities = layout.dir.join("identity");
+    let mut flags = vec!["--join-file".to_owned(), file.display().to_string()];
+    flags.extend(sets(&[format!("{part}.identity.dir={}", identities.display())]));
+    Ok(flags)
+}
+
+/// A process of agents.
+pub(crate) struct AgentProcess<'a> {
+    /// Of state.
+    pub(crate) address: &'a str,
+    pub(crate) name: &'a str,
+    /// What its join token is for: the name of its node, or what the names begin with and `*`.
+    pub(crate) names: &'a str,
+    /// Its nodes, as `godel agent --simulate` takes them.
+    pub(crate) shapes: &'a [String],
+}
+
+/// Starts a process of agents, and waits until all of its nodes are connected.
+pub(crate) async fn start_agents(
+    processes: &mut BenchProcesses,
+    layout: &Layout,
+    AgentProcess { address, name, names, shapes }: &AgentProcess<'_>,
+) -> Result<(), Failure> {
+    let mut agent = vec!["agent".to_owned(), "--address".to_owned(), (*address).to_owned()];
+    agent.extend(joins(layout, "agent", name, names).await?);
+    agent.extend(shapes.iter().flat_map(|shape| ["--simulate".to_owned(), shape.clone()]));
+    agent.extend(sets(&layout.set));
+    processes.start(name, &agent).await.map(drop)
+}
+
+/// Starts state and every part; the address of state, and those of the others by name. None need answer yet.
+pub(crate) async fn start_all(
+    processes: &mut BenchProcesses,
+    layout: &Layout,
+    agents: bool,
+) -> Result<(String, BTreeMap<String, String>), Failure> {
+    let address = start_state(processes, layout, agents).await?;
+    let mut addresses = BTreeMap::new();
+    for (name, part) in parts(layout.n_schedulers) {
+        let mut args = vec!["serve".to_owned(), part.to_owned(), "--address".to_owned(), address.clone()];
+        if part == "scheduler" {
+            args.extend(["--name".to_owned(), name.clone()]);
+        }
+        args.extend(joins(layout, part, &name, &name).await?);
+        let listens = serve(processes, &name, args, &layout.set).await?;
+        addresses.insert(name, listens);
+    }
+    Ok((address, addresses))
+}
+
+/// Names and parts, in order of start.
+pub(super) fn parts(n_schedulers: usize) -> Vec<(String, &'static str)> {
+    let mut parts = vec![("dispatcher".to_owned(), "dispatcher"), ("binder".to_owned(), "binder")];
+    parts.extend((1..=n_schedulers).map(|number| (format!("s{number}"), "scheduler")));
+    parts
+}
+
+pub(crate) async fn start_state(
+    processes: &mut BenchProcesses,
+    layout: &Layout,
+    agents: bool,
+) -> Result<String, Failure> {
+    serve(processes, "state", state(layout, agents), &layout.set).await
+}
+
+/// Starts state again where it was before.
+pub(crate) async fn start_state_at(
+    processes: &mut BenchProcesses,
+    layout: &Layout,
+    listen: SocketAddr,
+) -> Result<(), Failure> {
+    processes.start("state", &on_ports(state(layout, true), &layout.set, listen)).await.map(drop)
+}
+
+/// The command line of state, but for its ports.
+fn state(layout: &Layout, agents: bool) -> Vec<String> {
+    let data_dir = layout.dir.join("state").display().to_string();
+    let mut args: Vec<String> = ["serve", "state", "--data-dir", &data_dir].map(str::to_owned).into();
+    args.push(if layout.tls { "--tls=on" } else { "--insecure" }.to_owned());
+    if !agents {
+        args.extend(sets(&[
+            format!("state.node_lease_ttl={DETACHED_TTL}"),
+            "state.node_grace=2h".to_owned(),
+        ]));
+    }
+    args
+}
+
+/// The address of a part on free ports.
+pub(crate) async fn serve(
+    processes: &mut BenchProcesses,
+    name: &str,
+    args: Vec<String>,
+    set: &[String],
+) -> Result<String, Failure> {
+    let line = processes.start(name, &on_free_ports(args, set)).await?;
+    let address = line.split_whitespace().nth(1).map(str::to_owned);
+    address.ok_or_else(|| Failure::failed(format!("{name} printed `{line}` instead of its address")))
+}
+
+/// Starts a part on free ports with a filter of its log; where that is.
+pub(crate) async fn serve_logging(
+    processes: &mut BenchProcesses,
+    name: &str,
+    args: Vec<String>,
+    set: &[String],
+    filter: &str,
+) -> Result<PathBuf, Failure> {
+    processes.start_logging(name, &on_free_ports(args, set), filter).await?;
+    Ok(processes.log(name))
+}
+
+fn on_free_ports(args: Vec<String>, set: &[String]) -> Vec<String> {
+    on_ports(args, set, FREE)
+}
+
+/// With these settings, at `listen`, and with metrics on a free port.
+fn on_ports(mut args: Vec<String>, set: &[String], listen: SocketAddr) -> Vec<String> {
+    args.extend(["--listen".to_owned(), listen.to_string(), "--metrics-listen".to_owned(), FREE.to_string()]);
+    args.extend(sets(set));
+    args
+}
+
+fn sets(set: &[String]) -> Vec<String> {
+    set.iter().flat_map(|pair| ["--set".to_owned(), pair.clone()]).collect()
+}
