@@ -17,7 +17,7 @@ use crate::{
     records::{
         ClusterTrust, HASH_LEN, IdentityRecord, JoinTokenAsk, JoinTokenRecord, LastJoin, RootFingerprint,
     },
-    rotation::{self, NextSigner, RotationRefusal},
+    rotation::{self, NextSigner, RotationRefusal, UnusedRoots},
 };
 
 /// Most join tokens that there may be.
@@ -44,6 +44,8 @@ pub struct IdentityBook {
     changed: BTreeSet<BookKey>,
     /// Identities that have long expired, by key. Not stored.
     long_expired: BTreeMap<String, SeenExpired>,
+    /// Not stored.
+    unused_roots: UnusedRoots,
 }
 
 /// Since when the clock has said of an identity, at every look, that its time is over.
@@ -129,7 +131,14 @@ impl IdentityBook {
     ) -> Self {
         let identities = identities.into_iter().map(|record| (record.identity.key(), record)).collect();
         let tokens = tokens.into_iter().map(|token| (token.id.clone(), token)).collect();
-        Self { trust, identities, tokens, changed: BTreeSet::new(), long_expired: BTreeMap::new() }
+        Self {
+            trust,
+            identities,
+            tokens,
+            changed: BTreeSet::new(),
+            long_expired: BTreeMap::new(),
+            unused_roots: UnusedRoots::default(),
+        }
     }
 
     /// What everybody trusts.
@@ -391,9 +400,10 @@ impl IdentityBook {
         let may_renew =
             self.identities.iter().filter(|(key, record)| !record.is_refused() && !has_surely_expired(key));
         let used: BTreeSet<RootFingerprint> = may_renew.map(|(_, record)| record.root).collect();
+        let kept = self.unused_roots.see(&self.trust, used, monotonic);
         let gone = self.long_expired.iter().filter(|(_, seen)| seen.forgettable.is_some_and(is_sure));
         let gone: Vec<String> = gone.map(|(key, _)| key.clone()).take(N_FORGOTTEN_MAX).collect();
-        let dropped = rotation::drop_unused_roots(&mut self.trust, &used, now_ms);
+        let dropped = rotation::drop_unused_roots(&mut self.trust, &kept, now_ms);
         let has_ended_keys = rotation::drop_ended_keys(&mut self.trust, now_ms);
         if has_ended_keys || !dropped.is_empty() {
             self.changed.insert(BookKey::Trust);

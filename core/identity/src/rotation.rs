@@ -1,8 +1,11 @@
-//! How one root replaces another: everybody trusts the new one before it signs, and the old one goes when nobody has a leaf of it.
+//! How one root replaces another: everybody trusts the new one before it signs, and the old one goes soon after nobody has a leaf of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use godel_base::words::{count, one_or};
+use godel_base::{
+    time::Millis,
+    words::{count, one_or},
+};
 
 use crate::records::{ClusterTrust, IdentityRecord, PersonTokenKey, RootFingerprint, TrustedRoot};
 
@@ -16,6 +19,10 @@ pub const PERSON_TOKEN_MS: u64 = 12 * 3_600_000;
 /// Keys that check persons' tokens at a time, at most: as many as a record may have.
 pub const N_PERSON_KEYS_MAX: usize = 8;
 
+/// For how long a root stays after the last identity was issued a leaf of another one, milliseconds: whoever has not received that leaf asks for it
+/// again within a minute, and shows the one before.
+pub const ROOT_UNUSED_MS: u64 = 2 * 60_000;
+
 /// A new root, and the key of persons' tokens that comes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextSigner {
@@ -25,16 +32,31 @@ pub struct NextSigner {
     pub person_key: PersonTokenKey,
 }
 
+/// Roots of which no identity was issued its last leaf, and since when.
+#[derive(Clone, Debug, Default)]
+pub struct UnusedRoots(BTreeMap<RootFingerprint, Millis>);
+
+impl UnusedRoots {
+    /// Notes which roots are not `used`, and returns those that stay: those that are, and those that were within [`ROOT_UNUSED_MS`].
+    pub fn see(
+        &mut self,
+        trust: &ClusterTrust,
+        mut used: BTreeSet<RootFingerprint>,
+        monotonic: Millis,
+    ) -> BTreeSet<RootFingerprint> {
+        let unused = trust.roots.iter().map(|root| root.fingerprint).filter(|root| !used.contains(root));
+        self.0 = unused.map(|root| (root, self.0.get(&root).copied().unwrap_or(monotonic))).collect();
+        let lately = self.0.iter().filter(|(_, since)| monotonic.since(**since) < ROOT_UNUSED_MS);
+        used.extend(lately.map(|(root, _)| *root));
+        used
+    }
+}
+
 /// The new root cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RotationRefusal {
     /// The last rotation has not ended.
-    #[error(
-        "root {root} is leaving still: {} {} a leaf of it; wait until they have renewed, or revoke those that are gone \
-         (`godel identity list` shows them)",
-        count(*.n_left, "identity"),
-        one_or(*.n_left, "has", "have")
-    )]
+    #[error("root {root} is leaving still: {}", what_it_waits_for(*.n_left))]
     UnderWay {
         /// The root that is leaving.
         root: RootFingerprint,
@@ -91,10 +113,10 @@ pub fn add_root<'a>(
     Ok(())
 }
 
-/// Drops roots that are leaving once the next one signs and nobody holds a leaf of them: all but those that are `used`. Returns which.
+/// Drops roots that are leaving once the next one signs: all but those that are `kept`. Returns which.
 pub fn drop_unused_roots(
     trust: &mut ClusterTrust,
-    used: &BTreeSet<RootFingerprint>,
+    kept: &BTreeSet<RootFingerprint>,
     now_ms: u64,
 ) -> Vec<RootFingerprint> {
     let Some(signing) = signing_root(trust, now_ms).map(|root| root.fingerprint) else { return Vec::new() };
@@ -103,7 +125,7 @@ pub fn drop_unused_roots(
     }
     let mut dropped = Vec::new();
     trust.roots.retain(|root| {
-        let stays = !root.is_leaving || root.fingerprint == signing || used.contains(&root.fingerprint);
+        let stays = !root.is_leaving || root.fingerprint == signing || kept.contains(&root.fingerprint);
         if !stays {
             dropped.push(root.fingerprint);
         }
@@ -123,4 +145,16 @@ pub fn drop_ended_keys(trust: &mut ClusterTrust, now_ms: u64) -> bool {
 pub fn must_renew(trust: &ClusterTrust, root: RootFingerprint, now_ms: u64) -> bool {
     let is_leaving = trust.roots.iter().any(|known| known.fingerprint == root && known.is_leaving);
     is_leaving && signing_root(trust, now_ms).is_some_and(|signing| signing.fingerprint != root)
+}
+
+/// What a root that is leaving waits for.
+fn what_it_waits_for(n_left: usize) -> String {
+    if n_left == 0 {
+        return "no identity has a leaf of it any more, and it goes within minutes".to_owned();
+    }
+    format!(
+        "{} {} a leaf of it; wait until they have renewed, or revoke those that are gone (`godel identity list` shows them)",
+        count(n_left, "identity"),
+        one_or(n_left, "has", "have")
+    )
 }

@@ -162,6 +162,8 @@ godel_kit::section! {
         /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
         /// armed.
         pub crash_points: String = String::new(),
+        /// For tests: while this file exists, state signs nothing, so that no certificate is issued or renewed. Not set: it always signs.
+        pub signing_fails_while: Option<PathBuf> = None,
     }
     sections {
         /// The gRPC server.

@@ -100,7 +100,8 @@ impl Identities {
             .map_err(|bad| godel_wire::BadField::new("name", bad.to_string()))
             .map_err(Error::Config)?;
         let lifetime_ms = u64::try_from(config.leaf_lifetime.as_millis()).unwrap_or(u64::MAX);
-        let (ledger, writer) = IdentityLedger::new(store.clone(), clock, ca.book, ca.keys);
+        let keys = ca.keys.failing_while(config.signing_fails_while.as_deref());
+        let (ledger, writer) = IdentityLedger::new(store.clone(), clock, ca.book, keys);
         tasks.spawn("identities", writer.run(tasks.end.clone()));
         let own_names = server_names(hosts).map_err(Error::Config)?;
         let leaf = OwnIdentity::new(ledger.clone(), own.clone(), own_names.clone(), lifetime_ms)?;

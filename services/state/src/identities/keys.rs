@@ -1,6 +1,10 @@
 //! What signs: the keys of each root that is trusted, sealed in the store by the key of `pki/seal.key`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use godel_identity::{
@@ -23,6 +27,8 @@ use godel_wire::to_proto;
 pub(crate) struct Keys {
     seal: Arc<SealKey>,
     by_root: BTreeMap<RootFingerprint, Arc<Signer>>,
+    /// For tests: nothing signs while this file exists.
+    fails_while: Option<Arc<Path>>,
 }
 
 /// Why nothing signs.
@@ -39,6 +45,12 @@ pub enum KeysError {
         /// The root.
         root: RootFingerprint,
     },
+    /// A test wants it so.
+    #[error("nothing is signed while {} exists (`state.signing_fails_while`)", file.display())]
+    Failing {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 impl std::fmt::Debug for Keys {
@@ -51,7 +63,7 @@ impl std::fmt::Debug for Keys {
 impl Keys {
     /// None yet.
     pub(crate) fn new(seal: Arc<SealKey>) -> Self {
-        Self { seal, by_root: BTreeMap::new() }
+        Self { seal, by_root: BTreeMap::new(), fails_while: None }
     }
 
     /// Opens what the store holds of the roots that are trusted.
@@ -68,6 +80,11 @@ impl Keys {
             keys.add(Signer::open(cluster.clone(), &sealed, &key_id, &keys.seal)?);
         }
         Ok(keys)
+    }
+
+    /// The same, which sign nothing while a file exists.
+    pub(crate) fn failing_while(self, file: Option<&Path>) -> Self {
+        Self { fails_while: file.map(Arc::from), ..self }
     }
 
     /// Adds the keys of a root, and returns which.
@@ -89,7 +106,10 @@ impl Keys {
     /// # Errors
     /// There is nothing.
     pub(crate) fn of_root(&self, root: RootFingerprint) -> Result<&Arc<Signer>, KeysError> {
-        self.by_root.get(&root).ok_or(KeysError::Missing { root })
+        match self.fails_while.as_deref().filter(|file| file.exists()) {
+            Some(file) => Err(KeysError::Failing { file: file.to_owned() }),
+            None => self.by_root.get(&root).ok_or(KeysError::Missing { root }),
+        }
     }
 
     /// What signs at `now_ms`.

@@ -84,7 +84,9 @@ impl OwnIdentity {
 
     async fn issue(&self) -> Result<(OwnLeaf, ShownLeaf), OwnLeafError> {
         let (identity, lifetime_ms) = (self.identity.clone(), self.lifetime_ms);
-        let now_ms = self.ledger.now_ms();
+        let (now_ms, keys) = (self.ledger.now_ms(), self.ledger.keys());
+        // Where nothing signs, nothing is recorded.
+        self.ledger.read(|book| keys.signing(book.trust(), now_ms).map(drop)).map_err(make)?;
         let issued = self
             .ledger
             .decide(move |draft| Ok(draft.book.issue_own(&identity, IssueClock { now_ms, lifetime_ms })));

@@ -11,7 +11,10 @@ use godel_identity::{
     records::{IdentityRecord, JoinTokenAsk},
     rotation::{NextSigner, PERSON_TOKEN_MS, ROOT_LEAD_MS, RotationRefusal},
 };
-use godel_kit::status::{self, reason, with_info};
+use godel_kit::{
+    quiet::Quiet,
+    status::{self, reason, with_info},
+};
 use godel_pki::{
     join_tokens::{JoinToken, SecretHash},
     person_tokens,
@@ -44,6 +47,8 @@ struct Issuer {
     /// What state's own leaf carries.
     own_names: ServerNames,
     lifetime_ms: u64,
+    /// Everybody renews again and again while nothing can be signed.
+    unsigned: Quiet,
 }
 
 type IdentityAnswer<T> = Result<Response<T>, Status>;
@@ -57,7 +62,7 @@ impl IdentityRpc {
         own_names: ServerNames,
         lifetime_ms: u64,
     ) -> Self {
-        Self(Some(Issuer { ledger, refused, own, own_names, lifetime_ms }))
+        Self(Some(Issuer { ledger, refused, own, own_names, lifetime_ms, unsigned: Quiet::default() }))
     }
 
     /// Of a cluster whose members speak plain text, and have no identities.
@@ -77,6 +82,13 @@ impl Issuer {
         IssueClock { now_ms: self.ledger.now_ms(), lifetime_ms: self.lifetime_ms }
     }
 
+    /// Whether something signs. Where nothing does, nothing is recorded: the roots that identities have leaves of would not be those in the records.
+    fn check_signing(&self) -> Result<(), Status> {
+        let (keys, now_ms) = (self.ledger.keys(), self.ledger.now_ms());
+        let signs = self.ledger.read(|book| keys.signing(book.trust(), now_ms).map(drop));
+        signs.map_err(|error| self.broken(&error))
+    }
+
     /// Signs a leaf that is recorded already.
     fn sign(
         &self,
@@ -86,8 +98,8 @@ impl Issuer {
     ) -> Result<v1::Leaf, Status> {
         let order = LeafOrder { identity: leaf.identity.clone(), times: leaf.times, server_names };
         let keys = self.ledger.keys();
-        let signer = keys.of_root(leaf.root).map_err(|error| broken(&error))?;
-        let issued = signer.issue(&order, key).map_err(|error| broken(&error))?;
+        let signer = keys.of_root(leaf.root).map_err(|error| self.broken(&error))?;
+        let issued = signer.issue(&order, key).map_err(|error| self.broken(&error))?;
         tracing::info!(identity = leaf.identity.key(), serial = issued.serial, "a leaf was issued");
         Ok(v1::Leaf {
             identity: leaf.identity.key(),
@@ -95,6 +107,14 @@ impl Issuer {
             issued_ms: signed(leaf.times.issued_ms()),
             ends_ms: signed(leaf.times.not_after_ms),
         })
+    }
+
+    /// What no caller can mend, said once in a while.
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Status {
+        if self.unsigned.may_speak() {
+            return broken(error);
+        }
+        cannot_sign()
     }
 
     fn trust(&self) -> v1::TrustRoots {
@@ -131,6 +151,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
             Identity::new(cluster, role, &name).map_err(|bad| BadField::new("name", bad.to_string()))?;
         let key = check_request(&csr).map_err(|bad| BadField::new("csr", bad.to_string()))?;
         let key_hash = key.sha256();
+        issuer.check_signing()?;
         let joined = issuer.ledger.decide(move |draft| {
             role_of_token(&draft.book, &id, &hash)?;
             let ask = JoinAsk { token: id, identity, key_hash };
@@ -155,6 +176,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         let v1::RenewIdentityRequest { csr, hosts } = request.into_inner();
         let key = check_request(&csr).map_err(|bad| BadField::new("csr", bad.to_string()))?;
         let server_names = hosts::names_of_leaf(identity.role(), &hosts, &issuer.own_names)?;
+        issuer.check_signing()?;
         let clock = issuer.clock();
         let renewed = issuer.ledger.decide(move |draft| {
             draft.book.renew(&identity, times, clock).map_err(|refusal| refused_issue(&refusal))
@@ -306,7 +328,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
             Ok(draft.book.n_with_leaving_root(now_ms))
         });
         let n_left = u32::try_from(rotated.await?).unwrap_or(u32::MAX);
-        tracing::info!(n_left, "a new root was made; the old one goes when nobody has a leaf of it");
+        tracing::info!(n_left, "a new root was made; the old one goes soon after nobody has a leaf of it");
         let signs_from_ms = signed(signs_from_ms);
         Ok(Response::new(v1::RotateCaResponse { fingerprint, signs_from_ms, n_left }))
     }
@@ -450,5 +472,9 @@ fn refused_rotation(refusal: &RotationRefusal) -> Status {
 /// What no caller can mend.
 fn broken(error: &(dyn std::error::Error + 'static)) -> Status {
     tracing::error!(error, "nothing can be signed");
+    cannot_sign()
+}
+
+fn cannot_sign() -> Status {
     Status::internal("state cannot sign: its log says why")
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicI64, Ordering},
+    atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
 use godel_base::time::Millis;
@@ -12,7 +12,7 @@ use godel_identity::{
     caller::Caller,
     leaves::{LeafStanding, LeafTimes, judge_leaf},
     records::IdentityRecord,
-    rotation::{PERSON_TOKEN_MS, ROOT_LEAD_MS},
+    rotation::{PERSON_TOKEN_MS, ROOT_LEAD_MS, ROOT_UNUSED_MS},
 };
 use godel_kit::{
     address::server_hosts,
@@ -37,12 +37,12 @@ mod joins;
 const NOW: i64 = 1_790_000_000_000;
 const DAY: i64 = 24 * 3_600_000;
 
-/// Shows what it is set to.
-struct SetClock(AtomicI64);
+/// Shows what it is set to, and how much of that has passed.
+struct SetClock(AtomicI64, AtomicU64);
 
 impl Clock for SetClock {
     fn now(&self) -> Millis {
-        Millis(0)
+        Millis(self.1.load(Ordering::SeqCst))
     }
 
     fn wall_ms(&self) -> i64 {
@@ -64,7 +64,7 @@ struct Fixture {
 impl Fixture {
     async fn new() -> Self {
         let (disk, dir) = (MemoryDisk::default(), tempfile::tempdir().unwrap());
-        Self::start(disk, dir, Arc::new(SetClock(AtomicI64::new(NOW)))).await
+        Self::start(disk, dir, Arc::new(SetClock(AtomicI64::new(NOW), AtomicU64::new(0)))).await
     }
 
     async fn start(disk: MemoryDisk, dir: tempfile::TempDir, clock: Arc<SetClock>) -> Self {
@@ -74,7 +74,12 @@ impl Fixture {
             Store::open(config, Arc::new(move || store_clock.wall_ms()), CrashPoints::default()).unwrap();
         let stop = CancellationToken::new();
         let at = |name: &str| Some(dir.path().join(name));
-        let config = Config { pki_dir: at("pki"), socket: at("godel.sock"), ..Config::default() };
+        let config = Config {
+            pki_dir: at("pki"),
+            socket: at("godel.sock"),
+            signing_fails_while: at("broken"),
+            ..Config::default()
+        };
         let mut tasks = Vec::new();
         let mut begun = ServiceTasks { service: &stop, end: &stop, running: &mut tasks };
         let hosts = ["localhost", "state.example.com"].map(str::to_owned);
@@ -450,7 +455,11 @@ async fn a_rotation_leaves_no_leaf_without_its_root() {
     let late = renewed.leaf.unwrap();
     new.verify_leaf(&late.certificate.clone().into(), LeafUsage::Client).unwrap();
     assert!(fixture.identities().await.iter().all(|info| !info.has_leaving_root));
-    // Nobody has a leaf of the old one: it goes, and with it its keys. Its tokens count on.
+    // Nobody has a leaf of the old one. But the holder may not have received the new one, and comes once more with the leaf before.
+    assert_eq!(fixture.trust().await.roots().len(), 2);
+    fixture.clock.1.fetch_add(ROOT_UNUSED_MS, Ordering::SeqCst);
+    let late = fixture.renew(agent("n1"), &early).await.unwrap().leaf.unwrap();
+    // Then it goes, and with it its keys. Its tokens count on.
     fixture.until(|state| state.records(v1::Kind::SealedSigner, None).count() == 1).await;
     fixture.until(|_| fixture.identities.tls.trust().roots().len() == 1).await;
     let now_ms = fixture.identities.ledger.now_ms();
@@ -460,6 +469,34 @@ async fn a_rotation_leaves_no_leaf_without_its_root() {
     trust.verify_leaf(&late.certificate.clone().into(), LeafUsage::Client).unwrap();
     assert!(trust.verify_leaf(&leaf.certificate.into(), LeafUsage::Client).is_err());
     fixture.rpc.rotate_ca(Request::new(v1::RotateCaRequest {})).await.unwrap();
+}
+
+/// Records that name a root of which nobody has a leaf would let the root go that everybody has.
+#[tokio::test]
+async fn nothing_is_recorded_while_nothing_signs() {
+    let fixture = Fixture::new().await;
+    let token = fixture.token("agent", "", 2).await;
+    let leaf = fixture.join(&token, "n1").await.unwrap().leaf.unwrap();
+    let before = fixture.identities().await;
+    let broken = fixture.dir.path().join("broken");
+    std::fs::write(&broken, "").unwrap();
+    fixture.wait(DAY);
+    for refused in [
+        fixture.renew(agent("n1"), &leaf).await.unwrap_err(),
+        fixture.join(&token, "n2").await.unwrap_err(),
+        fixture.rpc.issue_token(admin()).await.unwrap_err(),
+    ] {
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (Code::Internal, "state cannot sign: its log says why")
+        );
+    }
+    let records =
+        |infos: Vec<v1::IdentityInfo>| infos.into_iter().map(|info| info.record).collect::<Vec<_>>();
+    assert_eq!(records(fixture.identities().await), records(before));
+    std::fs::remove_file(&broken).unwrap();
+    fixture.renew(agent("n1"), &leaf).await.unwrap();
+    fixture.join(&token, "n2").await.unwrap();
 }
 
 #[tokio::test]
