@@ -561,7 +561,7 @@ pub fn shown(output: &Output) -> String {
 }
 
 /// A loopback address that no other cluster on this machine uses now.
-fn own_ip() -> IpAddr {
+pub(crate) fn own_ip() -> IpAddr {
     static CLUSTERS: AtomicU32 = AtomicU32::new(0);
     let number = CLUSTERS.fetch_add(1, Ordering::SeqCst) & 0xf;
     let host = 0x80_0000 | (std::process::id() & 0x7_ffff) << 4 | number;
@@ -570,7 +570,7 @@ fn own_ip() -> IpAddr {
 
 /// A port that is free because the address is ours, and stays free because it is below those that the kernel gives to
 /// outgoing connections: these leave from the same address.
-fn free_address(ip: IpAddr) -> SocketAddr {
+pub(crate) fn free_address(ip: IpAddr) -> SocketAddr {
     static PORTS: AtomicU16 = AtomicU16::new(10_000);
     SocketAddr::new(ip, PORTS.fetch_add(1, Ordering::SeqCst))
 }

@@ -18,6 +18,7 @@ pub mod process;
 pub mod proxy;
 pub mod reflect;
 pub mod scenario;
+pub mod secured;
 pub mod session;
 pub mod settings;
 pub mod strict;

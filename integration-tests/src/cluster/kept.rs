@@ -51,7 +51,7 @@ pub fn keepers(state_dir: &Path) -> BTreeSet<Process> {
 }
 
 /// Ends everything that agents with state directories in `dir` have left running.
-pub(super) fn end(dir: &Path) {
+pub(crate) fn end(dir: &Path) {
     let begun = Instant::now();
     let state_dirs = || {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();

@@ -4,6 +4,7 @@
 mod addresses;
 mod agents;
 mod bad_input;
+mod clocks;
 mod containers;
 mod contended;
 mod coverage;
@@ -23,6 +24,7 @@ mod queues;
 mod readme;
 mod reconnects;
 mod reflection;
+mod renewals;
 mod rescheduler;
 mod restores;
 mod schedulers;
