@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Runs the binary to its end.
 pub(crate) fn run(words: &[&str], env: &[(&str, &str)]) -> Output {

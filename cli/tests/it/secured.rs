@@ -5,6 +5,7 @@ use std::{
     net::Ipv4Addr,
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     process::Command,
+    time::{Duration, Instant},
 };
 
 use godel_kit::{
@@ -24,7 +25,7 @@ use tonic::{Code, Status};
 
 use super::{
     Godel, Up, exit_code,
-    godel::{Killed, serve_alone, until_ok},
+    godel::{Killed, LONG, serve_alone, until_ok},
     run,
 };
 
@@ -328,6 +329,12 @@ async fn schedulers_attach_and_decide_over_tls_in_their_own_names_alone() {
     let schedulers = cluster.godel.json(&["scheduler", "list"]);
     let other = schedulers[0]["name"].as_str().unwrap();
     assert_ne!(other, "s9");
+    // Whoever has just got a lease is about to lead.
+    let deadline = Instant::now() + LONG;
+    while both(&scheduler, other).await.iter().any(|refused| has_reason(refused, reason::NOT_LEADER)) {
+        assert!(Instant::now() < deadline, "nobody leads");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     for refused in both(&scheduler, other).await {
         assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
         assert!(has_reason(&refused, reason::FORBIDDEN) && refused.message().contains("s9"), "{refused:?}");
