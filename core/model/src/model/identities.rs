@@ -19,80 +19,78 @@ use super::{
 /// State scans this often, milliseconds.
 const SCAN_MS: u64 = 60;
 
-impl Model {
-    /// The certificate of an agent expires. Most renew it after a while, as once state answers again.
-    pub(super) fn expire_leaf(&mut self, node: NodeId, numbers: &mut Numbers) {
-        let node = self.aim(node, numbers);
-        if self.agents.leaf(node) != PlayedLeaf::Valid {
-            return;
-        }
-        self.agents.set_leaf(node, PlayedLeaf::Expired);
-        self.net.after(numbers.below(SCAN_MS), Event::ScanLeaf(node));
-        if numbers.chance(80) {
-            self.net.after(1 + numbers.below(2_000), Event::Renewed(node));
-        }
+/// The certificate of an agent expires. Most renew it after a while, as once state answers again.
+pub(super) fn expire_leaf(model: &mut Model, node: NodeId, numbers: &mut Numbers) {
+    let node = aim(model, node, numbers);
+    if model.agents.leaf(node) != PlayedLeaf::Valid {
+        return;
     }
-
-    pub(super) fn renew_leaf(&mut self, node: NodeId) {
-        if self.agents.leaf(node) == PlayedLeaf::Expired {
-            self.agents.set_leaf(node, PlayedLeaf::Valid);
-            let after_ms = self.net.numbers.below(SCAN_MS);
-            self.net.after(after_ms, Event::ScanLeaf(node));
-        }
+    model.agents.set_leaf(node, PlayedLeaf::Expired);
+    model.net.after(numbers.below(SCAN_MS), Event::ScanLeaf(node));
+    if numbers.chance(80) {
+        model.net.after(1 + numbers.below(2_000), Event::Renewed(node));
     }
+}
 
-    /// State writes what it finds, if the agent has a session.
-    pub(super) fn scan_leaf(&mut self, node: NodeId) {
-        if self.agents.is_in_contact(node) {
-            self.record_leaf(node);
-        }
+pub(super) fn renew_leaf(model: &mut Model, node: NodeId) {
+    if model.agents.leaf(node) == PlayedLeaf::Expired {
+        model.agents.set_leaf(node, PlayedLeaf::Valid);
+        let after_ms = model.net.numbers.below(SCAN_MS);
+        model.net.after(after_ms, Event::ScanLeaf(node));
     }
+}
 
-    /// The record of a node says how the certificate of its agent counts.
-    pub(super) fn record_leaf(&mut self, node: NodeId) {
-        let Some(spec) = self.store.world.nodes.get(&node).and_then(|node| node.spec.as_ref()) else {
-            return;
-        };
-        let has_expired = self.agents.leaf(node) == PlayedLeaf::Expired;
-        if spec.value.identity_expired_since_ms.is_some() == has_expired {
-            return;
-        }
-        let identity_expired_since_ms = has_expired.then(|| self.net.wall_ms());
-        let spec = NodeSpec { identity_expired_since_ms, ..spec.value.clone() };
-        if has_expired {
-            mark_expired(node, &self.store, &mut self.net.reach);
-        } else {
-            self.net.reach.mark(Mark::IdentityRenewed);
-        }
-        self.write(vec![Change::Put(Record::NodeSpec(spec))]);
+/// State writes what it finds, if the agent has a session.
+pub(super) fn scan_leaf(model: &mut Model, node: NodeId) {
+    if model.agents.is_in_contact(node) {
+        record_leaf(model, node);
     }
+}
 
-    /// An agent is revoked: its session ends, and it has none until it is let in again, by then with another certificate.
-    pub(super) fn revoke_agent(&mut self, node: NodeId, numbers: &mut Numbers) {
-        let node = self.aim(node, numbers);
-        self.net.reach.mark(Mark::Revoked);
-        if movements::moving(&self.store).contains(&node) {
-            self.net.reach.mark(Mark::RevokedInMove);
-        }
-        self.agents.set_leaf(node, PlayedLeaf::Revoked);
-        self.agents.lose_contact(node);
-        self.net.after(10 + numbers.below(100), Event::Judge(node));
-        if numbers.chance(60) {
-            self.net.after(30 + numbers.below(2_000), Event::Allowed(node));
-        }
+/// The record of a node says how the certificate of its agent counts.
+pub(super) fn record_leaf(model: &mut Model, node: NodeId) {
+    let Some(spec) = model.store.world.nodes.get(&node).and_then(|node| node.spec.as_ref()) else {
+        return;
+    };
+    let has_expired = model.agents.leaf(node) == PlayedLeaf::Expired;
+    if spec.value.identity_expired_since_ms.is_some() == has_expired {
+        return;
     }
-
-    /// That node, or often one that running units are moving from or to.
-    fn aim(&self, node: NodeId, numbers: &mut Numbers) -> NodeId {
-        let moving: Vec<NodeId> = movements::moving(&self.store).into_iter().collect();
-        if moving.is_empty() || numbers.chance(40) { node } else { numbers.pick(&moving) }
+    let identity_expired_since_ms = has_expired.then(|| model.net.wall_ms());
+    let spec = NodeSpec { identity_expired_since_ms, ..spec.value.clone() };
+    if has_expired {
+        mark_expired(node, &model.store, &mut model.net.reach);
+    } else {
+        model.net.reach.mark(Mark::IdentityRenewed);
     }
+    model.write(vec![Change::Put(Record::NodeSpec(spec))]);
+}
 
-    pub(super) fn allow_agent(&mut self, node: NodeId) {
-        if self.agents.leaf(node) == PlayedLeaf::Revoked {
-            self.agents.set_leaf(node, PlayedLeaf::Valid);
-            self.back(node);
-        }
+/// An agent is revoked: its session ends, and it has none until it is let in again, by then with another certificate.
+pub(super) fn revoke_agent(model: &mut Model, node: NodeId, numbers: &mut Numbers) {
+    let node = aim(model, node, numbers);
+    model.net.reach.mark(Mark::Revoked);
+    if movements::moving(&model.store).contains(&node) {
+        model.net.reach.mark(Mark::RevokedInMove);
+    }
+    model.agents.set_leaf(node, PlayedLeaf::Revoked);
+    model.agents.lose_contact(node);
+    model.net.after(10 + numbers.below(100), Event::Judge(node));
+    if numbers.chance(60) {
+        model.net.after(30 + numbers.below(2_000), Event::Allowed(node));
+    }
+}
+
+/// That node, or often one that running units are moving from or to.
+fn aim(model: &Model, node: NodeId, numbers: &mut Numbers) -> NodeId {
+    let moving: Vec<NodeId> = movements::moving(&model.store).into_iter().collect();
+    if moving.is_empty() || numbers.chance(40) { node } else { numbers.pick(&moving) }
+}
+
+pub(super) fn allow_agent(model: &mut Model, node: NodeId) {
+    if model.agents.leaf(node) == PlayedLeaf::Revoked {
+        model.agents.set_leaf(node, PlayedLeaf::Valid);
+        model.back(node);
     }
 }
 

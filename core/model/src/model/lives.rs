@@ -231,7 +231,7 @@ impl Model {
         if !self.agents.is_in_contact(node) && self.agents.leaf(node) != PlayedLeaf::Revoked {
             self.agents.open(node, &mut self.net);
             // Before it is ready.
-            self.record_leaf(node);
+            identities::record_leaf(self, node);
             self.set_ready(node, true);
         }
     }

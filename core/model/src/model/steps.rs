@@ -20,7 +20,7 @@ use godel_domain::{
 
 use super::{
     dispatcher::Wish,
-    movements,
+    identities, movements,
     net::{Line, Part},
     numbers::{Numbers, idx},
     reach::Mark,
@@ -434,8 +434,8 @@ impl Model {
             StepKind::KillAgent => self.kill_agent(node, false, numbers),
             StepKind::KillNode => self.kill_agent(node, true, numbers),
             StepKind::CutAgent => self.cut_agent(node, numbers),
-            StepKind::ExpireLeaf => self.expire_leaf(node, numbers),
-            StepKind::RevokeAgent => self.revoke_agent(node, numbers),
+            StepKind::ExpireLeaf => identities::expire_leaf(self, node, numbers),
+            StepKind::RevokeAgent => identities::revoke_agent(self, node, numbers),
             other => unreachable!("not of a node: {other:?}"),
         }
     }

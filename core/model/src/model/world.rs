@@ -11,6 +11,7 @@ use super::{
     binder::BinderPart,
     check,
     dispatcher::{DispatcherPart, name},
+    identities,
     movements::{self, KeptMovements},
     naive::Naive,
     net::{Event, Message, Net, Part},
@@ -484,9 +485,9 @@ impl Model {
             }
             Event::Judge(node) => self.judge(node),
             Event::Back(node) => self.back(node),
-            Event::ScanLeaf(node) => self.scan_leaf(node),
-            Event::Renewed(node) => self.renew_leaf(node),
-            Event::Allowed(node) => self.allow_agent(node),
+            Event::ScanLeaf(node) => identities::scan_leaf(self, node),
+            Event::Renewed(node) => identities::renew_leaf(self, node),
+            Event::Allowed(node) => identities::allow_agent(self, node),
         }
     }
 
