@@ -417,8 +417,11 @@ impl Scenario {
         let settings = settings.iter().map(|(key, value)| (key.clone(), value.0.clone()));
         let config = BTreeMap::from([("scheduler", BTreeMap::from([("profiles", profiles)]))]);
         let config = serde_yaml_ng::to_string(&config).expect("what was read from YAML can be written");
+        // Over TLS a rescheduler alone may ask for moves, and a scenario is a person.
+        let is_plain = self.story.steps.iter().any(|step| step.moves.is_some());
         Layout {
             n_nodes: 0,
+            is_plain,
             n_dispatchers: *dispatchers,
             n_schedulers: *schedulers,
             n_binders: *binders,
