@@ -17,6 +17,8 @@ const DAY_MS: i64 = 24 * 3_600_000;
 /// Between two looks, and between two units of the load.
 const LOOK: Duration = Duration::from_millis(500);
 const BETWEEN_UNITS: Duration = Duration::from_millis(50);
+/// Everybody asks for the roots within a sixth of a life: whoever has not when the second one signs has to join again.
+const LEARNED: Duration = Duration::from_secs(10);
 /// So long everybody may take to renew: a sixth of the life until he hears of it, with what an own clock that was stepped adds.
 const RENEWAL: Duration = Duration::from_secs(60);
 /// A root that nobody uses stays for two minutes.
@@ -89,6 +91,7 @@ async fn a_root_is_replaced_while_clocks_are_stepped() {
     let load = task::spawn("load", submit_units(cluster.client.clone(), over.clone()));
 
     let second = cluster.rotate().await.unwrap().fingerprint;
+    hold(&mut cluster, LEARNED).await;
     hold_through(&mut cluster, &stepped, course.before, course.pause).await;
     // It signs now.
     stepped.step(DAY_MS);

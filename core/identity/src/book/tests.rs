@@ -558,9 +558,8 @@ fn a_clock_that_is_wrong_for_a_while_ends_nobody() {
 #[test]
 fn not_all_who_are_gone_are_forgotten_at_once() {
     let mut book = book();
-    for n in 0..=N_FORGOTTEN_MAX {
-        book.issue_first(&identity(&format!("agent/n{n}")), "", None, &[], at(NOW));
-    }
+    let all = (0..=N_FORGOTTEN_MAX).map(|n| identity(&format!("agent/n{n}")));
+    all.for_each(|one| drop(book.issue_first(&one, "", None, &[], at(NOW))));
     look(&mut book, NOW + 61 * DAY, 0);
     book.take_changes();
     for n_gone in [N_FORGOTTEN_MAX, 1, 0] {
