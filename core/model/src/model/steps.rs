@@ -193,9 +193,9 @@ pub(super) fn add_agent_faults(steps: &mut Vec<ModelStep>, numbers: &mut Numbers
 }
 
 /// What becomes of the identities of agents, by weight.
-const IDENTITY_FAULTS: &[(u64, StepKind)] = &[(3, StepKind::ExpireLeaf), (1, StepKind::RevokeAgent)];
+const IDENTITY_FAULTS: &[(u64, StepKind)] = &[(1, StepKind::ExpireLeaf), (1, StepKind::RevokeAgent)];
 /// At most so many of them in a case.
-const N_IDENTITY_FAULTS_MAX: u64 = 4;
+const N_IDENTITY_FAULTS_MAX: u64 = 6;
 
 /// Adds what becomes of the identities of agents to the steps of a case, which stay as they are.
 pub(super) fn add_identity_faults(steps: &mut Vec<ModelStep>, numbers: &mut Numbers) {
