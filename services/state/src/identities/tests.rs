@@ -496,7 +496,7 @@ async fn nothing_is_recorded_while_nothing_signs() {
     assert_eq!(records(fixture.identities().await), records(before));
     std::fs::remove_file(&broken).unwrap();
     fixture.renew(agent("n1"), &leaf).await.unwrap();
-    fixture.join(&token, "n2").await.unwrap();
+    fixture.join(&fixture.token("agent", "", 1).await, "n2").await.unwrap();
 }
 
 #[tokio::test]
