@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Write as _,
     net::{IpAddr, SocketAddr},
     os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
@@ -394,7 +395,8 @@ impl Drop for SecuredCluster {
         if std::thread::panicking() {
             self.dir.disable_cleanup(true);
             for process in &self.processes {
-                eprintln!("---- {} ----\n{}", process.name(), process.tail(10));
+                let _unread =
+                    writeln!(std::io::stderr(), "---- {} ----\n{}", process.name(), process.tail(10));
             }
         }
     }
