@@ -1,6 +1,6 @@
 //! `godel doctor`: who can reach a cluster, and what proves who calls.
 //!
-//! `read` asks state through the public API, and `files` looks at what is kept on this machine; both make [`facts`]. `judge` makes findings of them
+//! `read` asks state through the public API, and `files` looks at what is kept on this machine; both make facts. `judge` makes findings of them
 //! and is pure, so that no finding rests on anything that is not shown. `view` shows both to people and to machines. Nothing is changed.
 
 mod facts;
