@@ -142,8 +142,10 @@ class Godel:
         """Flags with which a process joins: at its first start with a token that the verb makes, later with what it has kept."""
         token = self.scratch / f"{name}.token"
         if not token.exists():
+            # What to do with it is said on standard error.
             with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-                file.write(self.call(*verb))
+                subprocess.run([self.binary, *verb], env=self.environment(), stdin=subprocess.DEVNULL, stdout=file,
+                               stderr=subprocess.DEVNULL, timeout=60, check=True)
         return ["--address", self.address, "--join-file", str(token), "--set", f"{part}.identity.dir={self.scratch / name}-identity"]
 
     def start(self, name, *args):
