@@ -120,9 +120,10 @@ pub(super) fn serve(service: Service<'_>) -> CommandLine {
     CommandLine { program: godel_bin(), args, env }
 }
 
-/// `godel agent` with these flags. Lost sessions come back soon, not spread over 5 s.
+/// `godel agent` with these flags. Lost sessions come back soon, not spread over 5 s, nor after 10 s at an address where nobody answers.
 fn agent_with(route: Route<'_>, flags: impl IntoIterator<Item = String>) -> CommandLine {
-    let mut args = vec!["agent".to_owned(), "--set=agent.reconnect_spread=300ms".to_owned()];
+    let soon = ["agent", "--set=agent.reconnect_spread=300ms", "--set=agent.client.connect_timeout=2s"];
+    let mut args: Vec<String> = soon.map(str::to_owned).into();
     args.extend(route.joining("agent"));
     args.extend(flags);
     CommandLine { program: godel_bin(), args, env: route.env() }

@@ -184,8 +184,12 @@ godel_kit::section! {
         pub seed: Option<u64> = None,
     }
     sections {
-        /// Clients of the state service.
-        pub client: ClientConfig,
+        /// Clients of the state service. Opening a connection may take longer than elsewhere: after a restart of state thousands of
+        /// handshakes are under way at once, and one that is given up is done for nothing.
+        pub client: ClientConfig = ClientConfig {
+            connect_timeout: HumanDuration::from_secs(10),
+            ..ClientConfig::default()
+        },
         /// The certificate of the agent.
         pub identity: IdentityConfig,
         /// YARN containers on a real node.
