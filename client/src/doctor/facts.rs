@@ -46,6 +46,8 @@ pub struct ClusterFacts {
     pub identities: Vec<IdentityFacts>,
     /// Those that may still be used; empty if the cluster has no CA.
     pub join_tokens: Vec<JoinTokenFacts>,
+    /// Where masters of YARN call agents, in order of the nodes' names; empty where no YARN adapter runs.
+    pub container_ports: Vec<String>,
 }
 
 /// The clock of state beside the one of this machine.

@@ -349,7 +349,7 @@ fn judge_file(file: &FileFacts) -> Option<Finding> {
 }
 
 /// `a, b and 3 more`.
-fn named(names: &[String]) -> String {
+pub(super) fn named(names: &[String]) -> String {
     let shown = names.get(..N_NAMED_MAX).filter(|_| names.len() > N_NAMED_MAX + 1).unwrap_or(names);
     match (shown, names.len() - shown.len()) {
         ([first @ .., last], 0) if !first.is_empty() => format!("{} and {last}", first.join(", ")),

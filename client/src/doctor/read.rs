@@ -18,6 +18,11 @@ use crate::{client::Client, exit::Failure};
 
 /// Leases of this kind name what they are for behind it.
 const MEMBER: &str = "member/";
+/// The lease of the YARN adapter.
+const YARN: &str = "yarn";
+/// Attributes of nodes that start containers of YARN.
+const YARN_HOST: &str = "godel.dev/yarn-host";
+const YARN_PORT: &str = "godel.dev/yarn-port";
 
 /// Asks state for all that it knows of who can reach the cluster.
 ///
@@ -56,6 +61,8 @@ pub async fn look_at_cluster(client: &Client) -> Result<ClusterFacts, Failure> {
         .iter_mut()
         .filter(|member| member.is_state())
         .for_each(|state| state.version.clone_from(&version));
+    let has_yarn = members.iter().any(|member| member.name == YARN);
+    let nodes = if has_yarn { client.list_nodes(&[]).await? } else { Vec::new() };
     Ok(ClusterFacts {
         address: client.address().to_owned(),
         version,
@@ -65,7 +72,14 @@ pub async fn look_at_cluster(client: &Client) -> Result<ClusterFacts, Failure> {
         members,
         identities,
         join_tokens,
+        container_ports: nodes.iter().filter_map(container_port).collect(),
     })
+}
+
+/// Where masters of YARN call the agent of a node that starts their containers.
+fn container_port(node: &v1::Node) -> Option<String> {
+    let attributes = &node.report.as_ref()?.attributes;
+    Some(format!("{}:{}", attributes.get(YARN_HOST)?, attributes.get(YARN_PORT)?))
 }
 
 /// The status of state, and the clock of this machine before and after.
@@ -225,6 +239,15 @@ mod tests {
         for (token, alive) in [(token(1, 10), true), (token(0, 10), false), (token(1, 5), false)] {
             assert_eq!(is_alive(&token, 5), alive);
         }
+    }
+
+    #[test]
+    fn agents_say_where_masters_call() {
+        let attributes = [(YARN_HOST.to_owned(), "n1".to_owned()), (YARN_PORT.to_owned(), "8041".to_owned())];
+        let report = v1::NodeReport { attributes: attributes.into(), ..v1::NodeReport::default() };
+        let node = v1::Node { report: Some(report), ..v1::Node::default() };
+        assert_eq!(container_port(&node).as_deref(), Some("n1:8041"));
+        assert_eq!(container_port(&v1::Node::default()), None);
     }
 
     #[test]

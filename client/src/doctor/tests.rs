@@ -22,6 +22,7 @@ fn cluster() -> ClusterFacts {
         members: vec![member("state/main", "https://10.0.0.7:7700", Spoken::Tls, Reach::Network)],
         identities: vec![identity("state/main", Standing::Valid, NOW - 7 * HOUR, NOW + 17 * HOUR)],
         join_tokens: Vec::new(),
+        container_ports: Vec::new(),
     }
 }
 
@@ -262,6 +263,7 @@ fn people_see_what_was_looked_at() {
         version: String::new(),
         ..member("binder", "https://127.0.0.1:7702", Spoken::Tls, Reach::Machine)
     });
+    cluster.container_ports = vec!["n1:8041".to_owned(), "n2:8041".to_owned()];
     let diagnosis = Diagnosis::new(here, Some(cluster));
     assert_eq!(
         diagnosis.text(crate::output::Paint::plain()),
@@ -279,6 +281,8 @@ fn people_see_what_was_looked_at() {
          /d/it  0600  0600\n\
          \n\
          plain text  state speaks TLS; 0 connections in plain text to it, 0 to other members\n\
+         containers  n1:8041 and n2:8041: Hadoop RPC, which has no TLS, open to this machine alone unless `agent.yarn.simple_auth` says \
+         otherwise there\n\
          context     main: token until 2026-09-22T02:13:20Z\n\
          clock       state is 0ms ahead of this machine, give or take 1ms\n\
          versions    this program 1.0.0, state 1.0.0\n\
@@ -302,6 +306,7 @@ fn what_came_from_elsewhere_does_nothing_to_the_terminal() {
         state: FileState::Mode(0o644),
     });
     cluster.version = NASTY.to_owned();
+    cluster.container_ports = vec![NASTY.to_owned()];
     cluster.members[0].name = NASTY.to_owned();
     cluster.identities[0].identity = NASTY.to_owned();
     assert_shown(&Diagnosis::new(here, Some(cluster)).text(Paint::plain()));

@@ -8,7 +8,7 @@ use super::{
         ClusterFacts, ContextFacts, FileFacts, FileState, IdentityFacts, LocalFacts, MemberFacts,
         PrivateKind, Reach, Spoken, Standing,
     },
-    judge::{Finding, Severity, is_late},
+    judge::{Finding, Severity, is_late, named},
 };
 use crate::output::{Paint, columns, count, field, shown, span, time};
 
@@ -40,6 +40,7 @@ impl Diagnosis {
         let mut text = String::new();
         if let Some(cluster) = &self.cluster {
             text.push_str(&field(WIDTH, "plain text", &plain_text_line(cluster)));
+            text.push_str(&container_ports_text(&cluster.container_ports));
         }
         if let Some(ContextFacts { name, token_ends_ms, .. }) = &self.here.context {
             let token =
@@ -150,6 +151,14 @@ fn faces_text(members: &[MemberFacts]) -> String {
         return String::new();
     }
     columns(&["YARN", "ADDRESS", "SPEAKS", "OPEN-TO"], &rows)
+}
+
+fn container_ports_text(ports: &[String]) -> String {
+    if ports.is_empty() {
+        return String::new();
+    }
+    let what = "Hadoop RPC, which has no TLS, open to this machine alone unless `agent.yarn.simple_auth` says otherwise there";
+    field(WIDTH, "containers", &format!("{}: {what}", shown(&named(ports))))
 }
 
 fn files_text(files: &[FileFacts]) -> String {
@@ -277,6 +286,7 @@ fn cluster_view<'a>(here: &LocalFacts, cluster: &'a ClusterFacts) -> ClusterView
             within_ms: clock.within_ms,
         }),
         yarn: faces.collect(),
+        container_ports: &cluster.container_ports,
     }
 }
 
@@ -356,6 +366,8 @@ pub struct ClusterView<'a> {
     pub clock: Option<ClockView>,
     /// Addresses for clients of YARN.
     pub yarn: Vec<FaceView<'a>>,
+    /// Where masters of YARN call agents, as `n1:8041`, in plain text.
+    pub container_ports: &'a [String],
 }
 
 /// A member and its address as JSON.
