@@ -190,7 +190,6 @@ async fn serves_the_rest(cluster: &mut Cluster, round: &str) {
         Ok(())
     })
     .await;
-    let complaints = cluster.complaints(&[""; 0]);
     let kinds = [
         "node spec",
         "node report",
@@ -203,10 +202,16 @@ async fn serves_the_rest(cluster: &mut Cluster, round: &str) {
         "partition",
         "unit",
     ];
-    for kind in kinds {
-        let is_said = |line: &String| line.contains(SAID) && line.contains(kind);
-        assert!(complaints.iter().any(is_said), "nobody says {kind}: {complaints:?}");
-    }
+    // The status may arrive before what the processes print.
+    wait_for("a complaint of each kind", LIMIT, async || {
+        let complaints = cluster.complaints(&[""; 0]);
+        for kind in kinds {
+            let is_said = |line: &String| line.contains(SAID) && line.contains(kind);
+            ensure!(complaints.iter().any(is_said), "nobody says {kind}: {complaints:?}");
+        }
+        Ok(())
+    })
+    .await;
     // The rest is served: the one node with room of which everything can be read.
     let [new, urgent] = ["new", "urgent"].map(|name| format!("{name}-{round}"));
     cluster.api.submit(of(&new, 1, 3)).await.unwrap();
