@@ -331,7 +331,7 @@ pub(super) async fn bring_up(
     start_agents(
         &mut processes,
         layout,
-        &AgentProcess { address: &address, name: "agents", names: "*", shapes },
+        &AgentProcess { address: &address, name: "agents", names: "*", shapes, is_behind: false },
     )
     .await?;
     if !agents {

@@ -53,6 +53,13 @@ impl BenchProcesses {
         self.start_logging(name, args, "warn").await
     }
 
+    /// The same for a process that would have a machine of its own elsewhere: it gets the CPU time that the others leave.
+    pub(super) async fn start_behind(&mut self, name: &str, args: &[String]) -> Result<String, Failure> {
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(&self.program);
+        self.start_command(command, name, args, "warn").await
+    }
+
     /// The same with a filter of its log.
     pub(super) async fn start_logging(
         &mut self,
@@ -60,10 +67,20 @@ impl BenchProcesses {
         args: &[String],
         filter: &str,
     ) -> Result<String, Failure> {
+        self.start_command(Command::new(&self.program), name, args, filter).await
+    }
+
+    async fn start_command(
+        &mut self,
+        mut command: Command,
+        name: &str,
+        args: &[String],
+        filter: &str,
+    ) -> Result<String, Failure> {
         let log = self.log(name);
         let failed = |error: std::io::Error| Failure::failed(format!("{name} cannot be started: {error}"));
         let stderr = File::options().create(true).append(true).open(&log).map_err(failed)?;
-        let mut child = Command::new(&self.program)
+        let mut child = command
             .args(args)
             .args(["--log", filter])
             .stdin(Stdio::null())

@@ -1,7 +1,8 @@
 //! `godel bench reconnect`: SIGKILL for state under agents that have a connection each, and the time until all of them
 //! are back.
 //!
-//! Each node runs a replica all the time. The clock starts before state does. Agents find out at once, because the kernel
+//! Each node runs a replica all the time. Agents have machines of their own elsewhere; here they get the CPU time that the control
+//! plane leaves. The clock starts before state does. Agents find out at once, because the kernel
 //! closes the connections of a process that is killed; each waits for a random part of `agent.reconnect_spread` first.
 //! With `--hostile` connections that mean harm are there all the time, and for a while after everybody is back: what
 //! is lost then counts too.
@@ -187,7 +188,13 @@ impl AgentFleet {
             let prefix = format!("p{number:03}");
             let shapes = [format!("{n_nodes}x name={prefix},cpu=100,memory=400Gi")];
             let (name, names) = (format!("agents-{number:03}"), format!("{prefix}-*"));
-            let agents = AgentProcess { address: &address, name: &name, names: &names, shapes: &shapes };
+            let agents = AgentProcess {
+                address: &address,
+                name: &name,
+                names: &names,
+                shapes: &shapes,
+                is_behind: true,
+            };
             cluster::start_agents(&mut processes, &layout, &agents).await?;
         }
         cluster::settle(&mut processes, &layout, &client, true).await?;

@@ -82,18 +82,23 @@ pub(crate) struct AgentProcess<'a> {
     pub(crate) names: &'a str,
     /// Its nodes, as `godel agent --simulate` takes them.
     pub(crate) shapes: &'a [String],
+    /// Whether it only gets the CPU time that the others leave.
+    pub(crate) is_behind: bool,
 }
 
 /// Starts a process of agents, and waits until all of its nodes are connected.
 pub(crate) async fn start_agents(
     processes: &mut BenchProcesses,
     layout: &Layout,
-    AgentProcess { address, name, names, shapes }: &AgentProcess<'_>,
+    AgentProcess { address, name, names, shapes, is_behind }: &AgentProcess<'_>,
 ) -> Result<(), Failure> {
     let mut agent = vec!["agent".to_owned(), "--address".to_owned(), (*address).to_owned()];
     agent.extend(joins(layout, "agent", name, names).await?);
     agent.extend(shapes.iter().flat_map(|shape| ["--simulate".to_owned(), shape.clone()]));
     agent.extend(sets(&layout.set));
+    if *is_behind {
+        return processes.start_behind(name, &agent).await.map(drop);
+    }
     processes.start(name, &agent).await.map(drop)
 }
 

@@ -87,6 +87,11 @@ impl Activity {
         self.merit.fetch_max(Merit::Spoke as u8, Ordering::Relaxed);
     }
 
+    /// Whether it has never sent anything.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.merit.load(Ordering::Relaxed) == Merit::Silent as u8
+    }
+
     /// Notes that it was answered.
     pub(crate) fn note_answer(&self) {
         self.merit.store(Merit::Served as u8, Ordering::Relaxed);

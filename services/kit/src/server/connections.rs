@@ -100,7 +100,7 @@ impl Connection {
         OpenCall(Arc::clone(self))
     }
 
-    /// Its first byte has come.
+    /// Its first message has come.
     pub(super) fn speaks(&self) {
         self.activity.note_speech();
     }
@@ -139,6 +139,12 @@ impl Connection {
     /// It was asked, and a call has come meanwhile.
     pub(super) fn cancel_close(&self) {
         self.activity.set_leaving(false);
+    }
+
+    /// Whether the first message of its handshake is whole and the handshake has not ended. It has a deadline of its own, and work was
+    /// done for it: a client that is sent away now begins anew.
+    fn is_in_handshake(&self) -> bool {
+        self.transport.get().is_none() && !self.activity.is_silent()
     }
 
     fn ask_to_leave(&self, leave: Leave) {
@@ -273,7 +279,7 @@ impl Connections {
 
     fn thin_out(&self, known: &Known, address: IpAddr) {
         let of_address = known.by_id.values().filter(|(of, _)| *of == address).map(|(_, one)| one);
-        let idle = idle_ones(of_address);
+        let idle = idle_ones(of_address.filter(|one| !one.is_in_handshake()));
         let n = idle.len().saturating_sub(self.idle_per_address_max);
         for connection in first_to_go(idle, n) {
             self.metrics.closed_idle.inc();
@@ -357,5 +363,21 @@ mod tests {
         assert!(!leaves(&member.connection) && !leaves(&elsewhere.connection));
         let gone = idle.iter().filter(|place| leaves(&place.connection)).count();
         assert_eq!(gone, 6, "so many stay as the bound says");
+    }
+
+    #[test]
+    fn a_handshake_under_way_is_not_idle_for_the_bound_of_its_address() {
+        let server = Connections::new(Duration::from_secs(300), 2, metrics(), Room::new(1));
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let shaking: Vec<Place> = (0..10).map(|_| server.add(at(address))).collect();
+        shaking.iter().for_each(|place| place.connection.speaks());
+        server.sweep(Instant::now());
+        assert!(!shaking.iter().any(|place| leaves(&place.connection)));
+        // Those that never sent anything are, and those whose handshake has ended.
+        let silent: Vec<Place> = (0..3).map(|_| server.add(at(address))).collect();
+        shaking[..2].iter().for_each(|place| place.connection.came_by(Transport::Tls { leaf: None }));
+        server.sweep(Instant::now());
+        assert_eq!(silent.iter().filter(|place| leaves(&place.connection)).count(), 3);
+        assert!(!shaking.iter().any(|place| leaves(&place.connection)));
     }
 }

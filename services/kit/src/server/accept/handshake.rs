@@ -120,6 +120,7 @@ impl<S> Serving<S> {
                 return Err(failed(&error, stream));
             }
         };
+        connection.speaks();
         let place = self.handshakes.place(Origin::Tcp(connection.peer).counted_as()).await;
         // The one that is there now, not the one that was there when it began to wait.
         let config = self.config.security.tls(HttpVersion::Two).ok_or(NoHandshake::Left)?;
