@@ -83,8 +83,8 @@ crate::section! {
         pub frames_per_second: u32 = 100_000,
         /// A connection without an open call is closed after this time.
         pub idle_timeout: HumanDuration = HumanDuration::from_secs(300),
-        /// Maximum number of connections without an open call from one address. Beyond the limit the server closes
-        /// those that have been idle longest.
+        /// Maximum number of connections from one address that have had no open call for two seconds; a TLS handshake
+        /// in progress does not count. Beyond the limit the server closes those that have been idle longest.
         pub idle_connections_per_address_max: usize = 512,
         /// A TLS handshake must end within this time.
         pub handshake_timeout: HumanDuration = HumanDuration::from_secs(5),

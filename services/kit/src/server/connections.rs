@@ -26,6 +26,10 @@ use crate::{
 /// Connections that this process has accepted.
 static N_ACCEPTED: AtomicU64 = AtomicU64::new(1);
 
+/// A connection counts towards the bound of its address once it has been idle for so long. One that was accepted a moment ago may have
+/// sent something that a busy server has not read yet.
+const IDLE_MIN: Duration = Duration::from_secs(2);
+
 /// Answers of which nothing was read for so long are cut when room is short.
 const READ_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -235,7 +239,7 @@ impl Connections {
         // Looking at all of them each time would make a flood dear.
         if too_many && known.n_since_look > known.by_id.len() / 8 {
             known.n_since_look = 0;
-            self.thin_out(&known, address);
+            self.thin_out(&known, address, Instant::now());
         }
         drop(known);
         self.metrics.open.inc();
@@ -259,7 +263,7 @@ impl Connections {
         }
         for (address, n) in &known.n_by_address {
             if *n > self.idle_per_address_max {
-                self.thin_out(&known, *address);
+                self.thin_out(&known, *address, now);
             }
         }
     }
@@ -277,9 +281,10 @@ impl Connections {
         }
     }
 
-    fn thin_out(&self, known: &Known, address: IpAddr) {
+    fn thin_out(&self, known: &Known, address: IpAddr, now: Instant) {
         let of_address = known.by_id.values().filter(|(of, _)| *of == address).map(|(_, one)| one);
-        let idle = idle_ones(of_address.filter(|one| !one.is_in_handshake()));
+        let mut idle = idle_ones(of_address.filter(|one| !one.is_in_handshake()));
+        idle.retain(|(idle, _)| idle.age(now) >= IDLE_MIN);
         let n = idle.len().saturating_sub(self.idle_per_address_max);
         for connection in first_to_go(idle, n) {
             self.metrics.closed_idle.inc();
@@ -360,6 +365,8 @@ mod tests {
         let elsewhere = server.add(at(other));
         let idle: Vec<Place> = (0..10).map(|_| server.add(at(flood))).collect();
         server.sweep(Instant::now());
+        assert!(!idle.iter().any(|place| leaves(&place.connection)), "they were accepted a moment ago");
+        server.sweep(Instant::now() + IDLE_MIN);
         assert!(!leaves(&member.connection) && !leaves(&elsewhere.connection));
         let gone = idle.iter().filter(|place| leaves(&place.connection)).count();
         assert_eq!(gone, 6, "so many stay as the bound says");
@@ -371,12 +378,13 @@ mod tests {
         let address = IpAddr::from([10, 0, 0, 1]);
         let shaking: Vec<Place> = (0..10).map(|_| server.add(at(address))).collect();
         shaking.iter().for_each(|place| place.connection.speaks());
-        server.sweep(Instant::now());
+        let later = || Instant::now() + IDLE_MIN;
+        server.sweep(later());
         assert!(!shaking.iter().any(|place| leaves(&place.connection)));
         // Those that never sent anything are, and those whose handshake has ended.
         let silent: Vec<Place> = (0..3).map(|_| server.add(at(address))).collect();
         shaking[..2].iter().for_each(|place| place.connection.came_by(Transport::Tls { leaf: None }));
-        server.sweep(Instant::now());
+        server.sweep(later());
         assert_eq!(silent.iter().filter(|place| leaves(&place.connection)).count(), 3);
         assert!(!shaking.iter().any(|place| leaves(&place.connection)));
     }

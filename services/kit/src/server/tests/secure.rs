@@ -218,9 +218,13 @@ async fn endless_handshakes_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn handshakes_are_idle_connections() {
+async fn handshakes_that_never_end_keep_no_connection() {
     let (fake, cluster) = (Fake::new(), TestCluster::new());
-    let config = ServerConfig { idle_connections_per_address_max: 3, ..ServerConfig::default() };
+    let config = ServerConfig {
+        idle_connections_per_address_max: 3,
+        handshake_timeout: Duration::from_millis(500).into(),
+        ..ServerConfig::default()
+    };
     let (served, metrics) = serve(&fake, cluster.server("state/main"), config).await;
     let witness = over_tls(&served, cluster.member("binder/b"));
     let mut stream = witness.clone().watch(watch(1)).await.unwrap().into_inner();
