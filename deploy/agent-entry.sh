@@ -7,7 +7,7 @@ if [ -e $root/cgroup.controllers ] && mkdir -p $root/agent 2>/dev/null; then
     echo "$pid" >$root/agent/cgroup.procs
   done 2>/dev/null
 fi
-# The token is a file of the user of services, and an agent that is root takes none of others: it reads it as standard input.
+# The token belongs to the user of the services, and an agent refuses files of other users than its own: it gets the token as standard input.
 token=/run/godel/join/token
 until [ -s $token ]; do sleep 0.2; done
 exec godel agent "$@" --join-file - <$token
