@@ -1,7 +1,10 @@
 //! Addresses of services: `https://host:port` with TLS, `http://host:port` in plain text, or `unix:/path` for a unix socket. `host:port` alone is
 //! taken for what the process speaks.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use http::Uri;
 use tonic::Status;
@@ -62,7 +65,7 @@ pub enum BadAddress {
     /// Nobody else can reach a server at it.
     #[error(
         "a server that listens on every interface ({0}) needs `advertise`, the address at which others \
-         reach it, for example `--set PART.server.advertise=http://10.0.0.7:7700`"
+         reach it, for example `--set PART.server.advertise=https://10.0.0.7:7700` (`http://` if it speaks plain text)"
     )]
     Unspecified(SocketAddr),
     /// The host name was asked for, and there is none.
@@ -70,8 +73,8 @@ pub enum BadAddress {
     HostName(String),
     /// The same, said by the setting itself.
     #[error(
-        "`advertise`: other machines cannot reach `{0}`; use an address of this machine, as \
-         http://10.0.0.7:7700"
+        "`advertise`: other machines cannot reach `{0}`; use an address of this machine, such as \
+         https://10.0.0.7:7700 (`http://` if it speaks plain text)"
     )]
     Advertised(String),
 }
@@ -127,6 +130,19 @@ impl ServerAddress {
             (false, _) => Err(malformed()),
             (true, false) => Ok(Self::PlainText(uri)),
             (true, true) => Ok(Self::Tls(uri)),
+        }
+    }
+
+    /// Whether only programs on the same machine can reach it: a unix socket, or an address of the loopback. A name other than `localhost` counts as
+    /// reachable, whatever it resolves to.
+    pub fn is_local(&self) -> bool {
+        let host = match self {
+            Self::Unix(_) => return true,
+            Self::PlainText(uri) | Self::Tls(uri) => uri.host().unwrap_or_default().trim_matches(['[', ']']),
+        };
+        match host.parse::<IpAddr>() {
+            Ok(ip) => ip.to_canonical().is_loopback(),
+            Err(_) => host.eq_ignore_ascii_case("localhost"),
         }
     }
 }
@@ -204,7 +220,7 @@ pub fn advertised(config: &ServerConfig, speech: Speech, local: SocketAddr) -> R
         ServerAddress::PlainText(uri) | ServerAddress::Tls(uri) => uri,
     };
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-    let is_unspecified = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+    let is_unspecified = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
     if is_unspecified {
         Err(BadAddress::Advertised(config.advertise.clone()))
     } else {
@@ -296,7 +312,15 @@ mod tests {
         assert_eq!(told(HOST_NAME, "0.0.0.0:7700").unwrap(), named);
         assert!(matches!(told("", "0.0.0.0:7700"), Err(BadAddress::Unspecified(_))));
         assert!(matches!(told("", "[::]:7700"), Err(BadAddress::Unspecified(_))));
-        assert!(told("", "0.0.0.0:7700").unwrap_err().to_string().contains("advertise"));
+        // The example is accepted, whatever the server speaks.
+        let refused = told("", "0.0.0.0:7700").unwrap_err().to_string();
+        let example = refused.split("advertise=").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
+        for (speech, scheme) in [(Speech::Tls, "https"), (Speech::PlainText, "http")] {
+            let advertise = example.replace("https", scheme);
+            let config = ServerConfig { advertise: advertise.clone(), ..ServerConfig::default() };
+            let local = "0.0.0.0:7700".parse().unwrap();
+            assert_eq!(advertised(&config, speech, local), Ok(advertise));
+        }
         for bad in ["http://0.0.0.0:7700", "0.0.0.0:1", "http://[::]:7700"] {
             assert!(matches!(told(bad, "127.0.0.1:7700"), Err(BadAddress::Advertised(_))), "{bad}");
         }

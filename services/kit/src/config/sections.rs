@@ -38,7 +38,7 @@ crate::section! {
     pub struct ServerConfig {
         /// Address of the gRPC server. Port 0 takes a free port. An address that other machines can reach needs `insecure`.
         pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        /// Address at which other processes reach this server, as `http://10.0.0.7:7700`; `host-name`: the name of this host, with
+        /// Address at which other processes reach this server, such as `https://10.0.0.7:7700`; `host-name`: the name of this host, with
         /// the port in `listen`. Empty: the address in `listen`. Required if `listen` is `0.0.0.0` or `[::]`.
         pub advertise: String = String::new(),
         /// Address of the HTTP server for `/metrics` and `/healthz`. Port 0 takes a free port.
