@@ -9,7 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     fs::{File, OpenOptions, Permissions},
-    io::Write as _,
+    io::{Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -212,15 +212,23 @@ pub struct ContextFile {
 }
 
 impl Contexts {
-    /// Reads contexts that stand in this text, as in a file of contexts; `path` is where it comes from, for people.
+    /// Reads contexts as they are in a file of contexts, at most 4 MiB; `path` names the source in errors.
     ///
     /// # Errors
-    /// [`ContextError::Broken`].
-    pub fn from_text(text: &str, path: &Path) -> Result<Self, ContextError> {
+    /// The source cannot be read, is too large, or is no file of contexts.
+    pub fn read_from(source: impl std::io::Read, path: &Path) -> Result<Self, ContextError> {
+        let mut text = String::new();
+        let mut source = source.take(FILE_BYTES_MAX + 1);
+        let read = source.read_to_string(&mut text).and_then(|_| match source.limit() {
+            0 => Err(std::io::ErrorKind::FileTooLarge.into()),
+            _ => Ok(()),
+        });
+        read.map_err(|source| ContextError::File { path: path.to_owned(), what: "read", source })?;
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        serde_yaml_ng::from_str(text).map_err(|source| ContextError::Broken { path: path.to_owned(), source })
+        serde_yaml_ng::from_str(&text)
+            .map_err(|source| ContextError::Broken { path: path.to_owned(), source })
     }
 
     /// Name of the current context.
@@ -252,8 +260,8 @@ impl Contexts {
         current.or_else(|| self.iter().find(leads))
     }
 
-    /// Adds a context of a cluster in place of those that led to its address before, which lead nowhere any more: it is the current one if one of them was, or
-    /// none is.
+    /// Adds the context of a cluster and removes those that led to the same address before, whose clusters are no longer there. The new context becomes
+    /// the current one if one of the removed ones was, or if there is no current one.
     ///
     /// # Errors
     /// No context may have this name.
@@ -355,10 +363,7 @@ impl ContextFile {
         if about.permissions().mode() & 0o077 != 0 {
             return Err(ContextError::Open { path: self.path.clone() });
         }
-        let mut text = String::new();
-        std::io::Read::read_to_string(&mut std::io::Read::take(file, FILE_BYTES_MAX), &mut text)
-            .map_err(|error| self.failed("read", error))?;
-        Contexts::from_text(&text, &self.path)
+        Contexts::read_from(file, &self.path)
     }
 
     /// Changes what stands in it; whoever else changes it at the same time waits. Where the change fails, the file stays as it is.
@@ -509,6 +514,13 @@ mod tests {
         std::fs::set_permissions(file.path(), Permissions::from_mode(0o600)).unwrap();
         std::fs::write(file.path(), "contexts: [1]\n").unwrap();
         assert!(matches!(file.read(), Err(ContextError::Broken { .. })));
+        // A part of a file may be a file, too, with fewer contexts.
+        let longest =
+            format!("contexts: {{}}\n#{}", " ".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() - 14));
+        assert_eq!(Contexts::read_from(longest.as_bytes(), file.path()).unwrap(), Contexts::default());
+        let too_long = longest + " ";
+        let refused = Contexts::read_from(too_long.as_bytes(), file.path());
+        assert!(matches!(refused, Err(ContextError::File { .. })), "{refused:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `godel context`: the clusters that a person uses.
 
 use std::{
-    io::{self, Read as _},
+    io,
     path::Path,
     time::{Duration, Instant},
 };
@@ -23,15 +23,13 @@ use crate::args::context::{ChosenContext, ContextSettings, ContextVerb, LoginArg
 /// Where state is unless something else says so.
 pub(super) const DEFAULT_ADDRESS: &str = "http://127.0.0.1:7700";
 
-/// How long `login` waits for a socket that is not there.
+/// How long `login` waits for a socket that does not exist yet.
 const SOCKET_WAIT: Duration = Duration::from_secs(10);
-/// How often it looks.
+/// Interval at which `login` looks for the socket.
 const SOCKET_POLL: Duration = Duration::from_millis(50);
 
 /// Stands for standard input.
 const STDIN: &str = "-";
-/// Bytes of standard input that are read: thousands of contexts.
-const STDIN_BYTES_MAX: u64 = 4 << 20;
 
 /// A context as shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,8 +47,8 @@ impl View for ContextView {
     ];
 }
 
-/// How the cluster is reached at the address that is given, or in the context that is named, or else in the current one. What grows old in the context
-/// is renewed, now and while the command runs.
+/// Returns how to reach the cluster: at the given address, or by the named context, or by the current one. The token and the roots of the context are
+/// renewed when they are old, now and while the command runs.
 pub(super) async fn access(given: Option<String>, context: Option<&str>) -> Result<Access, Failure> {
     let Some((file, name, found)) = used_context(given.as_deref(), context)? else {
         return Ok(Access::from(given.as_deref().unwrap_or(DEFAULT_ADDRESS)));
@@ -62,7 +60,7 @@ pub(super) async fn access(given: Option<String>, context: Option<&str>) -> Resu
     Ok(access)
 }
 
-/// The context by which [`access`] reaches the cluster, with its name and its file; `None`: there is none.
+/// Returns the context by which [`access`] reaches the cluster, with its file and its name; `None` if it uses none.
 pub(super) fn used_context(
     given: Option<&str>,
     context: Option<&str>,
@@ -141,7 +139,7 @@ async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A state that was started just now opens its socket once it has read its store.
+/// Waits for the socket: a state that was just started opens it once it has read its store.
 async fn wait_for_socket(socket: &Path) {
     let started = Instant::now();
     while !socket.exists() && started.elapsed() < SOCKET_WAIT {
@@ -156,13 +154,10 @@ fn say_where(contexts: &Contexts, name: &str, state: &str) {
     }
 }
 
-/// Adds the contexts of another file, as a person has on another machine.
+/// Adds the contexts of another file, for example of the one that a person has on another machine.
 fn import(file: &ContextFile, from: &Path) -> Result<(), Failure> {
     let found = if from == Path::new(STDIN) {
-        let mut text = String::new();
-        let read = io::stdin().lock().take(STDIN_BYTES_MAX).read_to_string(&mut text);
-        read.map_err(|error| Failure::failed(format!("standard input cannot be read: {error}")))?;
-        Contexts::from_text(&text, Path::new("standard input"))
+        Contexts::read_from(io::stdin().lock(), Path::new("standard input"))
     } else if from.exists() {
         ContextFile::new(from).read()
     } else {
@@ -170,7 +165,10 @@ fn import(file: &ContextFile, from: &Path) -> Result<(), Failure> {
     };
     let found = found.map_err(|error| failed(&error))?;
     if found.iter().next().is_none() {
-        return Err(Failure::usage(format!("no contexts are in {}", from.display())));
+        let from =
+            if from == Path::new(STDIN) { "standard input".into() } else { from.display().to_string() };
+        return Err(Failure::usage(format!("there are no contexts in {from}"))
+            .hint("give it the file of contexts of another machine: ~/.config/godel/contexts.yaml"));
     }
     let kept = file.change(|contexts| {
         found.iter().try_for_each(|(name, context)| {
@@ -187,12 +185,12 @@ fn import(file: &ContextFile, from: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The context of this name, or the current one, with what grew old in it renewed.
+/// The context of this name, or the current one, after its token and roots were renewed if they were old.
 async fn renewed(file: &ContextFile, name: Option<&str>) -> Result<Context, Failure> {
     let contexts = file.read().map_err(|error| failed(&error))?;
     let Some((name, context)) = contexts.find(name).map_err(|error| failed(&error))? else {
-        return Err(Failure::new(Code::NotFound, "no context is the current one")
-            .hint("`godel context login` makes one, `godel context use` chooses one"));
+        return Err(Failure::new(Code::NotFound, "there is no current context")
+            .hint("`godel context login` creates one, `godel context use` chooses one"));
     };
     let mut renewal = ContextRenewal::new(file.clone(), name, context).map_err(|error| failed(&error))?;
     renewal.renew().await;
@@ -200,8 +198,10 @@ async fn renewed(file: &ContextFile, name: Option<&str>) -> Result<Context, Fail
 }
 
 fn no_identity(address: &str) -> Failure {
-    Failure::usage(format!("the context leads to {address}, where nobody is asked who calls"))
-        .hint("`godel context login` takes roots and a token from a state that speaks TLS")
+    Failure::usage(format!(
+        "the context leads to {address}, which is plain text: it has no roots and no token"
+    ))
+    .hint("`godel context login` gets both from a state that speaks TLS")
 }
 
 pub(super) async fn run(verb: ContextVerb, format: Format) -> Result<(), Failure> {
