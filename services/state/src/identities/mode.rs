@@ -1,4 +1,4 @@
-//! What state speaks if nobody has said so: TLS, but for a store that was made without it.
+//! What state speaks if `state.tls` is not set: TLS, except with `--insecure` and for a store that was made without TLS.
 
 use std::{fs, io, path::Path};
 
@@ -11,20 +11,23 @@ use super::{
 };
 use crate::config::{Config, EngineKind, TlsMode};
 
-/// What is on disk of a store before it is opened.
+/// The directory of a file system that was just made, which belongs to no store.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// What is on disk before the store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FoundStore {
     /// Nothing.
     New,
-    /// It has a key that seals a CA.
+    /// A store with a key that seals a CA.
     WithCa,
-    /// It was made in plain text.
+    /// A store that was made in plain text.
     WithoutCa,
 }
 
 impl Config {
-    /// Says what state is to speak. The key that seals the CA of a new store is made here, before the store is: a first start that is killed in between
-    /// is followed by one that speaks TLS as well.
+    /// Decides what state speaks. The key that seals the CA of a new store is made here, before the store: if the first start is killed in between, the next
+    /// one speaks TLS as well.
     ///
     /// # Errors
     /// The directories of the store or of the key cannot be read or made.
@@ -36,7 +39,7 @@ impl Config {
             (None, false, EngineKind::Sled) => {}
         }
         let place = self.seal_place();
-        match look(&self.data_dir, &place)? {
+        match find_store(&self.data_dir, &place)? {
             FoundStore::WithoutCa => Ok(TlsMode::Off),
             FoundStore::WithCa => Ok(TlsMode::On),
             FoundStore::New => {
@@ -49,12 +52,14 @@ impl Config {
     }
 }
 
-/// Looks at what there is of a store.
-fn look(data_dir: &Path, place: &SealPlace) -> Result<FoundStore, CaError> {
+fn find_store(data_dir: &Path, place: &SealPlace) -> Result<FoundStore, CaError> {
     if has_seal_key(place, data_dir)? {
         return Ok(FoundStore::WithCa);
     }
-    match fs::read_dir(data_dir).and_then(|mut files| files.next().transpose()) {
+    let is_of_store = |entry: &io::Result<fs::DirEntry>| {
+        !entry.as_ref().is_ok_and(|entry| entry.file_name() == LOST_AND_FOUND)
+    };
+    match fs::read_dir(data_dir).and_then(|mut entries| entries.find(is_of_store).transpose()) {
         Ok(None) => Ok(FoundStore::New),
         Ok(Some(_)) => Ok(FoundStore::WithoutCa),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FoundStore::New),
@@ -66,10 +71,10 @@ fn unreadable(dir: &Path, source: io::Error) -> SharedPlace {
     SharedPlace::Unreadable { dir: dir.to_owned(), source }
 }
 
-/// Refuses to serve a store with a CA in plain text because the key that seals the CA was not found; says what plain text means otherwise.
+/// Refuses plain text for a store with a CA whose key is missing, unless plain text was asked for. Warns of plain text otherwise.
 ///
 /// # Errors
-/// The store has a CA, and nobody has asked for plain text.
+/// The store has a CA, and plain text was not asked for.
 pub(crate) fn judge_plain_text(config: &Config, store: &Store, address: &str) -> Result<(), CaError> {
     if config.tls.is_some() || config.server.insecure {
         tracing::warn!(address, "state answers plain text: whoever reaches this address is an administrator");
@@ -80,9 +85,9 @@ pub(crate) fn judge_plain_text(config: &Config, store: &Store, address: &str) ->
     }
     tracing::warn!(
         address,
-        "this store was made without TLS: whoever reaches this address is an administrator. `godel up --tls on` turns TLS on; where members and \
-         agents are processes of their own, restart state with `--tls migrate`, give each a token of `godel join-token` or \
-         `godel node join-token`, and restart it with `--tls on` at last (docs/identities.md)"
+        "this store was made without TLS: whoever reaches this address is an administrator. To turn on TLS, restart with `godel up --tls on`; if services \
+         and agents are separate processes, restart state with `--tls migrate`, give each process a token of `godel join-token` or \
+         `godel node join-token`, then restart state with `--tls on` (docs/identities.md, \"From plain text to TLS\")"
     );
     Ok(())
 }
@@ -111,13 +116,21 @@ mod tests {
         assert!(dir.path().join("pki/seal.key").exists());
     }
 
-    /// As after a kill between the key and the store's CA.
+    /// As when the first start is killed after it has made the key and before the store has a CA.
     #[test]
-    fn a_start_that_got_as_far_as_the_key_is_followed_by_one_with_tls() {
+    fn start_after_an_interrupted_first_start_speaks_tls() {
         let dir = tempfile::tempdir().unwrap();
         config(dir.path()).prepare_tls().unwrap();
         fs::create_dir(dir.path().join("state")).unwrap();
         fs::write(dir.path().join("state/lock"), "").unwrap();
+        assert_eq!(config(dir.path()).prepare_tls().unwrap(), TlsMode::On);
+    }
+
+    /// A volume for the store may be a file system of its own.
+    #[test]
+    fn new_store_at_the_root_of_a_file_system_speaks_tls() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("state").join(LOST_AND_FOUND)).unwrap();
         assert_eq!(config(dir.path()).prepare_tls().unwrap(), TlsMode::On);
     }
 
