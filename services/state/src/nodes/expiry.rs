@@ -1,7 +1,8 @@
-//! Nodes whose agents have nothing but expired certificates: they get nothing new until these are renewed, and what runs there continues.
+//! Nodes whose agents have only expired certificates: they get no new placements until the agent has renewed its certificate, and what runs there
+//! continues.
 //!
-//! Level-triggered, as readiness is: each scan compares what is so with what the records of nodes say. Of a node without a session nothing is
-//! known, and its record stays as it is.
+//! Level-triggered, as readiness is: each scan compares the certificates with the records of the nodes. Without a session nothing is known about an
+//! agent, and the record of its node stays as it is.
 
 use godel_base::ids::NodeId;
 use godel_identity::book::IdentityBook;
@@ -15,9 +16,9 @@ use crate::{
 
 /// Judges the certificates of agents that have sessions.
 pub(crate) struct AgentLeaves {
-    /// `None`: agents have none.
+    /// `None` if agents have no certificates.
     ledger: Option<IdentityLedger>,
-    /// A clock that is set forward expires thousands at once: one line is enough.
+    /// When the clock is set forward, thousands expire at once: one line is enough.
     expired_said: Quiet,
     renewed_said: Quiet,
 }
@@ -27,7 +28,7 @@ impl AgentLeaves {
         Self { ledger, expired_said: Quiet::default(), renewed_said: Quiet::default() }
     }
 
-    /// What is to be changed in the records of nodes.
+    /// Finds the records of nodes that must change.
     pub(crate) fn find_changes(&self, hub: &NodeSessions) -> Vec<Job> {
         let recorded = hub.expired_identities();
         if self.ledger.is_none() && recorded.is_empty() {
@@ -44,15 +45,18 @@ impl AgentLeaves {
                 }
             });
         });
-        jobs.iter().for_each(|job| self.say(job, hub));
+        jobs.iter().for_each(|job| self.log_change(job, hub));
         jobs
     }
 
-    /// Whether the certificate of a node's agent has expired, and its record does not say so yet. Until it does, the node is not to become ready.
-    pub(crate) fn is_unrecorded(&self, slot: &NodeEntry, hub: &NodeSessions) -> bool {
-        self.ledger.is_some()
+    /// Returns the job that records an expired certificate, if the record of the node does not say so yet. The node must not become ready before that.
+    pub(crate) fn find_unrecorded(&self, slot: &NodeEntry, hub: &NodeSessions) -> Option<Job> {
+        let is_unrecorded = self.ledger.is_some()
             && self.with_book(|now_ms, book| judge(slot, now_ms, book)) == Some(true)
-            && !hub.is_recorded_expired(slot.node)
+            && !hub.is_recorded_expired(slot.node);
+        let job = is_unrecorded.then_some(Job::ExpireIdentity(slot.node))?;
+        self.log_change(&job, hub);
+        Some(job)
     }
 
     fn with_book<R>(&self, read: impl FnOnce(u64, Option<&IdentityBook>) -> R) -> R {
@@ -65,14 +69,14 @@ impl AgentLeaves {
         }
     }
 
-    fn say(&self, job: &Job, hub: &NodeSessions) {
+    fn log_change(&self, job: &Job, hub: &NodeSessions) {
         let name = |node: NodeId| hub.names.read().of(node).map(|(name, _)| name.to_owned());
         match job {
             Job::ExpireIdentity(node) if self.expired_said.may_speak() => {
                 let node = name(*node).unwrap_or_default();
                 tracing::warn!(
                     node,
-                    "the certificate of an agent has expired: its node gets nothing new until it is renewed"
+                    "the certificate of an agent has expired: its node gets no new placements until the agent has renewed it"
                 );
             }
             Job::RenewIdentity(node) if self.renewed_said.may_speak() => {
@@ -84,8 +88,8 @@ impl AgentLeaves {
     }
 }
 
-/// Whether the agent of a node has nothing but expired certificates; `None`: it has no session. An agent that calls in plain text has none that
-/// could expire.
+/// Whether the agent of a node has only expired certificates; `None` if it has no session. An agent that calls in plain text has no certificate, so
+/// none has expired.
 fn judge(slot: &NodeEntry, now_ms: u64, book: Option<&IdentityBook>) -> Option<bool> {
     let mut cell = slot.cell.lock();
     if !cell.is_connected() {

@@ -202,12 +202,13 @@ fn compose(
         if ready == was_ready && inventory.is_none() {
             continue;
         }
-        if ready && !was_ready && leaves.is_unrecorded(&slot, hub) {
-            // Nothing is to be placed there in between: the next scan finds the node again.
+        let becomes_ready = ready && !was_ready;
+        if let Some(job) = becomes_ready.then(|| leaves.find_unrecorded(&slot, hub)).flatten() {
+            // Nothing may be placed there before the record says so: the next scan finds the node again.
             if let Some(inventory) = inventory {
                 slot.cell.lock().inventory.get_or_insert(inventory);
             }
-            waiting.push_back(Job::ExpireIdentity(node));
+            waiting.push_back(job);
             continue;
         }
         let before = inventory.as_ref().and_then(|_| Known(hub).stored(node)?.report);
