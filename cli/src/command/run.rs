@@ -273,11 +273,16 @@ fn signals() -> Result<CancellationToken, Failure> {
     shutdown::on_signals().map_err(|error| Failure::failed(format!("signals cannot be caught: {error}")))
 }
 
-/// Refuses flags that the part has no use for.
+/// Refuses flags that do not apply to the part.
 fn check_flags(serve: &Serve) -> Result<(), Failure> {
-    if serve.part == ServicePart::State && serve.join_file.is_some() {
-        return Err(Failure::usage("`--join-file` is not for state: it has the CA, and joins nobody").hint(
-            "leave it out; `state.tls` makes the CA, and the other services and agents join with a token",
+    let is_state = serve.part == ServicePart::State;
+    if is_state && serve.join_file.is_some() {
+        return Err(Failure::usage("`--join-file` is not for state, which has the CA itself")
+            .hint("remove it; the other services and agents join state with a token"));
+    }
+    if !is_state && serve.tls.is_some() {
+        return Err(Failure::usage(format!("`--tls` is for state only, not for the {}", serve.part.name())).hint(
+            "remove it; a service speaks TLS if it is given a join token (`--join-file`) or state's https:// address (`--address`)",
         ));
     }
     Ok(())
@@ -386,7 +391,7 @@ fn logs_of(root: &Root, part: ServicePart) -> TelemetryConfig {
     if own == default { root.telemetry.clone() } else { own }
 }
 
-/// What a part is to speak. One that is given a join token speaks TLS, with a state on this machine if nothing else is said.
+/// What a part should speak. A part with a join token speaks TLS, and expects state on this machine unless it is given another address.
 fn speech(client: &mut ClientConfig, identity: &IdentityConfig) -> Result<Speech, Failure> {
     let joins = !identity.join_file.is_empty();
     if joins && client.state == ClientConfig::default().state {
@@ -394,10 +399,10 @@ fn speech(client: &mut ClientConfig, identity: &IdentityConfig) -> Result<Speech
     }
     match speech_of(client, identity).map_err(|error| Failure::chain(Code::Usage, &error))? {
         Speech::PlainText if joins => Err(Failure::usage(format!(
-            "a join token is given, and state is at {}, which is plain text",
+            "the join token is for a state that speaks TLS, and {} is an address of plain text",
             client.state
         ))
-        .hint("give state's https:// address with --address")),
+        .hint("set state's https:// address with --address or GODEL_ADDR")),
         speech => Ok(speech),
     }
 }

@@ -89,8 +89,10 @@ fn other_machines_reach_nothing_unless_asked_for() {
         assert!(text.contains(NOBODY) && text.contains("--insecure"), "{args:?}: {text}");
     };
     for part in ["state", "dispatcher", "binder", "scheduler"] {
-        refused(&["serve", part, "--tls=off", "--listen", NOBODY, "--metrics-listen", "127.0.0.1:0"]);
-        refused(&["serve", part, "--tls=off", "--listen", "127.0.0.1:0", "--metrics-listen", NOBODY]);
+        // The others speak plain text because the state that they call does.
+        let plain_text = if part == "state" { "--tls=off" } else { "--address=http://127.0.0.1:1" };
+        refused(&["serve", part, plain_text, "--listen", NOBODY, "--metrics-listen", "127.0.0.1:0"]);
+        refused(&["serve", part, plain_text, "--listen", "127.0.0.1:0", "--metrics-listen", NOBODY]);
         let listen = format!("--set={part}.server.metrics_listen={NOBODY}");
         refused(&["up", "--memory", "--tls=off", "--port", "0", &listen]);
     }
