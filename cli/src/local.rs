@@ -37,7 +37,7 @@ use crate::{args::SimulatedNodes, config::Root};
 use private_dir::PrivateDir;
 
 /// Port of state unless flags say otherwise; the other parts follow.
-const DEFAULT_PORT: u16 = 7700;
+pub(crate) const DEFAULT_PORT: u16 = 7700;
 
 /// A part that is not up by then has a problem.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
-//! `godel doctor`: who can reach a cluster, and what proves who calls.
+//! `godel doctor`: who can reach a cluster, and how callers prove their identity.
 //!
-//! `read` asks state through the public API, and `files` looks at what is kept on this machine; both make facts. `judge` makes findings of them
-//! and is pure, so that no finding rests on anything that is not shown. `view` shows both to people and to machines. Nothing is changed.
+//! `read` asks state through the public API, and `files` reads the modes of files on this machine; both produce facts. `judge` derives findings
+//! from the facts alone, so that every finding rests on something that `view` shows. Nothing is changed.
 
 mod facts;
 mod files;
@@ -18,22 +18,23 @@ use godel_kit::{VERSION, clock::SystemClock};
 pub use self::{
     facts::{
         ClockFacts, ClusterFacts, ContextFacts, FileFacts, FileState, IdentityFacts, JoinTokenFacts,
-        LocalFacts, MemberFacts, PlainTextFace, PrivateKind, Reach, Spoken, Standing,
+        LocalFacts, MemberFacts, PlainTextPort, PrivateKind, Protocol, Reach, Standing,
     },
+    files::check_store_dir,
     judge::{Finding, Section, Severity},
-    read::look_at_cluster,
+    read::read_cluster,
     view::DiagnosisView,
 };
 use crate::{context::ContextFile, exit::Failure, output::count};
 
-/// What is looked at on this machine.
+/// What to examine on this machine.
 #[derive(Clone, Debug, Default)]
 pub struct LocalPlaces {
-    /// The file with the contexts of the person who asks.
+    /// File with the contexts of the person who calls.
     pub contexts: Option<ContextFile>,
-    /// The context by which the cluster is reached.
+    /// The context that leads to the cluster.
     pub context: Option<ContextFacts>,
-    /// Directory of the store of a state on this machine.
+    /// Directory of the store, if state runs on this machine.
     pub data_dir: Option<PathBuf>,
     /// Directory with identities of services and agents on this machine.
     pub identity_dir: Option<PathBuf>,
@@ -42,42 +43,42 @@ pub struct LocalPlaces {
 /// What is known, and what is wrong with it.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
-    /// Of this machine.
-    pub here: LocalFacts,
-    /// Of the cluster; `None`: state does not answer.
+    /// Facts about this machine.
+    pub local: LocalFacts,
+    /// Facts about the cluster; `None` if state does not answer.
     pub cluster: Option<ClusterFacts>,
-    /// What is wrong, errors first.
+    /// Findings, errors first.
     pub findings: Vec<Finding>,
 }
 
-/// Looks at this machine.
+/// Reads the facts about this machine.
 ///
 /// # Errors
-/// A directory that was named is not there.
-pub fn look_here(places: LocalPlaces) -> Result<LocalFacts, Failure> {
+/// A directory that `places` names does not exist or cannot be read.
+pub fn read_local(places: LocalPlaces) -> Result<LocalFacts, Failure> {
     let LocalPlaces { contexts, context, data_dir, identity_dir } = places;
-    let mut files = contexts.as_ref().map(files::of_contexts).unwrap_or_default();
+    let mut files = contexts.as_ref().map(files::read_contexts).unwrap_or_default();
     if let Some(dir) = data_dir {
-        files.extend(files::of_state(&dir)?);
+        files.extend(files::read_state(&dir)?);
     }
     if let Some(dir) = identity_dir {
-        files.extend(files::of_identities(&dir)?);
+        files.extend(files::read_identities(&dir)?);
     }
     let now_ms = SystemClock::shared().wall_ms();
     Ok(LocalFacts { version: VERSION.to_owned(), now_ms, context, files })
 }
 
 impl Diagnosis {
-    /// Judges what is known.
-    pub fn new(here: LocalFacts, cluster: Option<ClusterFacts>) -> Self {
-        let findings = judge::judge(&here, cluster.as_ref());
-        Self { here, cluster, findings }
+    /// Derives findings from what is known.
+    pub fn new(local: LocalFacts, cluster: Option<ClusterFacts>) -> Self {
+        let findings = judge::find_problems(&local, cluster.as_ref());
+        Self { local, cluster, findings }
     }
 
-    /// How a process ends that has asked: with 1 if there are errors.
+    /// Returns how the command ends: exit code 1 if there are errors; warnings do not count.
     ///
     /// # Errors
-    /// There are.
+    /// At least one finding is an error.
     pub fn verdict(&self) -> Result<(), Failure> {
         let n_of = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
         match (n_of(Severity::Error), n_of(Severity::Warning)) {

@@ -11,7 +11,7 @@
 //! - `bulk`: submission of many units on one stream.
 //! - `client`: clients of the API, with deadlines and retries.
 //! - `context`: the clusters that a person uses, and how each is reached.
-//! - `doctor`: `godel doctor`: who can reach a cluster, and what proves who calls.
+//! - `doctor`: `godel doctor`: who can reach a cluster, and how callers prove their identity.
 //! - `exit`: exit codes, and how commands end.
 //! - `history`: pages of ended units.
 //! - `output`: tables, JSON and colours.

@@ -5,11 +5,12 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use godel_client::{
     client::Client,
+    doctor::{Standing, check_store_dir},
     exit::{Code, Failure},
     output::{self, Format, View, ViewColumn, count, time},
     view,
 };
-use godel_kit::clock::SystemClock;
+use godel_kit::{address::ServerAddress, clock::SystemClock};
 use godel_proto::v1;
 
 use super::each::{Done, each};
@@ -19,6 +20,7 @@ use crate::{
         NodeJoinToken,
     },
     config,
+    local::DEFAULT_PORT,
 };
 
 view! {
@@ -46,11 +48,11 @@ impl View for JoinTokenView {
 
 view! {
     struct IdentityView from (info: v1::IdentityInfo) with {
-        let standing = standing_name(info.standing());
+        let standing = Standing::from(info.standing());
         let record = info.record.unwrap_or_default();
     } {
         identity: String = record.identity,
-        standing: &'static str = standing,
+        standing: Standing = standing,
         pool: String = record.pool,
         joined_ms: i64 = record.joined_ms,
         issued_ms: i64 = record.issued_ms,
@@ -63,7 +65,7 @@ view! {
 impl View for IdentityView {
     const COLUMNS: &'static [ViewColumn<Self>] = &[
         ("IDENTITY", |view| view.identity.clone()),
-        ("STANDING", |view| view.standing.to_owned()),
+        ("STANDING", |view| view.standing.name().to_owned()),
         ("POOL", |view| view.pool.clone()),
         ("ISSUED", |view| time(view.issued_ms)),
         ("ENDS", |view| time(view.ends_ms)),
@@ -94,16 +96,6 @@ impl View for RootView {
         ("CREATED", |view| time(view.created_ms)),
         ("LEAVING", |view| view.is_leaving.to_string()),
     ];
-}
-
-fn standing_name(standing: v1::IdentityStanding) -> &'static str {
-    match standing {
-        v1::IdentityStanding::Unspecified => "unknown",
-        v1::IdentityStanding::Valid => "valid",
-        v1::IdentityStanding::Expired => "expired",
-        v1::IdentityStanding::Gone => "gone",
-        v1::IdentityStanding::Revoked => "revoked",
-    }
 }
 
 pub(super) async fn run(client: &Client, verb: IdentityVerb, format: Format) -> Result<(), Failure> {
@@ -171,7 +163,7 @@ pub(super) async fn node_join_token(
     create(client, JoinRole::Agent, pool, token, format).await
 }
 
-/// Prints the token alone, so that it can go into a file, and says the rest to people.
+/// Prints only the token to standard output, so that it can go into a file; instructions for people go to standard error.
 async fn create(
     client: &Client,
     role: JoinRole,
@@ -194,7 +186,7 @@ async fn create(
     output::print_value(format, &serde_json::json!({"token": token, "info": info}))
 }
 
-/// What a token is good for, and the command that uses it up; `state` is the address at which it was made.
+/// What a token is for, and the command that uses it; `state` is the address at which it was made.
 fn what_to_do(role: JoinRole, info: &JoinTokenView, state: &str) -> String {
     let JoinTokenView { id, role: role_name, names, .. } = info;
     let process = if role == JoinRole::Agent {
@@ -202,28 +194,30 @@ fn what_to_do(role: JoinRole, info: &JoinTokenView, state: &str) -> String {
     } else {
         format!("godel serve {role_name} --listen IP:PORT")
     };
-    let of_name = if names.is_empty() { "of any one name".to_owned() } else { format!("named {names}") };
+    let of_name =
+        if names.is_empty() { "under any single name".to_owned() } else { format!("named {names}") };
     let mut text = format!(
         "token {id} is good for {} as {role_name} {of_name}, until {}\n\
-         put it into a file that nobody else can read, and start with it, on any machine:\n  \
+         put it into a file that nobody else can read, and start the process with that file on any machine:\n  \
          {process} --address {} --join-file FILE",
         count(info.uses_left, "use"),
         time(info.expires_ms),
         address_for_others(state)
     );
     if role == JoinRole::Agent && names.is_empty() {
-        text.push_str("\nan agent of several nodes, as simulated ones, needs a token with `--names`, as `--names 'sim-*'`");
+        text.push_str("\nan agent of several nodes, for example of simulated ones, needs a token with `--names`, such as `--names 'sim-*'`");
     }
     text
 }
 
-/// The address of state for other machines: that of this one, unless it leads to this machine itself.
+/// The address of state for other machines: `state` with a placeholder if only this machine can use it.
 fn address_for_others(state: &str) -> String {
-    let Some(host) = state.strip_prefix("https://") else { return "https://HOST:7700".to_owned() };
-    let is_own = ["127.", "localhost", "[::1]"].iter().any(|own| host.starts_with(own));
-    match host.rsplit_once(':').filter(|_| is_own) {
-        Some((_, port)) => format!("https://HOST:{port}"),
-        None => state.to_owned(),
+    match ServerAddress::parse(state, true) {
+        Ok(address @ ServerAddress::Tls(_)) if !address.is_local() => state.to_owned(),
+        Ok(ServerAddress::Tls(uri)) => format!("https://HOST:{}", uri.port_u16().unwrap_or(DEFAULT_PORT)),
+        Ok(ServerAddress::PlainText(_) | ServerAddress::Unix(_)) | Err(_) => {
+            format!("https://HOST:{DEFAULT_PORT}")
+        }
     }
 }
 
@@ -251,8 +245,9 @@ pub(super) async fn ca(client: &Client, verb: Ca, format: Format) -> Result<(), 
             let fingerprint = hex(&fingerprint);
             if format == Format::Table || format == Format::Wide {
                 output::say(format!(
-                    "made root {fingerprint}: it signs from {}; identities get new certificates by themselves, {n_left} of them in all",
-                    time(signs_from_ms)
+                    "made root {fingerprint}: it signs from {}; then {} will renew automatically",
+                    time(signs_from_ms),
+                    count(n_left, "identity")
                 ));
                 return Ok(());
             }
@@ -270,16 +265,12 @@ pub(super) async fn new_ca(verb: Ca) -> Result<(), Failure> {
     let Ca::New { data_dir, layers } = verb else { return Ok(()) };
     let data_dir = data_dir.map(|dir| dir.display().to_string());
     let root = config::load(&layers, &[("state.data_dir", data_dir)])?;
-    // A store that is made just now would be a cluster of its own.
-    if !root.state.data_dir.is_dir() {
-        let dir = root.state.data_dir.display();
-        return Err(Failure::new(Code::NotFound, format!("there is no store in {dir}"))
-            .hint("name the directory that state has as `state.data_dir`: `--data-dir DIR`"));
-    }
+    // Opening an absent store would make one, which would be another cluster.
+    check_store_dir(&root.state.data_dir)?;
     let made = godel_state::make_new_ca(&root.state, SystemClock::shared()).await;
     let made = made.map_err(|error| Failure::chain(Code::Failed, &error))?;
     output::say(format!(
-        "made a CA for {}, with root {}: start state, and have members and agents join again",
+        "made a CA for {}, with root {}: start state, then let services and agents join again with new tokens",
         made.cluster, made.root
     ));
     Ok(())
@@ -294,17 +285,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_machines_are_told_an_address_that_they_reach() {
-        for (state, told) in [
+    fn address_for_others_leads_to_no_loopback() {
+        for (state, shown) in [
             ("https://control-1:7700", "https://control-1:7700"),
             ("https://10.0.0.7:7701", "https://10.0.0.7:7701"),
             ("https://127.0.0.1:7701", "https://HOST:7701"),
             ("https://localhost:7700", "https://HOST:7700"),
             ("https://[::1]:7702", "https://HOST:7702"),
+            ("https://127.example.com:7702", "https://127.example.com:7702"),
+            ("https://localhost.example.com:7702", "https://localhost.example.com:7702"),
             ("http://control-1:7700", "https://HOST:7700"),
             ("unix:/run/godel.sock", "https://HOST:7700"),
         ] {
-            assert_eq!(address_for_others(state), told);
+            assert_eq!(address_for_others(state), shown);
         }
     }
 }

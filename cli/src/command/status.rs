@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use godel_client::{
     client::Client,
+    doctor::Standing,
     exit::Failure,
     output::{self, Format, Paint, shown},
     view,
@@ -63,17 +64,8 @@ view! {
         /// `off`, `migrate` or `on`, as in `state.tls`.
         tls: &'static str = tls,
         plain_text_connections: u64 = security.plain_text_connections,
-        identities: Option<IdentityCountsView> = security.identities.map(IdentityCountsView::from),
-    }
-}
-
-view! {
-    /// By the standing of their last certificates.
-    struct IdentityCountsView from (counts: v1::IdentityCounts) {
-        valid: u64 = counts.valid,
-        expired: u64 = counts.expired,
-        gone: u64 = counts.gone,
-        revoked: u64 = counts.revoked,
+        /// By the standing of their last certificates.
+        identities: Option<BTreeMap<&'static str, u64>> = security.identities.map(by_standing),
     }
 }
 
@@ -192,6 +184,17 @@ pub(super) async fn run(client: &Client, format: Format) -> Result<(), Failure> 
         Err(Failure::new(godel_client::exit::Code::Unreachable, missing.join("\n"))
             .hint("start it with `godel serve PART`, or everything with `godel up`"))
     }
+}
+
+fn by_standing(counts: v1::IdentityCounts) -> BTreeMap<&'static str, u64> {
+    let v1::IdentityCounts { valid, expired, gone, revoked } = counts;
+    let counts = [
+        (Standing::Valid, valid),
+        (Standing::Expired, expired),
+        (Standing::Gone, gone),
+        (Standing::Revoked, revoked),
+    ];
+    counts.map(|(standing, n)| (standing.name(), n)).into()
 }
 
 fn tls_name(mode: v1::TlsMode) -> &'static str {
@@ -341,15 +344,14 @@ fn text(view: &StatusView, paint: Paint) -> String {
 /// `TLS; 12 identities, 1 expired; 2 connections in plain text`.
 fn security_text(security: &SecurityView) -> String {
     let SecurityView { tls, plain_text_connections, identities } = security;
-    let Some(IdentityCountsView { valid, expired, gone, revoked }) =
-        identities.as_ref().filter(|_| *tls != OFF)
-    else {
+    let Some(identities) = identities.as_ref().filter(|_| *tls != OFF) else {
         return "plain text: whoever reaches state is an administrator".to_owned();
     };
-    let speaks = if *tls == MIGRATE { "TLS, and plain text, which may do everything" } else { "TLS" };
-    let all = output::count(valid + expired + gone + revoked, "identity");
+    let speaks =
+        if *tls == MIGRATE { "TLS, and plain text, whose callers are administrators" } else { "TLS" };
+    let all = output::count(identities.values().sum::<u64>(), "identity");
     let mut text = format!("{speaks}; {all}");
-    for (n, standing) in [(expired, "expired"), (gone, "gone"), (revoked, "revoked")] {
+    for (standing, n) in identities.iter().filter(|(standing, _)| **standing != Standing::Valid.name()) {
         if *n > 0 {
             text.push_str(&format!(", {n} {standing}"));
         }
@@ -429,7 +431,7 @@ mod tests {
         assert_eq!(of(v1::TlsMode::On, Some((1, 0, 0, 0)), 0), "TLS; 1 identity");
         assert_eq!(
             of(v1::TlsMode::Migrate, Some((9, 1, 1, 1)), 2),
-            "TLS, and plain text, which may do everything; 12 identities, 1 expired, 1 gone, 1 revoked; \
+            "TLS, and plain text, whose callers are administrators; 12 identities, 1 expired, 1 gone, 1 revoked; \
              2 connections in plain text"
         );
     }

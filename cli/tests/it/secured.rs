@@ -178,13 +178,13 @@ impl SecuredCluster {
         said
     }
 
-    /// The doctor finds nothing, until others can read a key.
+    /// Checks that the doctor finds no problem until others can read a key.
     #[track_caller]
     fn finds_what_others_can_read(&self, identities: &str, key: &str) {
         let (data_dir, dir) = (self.path("data/state"), self.path(identities));
         let words = ["doctor", "--data-dir", &data_dir, "--identity-dir", &dir];
         let said = self.godel.ok(&words);
-        for part in ["scheduler/s2", "seal.key", "state speaks TLS", "ok: nothing is wrong"] {
+        for part in ["scheduler/s2", "seal.key", "state speaks TLS", "ok: no problems found"] {
             assert!(said.contains(part), "{part}: {said}");
         }
         let key = self.up.dir().join(identities).join(key);

@@ -1,54 +1,52 @@
 //! What is wrong with what is known, and what to do about it. Pure.
 //!
-//! An error is what lets somebody in who should not be, or keeps somebody out who should not be; a warning is what becomes one, or what was accepted on
-//! purpose. Findings of one kind are one finding, so that a thousand machines that are off do not hide what else there is.
+//! An error lets somebody in who should stay out, or keeps somebody out who should get in. A warning may turn into an error, or is a risk that was
+//! accepted on purpose. Problems of one kind are one finding, so that a thousand machines that are off do not hide the rest.
 
 use serde::Serialize;
 
 use super::facts::{
-    ClusterFacts, FileFacts, FileState, IdentityFacts, LocalFacts, MemberFacts, PrivateKind, Reach, Spoken,
+    ClusterFacts, FileFacts, FileState, IdentityFacts, LocalFacts, MemberFacts, PrivateKind, Protocol, Reach,
     Standing,
 };
 use crate::output::{are, count, one_or, span};
 
-/// A clock that differs by more than this is worth a look, milliseconds: people compare times of logs.
+/// A larger difference between clocks is a warning, milliseconds: people compare times of logs.
 const CLOCK_WARNING_MS: i64 = 10_000;
-/// A clock that differs by more than this errs, milliseconds: certificates live for 24 h and are renewed after 8, and some live for less.
+/// A larger difference between clocks is an error, milliseconds: certificates live for 24 h and are renewed after 8 h, and some live for less.
 const CLOCK_ERROR_MS: i64 = 3_600_000;
-/// Life of a person's token, milliseconds.
+/// Lifetime of a person's token, milliseconds.
 const TOKEN_LIFE_MS: i64 = 12 * 3_600_000;
-/// Most names in a finding; the rest is counted.
+/// Maximum number of names in a finding; the rest is counted.
 const N_NAMED_MAX: usize = 5;
-/// What others may not have of a file.
+/// Permissions that others must not have on a private file.
 const OTHERS: u32 = 0o077;
-/// What others may not have of a directory, so that they put nothing into it.
+/// Permissions by which others could put files into a private directory.
 const OTHERS_WRITE: u32 = 0o022;
-/// What nobody may do in the directory above a store.
+/// Permission by which anybody could put files into the directory above a store.
 const ANYBODY_WRITES: u32 = 0o002;
 
-/// How bad it is.
+/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It is to be mended now.
+    /// Fix it now.
     Error,
-    /// It is to be known.
+    /// Keep it in mind.
     Warning,
 }
 
-/// What it is about.
+/// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Section {
-    /// Who reaches what.
-    Addresses,
     /// Certificates of services and agents.
     Certificates,
     /// Tokens of persons.
     Tokens,
     /// Clocks.
     Clock,
-    /// What goes unencrypted, and is not asked who it is.
+    /// Connections that are neither encrypted nor authenticated.
     PlainText,
     /// Modes of files.
     Files,
@@ -58,12 +56,12 @@ pub enum Section {
     Yarn,
 }
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// How bad the problem is.
     pub severity: Severity,
-    /// What it is about.
+    /// What the problem is about.
     pub section: Section,
     /// What is wrong.
     pub message: String,
@@ -81,63 +79,60 @@ impl Finding {
     }
 }
 
-/// All that is wrong, errors first.
-pub(super) fn judge(here: &LocalFacts, cluster: Option<&ClusterFacts>) -> Vec<Finding> {
+/// Finds all problems, errors first.
+pub(super) fn find_problems(local: &LocalFacts, cluster: Option<&ClusterFacts>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(cluster) = cluster {
         findings.extend(judge_plain_text(cluster));
-        findings.extend(judge_certificates(&cluster.identities, state_ms(here, cluster)));
+        findings.extend(judge_certificates(&cluster.identities, cluster.now_ms(local)));
         findings.extend(judge_clock(cluster));
-        findings.extend(judge_versions(here, cluster));
+        findings.extend(judge_versions(local, cluster));
         findings.extend(judge_yarn(&cluster.members));
     }
-    findings.extend(judge_token(here, cluster.map_or(here.now_ms, |cluster| state_ms(here, cluster))));
-    findings.extend(here.files.iter().filter_map(judge_file));
+    findings.extend(judge_token(local, cluster.map_or(local.now_ms, |cluster| cluster.now_ms(local))));
+    findings.extend(local.files.iter().filter_map(judge_file));
     findings.sort_by_key(|finding| (finding.severity, finding.section));
     findings
 }
 
-/// What time it is at state, as far as is known.
-fn state_ms(here: &LocalFacts, cluster: &ClusterFacts) -> i64 {
-    cluster.clock.map_or(here.now_ms, |clock| clock.state_ms)
-}
-
-/// Whoever reaches an address of plain text is an administrator.
+/// Whoever reaches a port that speaks plain text is an administrator.
 fn judge_plain_text(cluster: &ClusterFacts) -> Vec<Finding> {
-    let speaks = |member: &&MemberFacts| matches!(member.spoken, Spoken::PlainText | Spoken::Both);
+    let speaks =
+        |member: &&MemberFacts| matches!(member.speaks, Protocol::PlainText | Protocol::TlsAndPlainText);
     let plain: Vec<&MemberFacts> = cluster.members.iter().filter(speaks).collect();
     let exposed: Vec<String> = plain
         .iter()
-        .filter(|member| member.reach == Reach::Network)
+        .filter(|member| member.open_to == Reach::Network)
         .map(|member| format!("{} at {}", member.name, member.address))
         .collect();
-    let is_off = cluster.tls == Spoken::PlainText;
+    let is_off = cluster.speaks == Protocol::PlainText;
     let mut findings = Vec::new();
-    let next = match cluster.tls {
-        Spoken::PlainText | Spoken::Unknown => {
-            "turn TLS on: docs/identities.md, \"From plain text to TLS\"; until then close these ports to other machines"
+    let next = match cluster.speaks {
+        Protocol::PlainText | Protocol::Unknown => {
+            "turn on TLS (docs/identities.md, \"From plain text to TLS\"); until then block these ports for other machines"
         }
-        Spoken::Tls | Spoken::Both => {
-            "end the move to TLS: take `identity.plain_text` away, and then set `state.tls=on`; until then close these ports to other machines"
+        Protocol::Tls | Protocol::TlsAndPlainText => {
+            "finish the move to TLS: remove `identity.plain_text` from services, then set `state.tls=on`; until then block these ports for other \
+             machines"
         }
     };
     if !exposed.is_empty() {
         let message = format!(
-            "whoever reaches {} is an administrator: plain text is spoken there, and nobody is asked who calls",
-            named(&exposed)
+            "other machines can reach {} in plain text: whoever connects there is an administrator",
+            list_names(&exposed)
         );
         findings.push(Finding::error(Section::PlainText, message, next));
     } else if is_off {
         findings.push(Finding::warning(
             Section::PlainText,
-            "the cluster speaks plain text: every program on this machine is an administrator, and there are no identities",
-            "turn TLS on before other machines come: docs/identities.md, \"From plain text to TLS\"",
+            "the cluster speaks plain text: every program on this machine is an administrator, and nothing has an identity",
+            "turn on TLS before you add other machines (docs/identities.md, \"From plain text to TLS\")",
         ));
     } else if !plain.is_empty() {
         let names: Vec<String> = plain.iter().map(|member| member.name.clone()).collect();
         let message = format!(
-            "{} {} plain text: every program on the machine is an administrator there",
-            named(&names),
+            "{} {} plain text: every program on the same machine is an administrator there",
+            list_names(&names),
             one_or(names.len(), "answers", "answer")
         );
         findings.push(Finding::warning(Section::PlainText, message, next));
@@ -146,137 +141,140 @@ fn judge_plain_text(cluster: &ClusterFacts) -> Vec<Finding> {
     findings
 }
 
-/// Whoever comes in plain text where TLS is spoken too.
+/// Callers in plain text where TLS is spoken too.
 fn judge_callers(cluster: &ClusterFacts) -> Option<Finding> {
     let of_members: u64 = cluster.members.iter().map(|member| member.plain_text_connections).sum();
     let all = of_members.saturating_add(cluster.plain_text_connections);
-    // This program's own connection is one of them.
+    // The doctor's own connection is one of them.
     let own = u64::from(cluster.address.starts_with("http://") && cluster.plain_text_connections > 0);
     (all > own).then(|| {
         let n = all - own;
         Finding::warning(
             Section::PlainText,
             format!("{} in plain text {} open", count(n, "connection"), are(n)),
-            "give those who call `https://` addresses before plain text is turned off: `ss -tnp` on the machines of state and of the services shows them",
+            "give the callers `https://` addresses before you turn plain text off: `ss -tnp` on the machines of state and of the services shows \
+             who they are",
         )
     })
 }
 
 fn judge_certificates(identities: &[IdentityFacts], now_ms: i64) -> Vec<Finding> {
-    let of = |is_one: &dyn Fn(&IdentityFacts) -> bool| -> Vec<String> {
+    let names_of = |is_one: &dyn Fn(&IdentityFacts) -> bool| -> Vec<String> {
         identities.iter().filter(|it| is_one(it)).map(|it| it.identity.clone()).collect()
     };
     let is_agent = |identity: &IdentityFacts| identity.identity.starts_with("agent/");
-    let expired = |identity: &IdentityFacts| identity.standing == Standing::Expired;
+    let has_expired = |identity: &IdentityFacts| identity.standing == Standing::Expired;
     let certificates = |names: &[String]| {
-        format!("the {} of {}", one_or(names.len(), "certificate", "certificates"), named(names))
+        format!("the {} of {}", one_or(names.len(), "certificate", "certificates"), list_names(names))
     };
-    let have = |names: &[String]| format!("{} {}", certificates(names), one_or(names.len(), "has", "have"));
+    let have_expired =
+        |names: &[String]| format!("{} {} expired", certificates(names), one_or(names.len(), "has", "have"));
     let mut findings = Vec::new();
-    let services = of(&|it| expired(it) && !is_agent(it));
+    let services = names_of(&|it| has_expired(it) && !is_agent(it));
     if !services.is_empty() {
         findings.push(Finding::error(
             Section::Certificates,
-            format!("{} expired", have(&services)),
-            "start what does not run: it renews itself, up to 30 days after the end. Where it runs, its log says why it cannot. \
-             What is gone for good: `godel identity revoke NAME`",
+            have_expired(&services),
+            "if the service is stopped, start it within 30 days of the expiry, and it renews its certificate; if it runs, its log says why it \
+             cannot; if it is gone for good, run `godel identity revoke NAME`",
         ));
     }
-    let agents = of(&|it| expired(it) && is_agent(it));
+    let agents = names_of(&|it| has_expired(it) && is_agent(it));
     if !agents.is_empty() {
         findings.push(Finding::warning(
             Section::Certificates,
-            format!("{} expired", have(&agents)),
-            "machines that were off renew theirs when their agents start, up to 30 days after the end. Machines that are gone for good: \
+            have_expired(&agents),
+            "an agent that was off renews its certificate when it starts, within 30 days of the expiry; if the machine is gone for good, run \
              `godel identity revoke NAME`",
         ));
     }
-    let gone = of(&|it| it.standing == Standing::Gone);
+    let gone = names_of(&|it| it.standing == Standing::Gone);
     if !gone.is_empty() {
         findings.push(Finding::warning(
             Section::Certificates,
-            format!("{} ended more than 30 days ago, and can no longer be renewed", certificates(&gone)),
-            "those that are to come back join anew, with a token of `godel node join-token` or `godel join-token --role ROLE`",
+            format!("{} expired more than 30 days ago and can no longer be renewed", certificates(&gone)),
+            "if the process should return, let it join again with a token of `godel node join-token` or `godel join-token --role ROLE`",
         ));
     }
-    let late = of(&|it| it.standing == Standing::Valid && is_late(it, now_ms));
+    let late = names_of(&|it| it.is_late(now_ms));
     if !late.is_empty() {
         let message = format!(
-            "{} missed {}: less than a third of the life is left, and processes renew after a third of it",
+            "{} missed {}: less than a third of the lifetime is left, and processes renew after a third of it",
             certificates(&late),
             one_or(late.len(), "its renewal", "their renewals"),
         );
         findings.push(Finding::warning(
             Section::Certificates,
             message,
-            "if it runs, its log says why it cannot renew itself; if it does not, start it before the end",
+            "if the process runs, its log says why it cannot renew; if it is stopped, start it before the certificate expires",
         ));
     }
     findings
 }
 
-/// Whether a renewal was missed: a certificate is renewed after a third of its life, and tried again until it ends.
-pub(super) fn is_late(identity: &IdentityFacts, now_ms: i64) -> bool {
-    let life_ms = identity.ends_ms.saturating_sub(identity.issued_ms);
-    let left_ms = identity.ends_ms.saturating_sub(now_ms);
-    left_ms.saturating_mul(3) < life_ms
+impl IdentityFacts {
+    /// Whether a renewal was missed: a valid certificate is renewed after a third of its lifetime, with retries until it expires.
+    pub(super) fn is_late(&self, now_ms: i64) -> bool {
+        let life_ms = self.ends_ms.saturating_sub(self.issued_ms);
+        let left_ms = self.ends_ms.saturating_sub(now_ms);
+        self.standing == Standing::Valid && left_ms.saturating_mul(3) < life_ms
+    }
 }
 
-/// The token of the context: commands renew it when half of it is over.
-fn judge_token(here: &LocalFacts, now_ms: i64) -> Option<Finding> {
-    let context = here.context.as_ref()?;
+/// The token of the context: commands renew it when half of its lifetime is over.
+fn judge_token(local: &LocalFacts, now_ms: i64) -> Option<Finding> {
+    let context = local.context.as_ref()?;
     let left_ms = context.token_ends_ms?.saturating_sub(now_ms);
     if left_ms.saturating_mul(3) >= TOKEN_LIFE_MS {
         return None;
     }
     let next = format!(
-        "`godel context login {} --socket godel-data/godel.sock --state {}` on the machine of state takes another one",
+        "get another token on the machine of state: `godel context login {} --socket godel-data/godel.sock --state {}`",
         context.name, context.address
     );
     Some(match u64::try_from(left_ms) {
         Ok(left_ms) if left_ms > 0 => Finding::warning(
             Section::Tokens,
-            format!(
-                "the token of context {} ends in {}, and commands did not renew it",
-                context.name,
-                span(left_ms)
-            ),
+            format!("the token of context {} ends in {} and was not renewed", context.name, span(left_ms)),
             next,
         ),
-        _ => {
-            Finding::error(Section::Tokens, format!("the token of context {} has ended", context.name), next)
-        }
+        _ => Finding::error(
+            Section::Tokens,
+            format!("the token of context {} has expired", context.name),
+            next,
+        ),
     })
 }
 
 fn judge_clock(cluster: &ClusterFacts) -> Option<Finding> {
     let clock = cluster.clock?;
-    // What the call took explains a part of it.
+    // The round trip explains a part of the difference.
     let off_ms = clock.ahead_ms.saturating_abs().saturating_sub(clock.within_ms).max(0);
     if off_ms <= CLOCK_WARNING_MS {
         return None;
     }
     let side = if clock.ahead_ms > 0 { "ahead of" } else { "behind" };
     let message = format!(
-        "state's clock is {} {side} the one of this machine; certificates and tokens are judged by state's",
-        span(u64::try_from(clock.ahead_ms.saturating_abs()).unwrap_or(0))
+        "state's clock is {} {side} this machine's; certificates and tokens are judged by state's clock",
+        span(clock.ahead_ms.unsigned_abs())
     );
-    let next = "find out which of the two is wrong, and let `chrony` or `systemd-timesyncd` set it: docs/identities.md, \"When clocks are wrong\"";
+    let next = "find out which of the two is wrong, and synchronize it with `chrony` or `systemd-timesyncd` (docs/identities.md, \"When clocks are \
+                wrong\")";
     Some(match off_ms > CLOCK_ERROR_MS {
         true => Finding::error(Section::Clock, message, next),
         false => Finding::warning(Section::Clock, message, next),
     })
 }
 
-fn judge_versions(here: &LocalFacts, cluster: &ClusterFacts) -> Option<Finding> {
+fn judge_versions(local: &LocalFacts, cluster: &ClusterFacts) -> Option<Finding> {
     if cluster.version.is_empty() {
         let message =
-            format!("state does not say its version: it is older than this program, {}", here.version);
+            format!("state does not report its version: it is older than this program, {}", local.version);
         return Some(Finding::warning(Section::Versions, message, UPGRADE));
     }
     let mut others: Vec<String> = Vec::new();
-    if cluster.version != here.version {
-        others.push(format!("this program {}", here.version));
+    if cluster.version != local.version {
+        others.push(format!("this program {}", local.version));
     }
     let members = cluster.members.iter().filter(|member| !member.version.is_empty());
     others.extend(
@@ -285,7 +283,8 @@ fn judge_versions(here: &LocalFacts, cluster: &ClusterFacts) -> Option<Finding> 
             .map(|member| format!("{} {}", member.name, member.version)),
     );
     (!others.is_empty()).then(|| {
-        let message = format!("state is {}, and others are not: {}", cluster.version, named(&others));
+        let message =
+            format!("state has version {}; other versions: {}", cluster.version, list_names(&others));
         Finding::warning(Section::Versions, message, UPGRADE)
     })
 }
@@ -293,18 +292,18 @@ fn judge_versions(here: &LocalFacts, cluster: &ClusterFacts) -> Option<Finding> 
 const UPGRADE: &str = "install the same version everywhere: docs/install.md, \"Update\"";
 
 fn judge_yarn(members: &[MemberFacts]) -> Option<Finding> {
-    let faces = members.iter().flat_map(|member| &member.faces);
-    let open: Vec<String> = faces
-        .filter(|face| face.reach == Reach::Network)
-        .map(|face| format!("{} ({})", face.address, face.name))
+    let ports = members.iter().flat_map(|member| &member.plain_text_ports);
+    let open: Vec<String> = ports
+        .filter(|port| port.open_to == Reach::Network)
+        .map(|port| format!("{} ({})", port.address, port.name))
         .collect();
     (!open.is_empty()).then(|| {
         let message = format!(
-            "other machines reach the YARN adapter at {}: clients are believed whoever they say they are (`yarn.simple_auth`), and \
-             Hadoop RPC has no TLS",
-            named(&open)
+            "other machines can reach the YARN adapter at {}: it believes the user name that a client gives (`yarn.simple_auth`), and Hadoop \
+             RPC has no TLS",
+            list_names(&open)
         );
-        let next = "close these ports to all machines but those of YARN's clients and nodes, or listen on 127.0.0.1 without `yarn.simple_auth`";
+        let next = "block these ports for all machines but YARN's clients and nodes, or listen on 127.0.0.1 and remove `yarn.simple_auth`";
         Finding::warning(Section::Yarn, message, next)
     })
 }
@@ -314,8 +313,8 @@ fn judge_file(file: &FileFacts) -> Option<Finding> {
     let mode = match state {
         FileState::Absent => return None,
         FileState::Unreadable(why) => {
-            let message = format!("{path} cannot be looked at: {why}");
-            let next = "ask again as its owner, as with `sudo -u USER godel doctor`";
+            let message = format!("the mode of {path} cannot be read: {why}");
+            let next = "run the command as the owner of the file: `sudo -u USER godel doctor`";
             return Some(Finding::warning(Section::Files, message, next));
         }
         FileState::Mode(mode) => *mode,
@@ -324,32 +323,32 @@ fn judge_file(file: &FileFacts) -> Option<Finding> {
     match kind {
         PrivateKind::File if mode & OTHERS != 0 => Some(Finding::error(
             Section::Files,
-            format!("{has}: others may read or use it"),
-            format!("`chmod 600 {path}`, and make what is in it anew if somebody may have read it"),
+            format!("{has}: others can read or use it"),
+            format!("`chmod 600 {path}`, and replace the key or token in it if somebody may have read it"),
         )),
         PrivateKind::Dir if mode & OTHERS_WRITE != 0 => Some(Finding::error(
             Section::Files,
-            format!("{has}: others may put files of their own into it"),
+            format!("{has}: others can put files into it"),
             format!("`chmod 700 {path}`, and look for files that are not yours"),
         )),
         PrivateKind::Dir if mode & OTHERS != 0 => Some(Finding::warning(
             Section::Files,
-            format!("{has}: others see what is in it"),
+            format!("{has}: others can list its files"),
             format!("`chmod 700 {path}`"),
         )),
         PrivateKind::AboveStore if mode & ANYBODY_WRITES != 0 => Some(Finding::error(
             Section::Files,
             format!(
-                "{has}: anybody may make files beside the store, and state does not start with TLS there"
+                "{has}: anybody can create files beside the store, and state does not start with TLS there"
             ),
-            format!("`chmod o-w {path}`, or give the store a directory of its own"),
+            format!("`chmod o-w {path}`, or move the store into a directory of its own"),
         )),
         PrivateKind::File | PrivateKind::Dir | PrivateKind::AboveStore => None,
     }
 }
 
-/// `a, b and 3 more`.
-pub(super) fn named(names: &[String]) -> String {
+/// Lists names as `a, b and 3 more`.
+pub(super) fn list_names(names: &[String]) -> String {
     let shown = names.get(..N_NAMED_MAX).filter(|_| names.len() > N_NAMED_MAX + 1).unwrap_or(names);
     match (shown, names.len() - shown.len()) {
         ([first @ .., last], 0) if !first.is_empty() => format!("{} and {last}", first.join(", ")),

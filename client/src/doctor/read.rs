@@ -1,62 +1,48 @@
-//! Reads what state says of its cluster.
+//! Reads what state reports about its cluster.
 
-use std::net::IpAddr;
-
-use godel_kit::{
-    address::ServerAddress,
-    clock::{SharedClock, SystemClock},
-    metrics::PLAIN_TEXT_COUNTER,
-};
+use godel_kit::{address::ServerAddress, clock::SystemClock, metrics::PLAIN_TEXT_COUNTER};
 use godel_proto::v1;
 use tonic::{Code as RpcCode, Status};
 
 use super::facts::{
-    ClockFacts, ClusterFacts, IdentityFacts, JoinTokenFacts, MemberFacts, PlainTextFace, Reach, Spoken,
+    ClockFacts, ClusterFacts, IdentityFacts, JoinTokenFacts, MemberFacts, PlainTextPort, Protocol, Reach,
     Standing,
 };
 use crate::{client::Client, exit::Failure};
 
-/// Leases of this kind name what they are for behind it.
+/// Prefix of leases whose rest names the member.
 const MEMBER: &str = "member/";
 /// The lease of the YARN adapter.
 const YARN: &str = "yarn";
-/// Attributes of nodes that start containers of YARN.
+/// Attributes of nodes that start YARN containers.
 const YARN_HOST: &str = "godel.dev/yarn-host";
 const YARN_PORT: &str = "godel.dev/yarn-port";
 
-/// Asks state for all that it knows of who can reach the cluster.
+/// Asks state who can reach the cluster and how they prove their identity.
 ///
 /// # Errors
 /// State does not answer, or refuses.
-pub async fn look_at_cluster(client: &Client) -> Result<ClusterFacts, Failure> {
+pub async fn read_cluster(client: &Client) -> Result<ClusterFacts, Failure> {
     let clock = SystemClock::shared();
-    // Whatever is opened for the first call does not count for the clock.
+    // The first call opens connections, whose time must not count for the clock.
     client.store_status().await?;
-    let (asked_ms, store, answered_ms) = time_status(client, &clock).await?;
+    let asked_ms = clock.wall_ms();
+    let store = client.store_status().await?;
+    let answered_ms = clock.wall_ms();
     let v1::GetStoreStatusResponse { security, version, now_ms: state_ms, .. } = store;
     let security = security.unwrap_or_default();
-    let tls = spoken_of(security.tls());
     let members = client.directory().members("").await.map_err(|status| client.explain(status))?;
-    let (mut identities, mut join_tokens) = (Vec::new(), Vec::new());
-    let mut has_ca = tls != Spoken::PlainText;
-    if has_ca {
-        let request = v1::ListIdentitiesRequest::default();
-        let answer =
-            unless_without_ca(client.identities().list_identities(request).await.map(|it| it.into_inner()));
-        match answer.map_err(|status| client.explain(status))? {
-            Some(listed) => identities = listed.identities.into_iter().map(identity_facts).collect(),
-            None => has_ca = false,
-        }
-    }
-    if has_ca {
-        let answer = client.identities().list_join_tokens(v1::ListJoinTokensRequest {}).await;
-        let tokens = answer.map_err(|status| client.explain(status))?.into_inner().tokens;
-        let now_ms = if state_ms == 0 { answered_ms } else { state_ms };
-        join_tokens = tokens.into_iter().filter(|token| is_alive(token, now_ms)).map(token_facts).collect();
-    }
+    let now_ms = if state_ms == 0 { answered_ms } else { state_ms };
+    let (speaks, identities, join_tokens) = match protocol_of(security.tls()) {
+        Protocol::PlainText => (Protocol::PlainText, Vec::new(), Vec::new()),
+        speaks => match read_identities(client).await? {
+            Some(identities) => (speaks, identities, read_join_tokens(client, now_ms).await?),
+            None => (Protocol::PlainText, Vec::new(), Vec::new()),
+        },
+    };
     let mut members: Vec<MemberFacts> =
-        members.into_iter().flat_map(|member| member_facts(member, tls)).collect();
-    // State holds its lease without renewals, by which others say their versions.
+        members.into_iter().flat_map(|member| member_facts(member, speaks)).collect();
+    // State does not renew its own lease, and renewals carry the versions of the others.
     members
         .iter_mut()
         .filter(|member| member.is_state())
@@ -66,7 +52,7 @@ pub async fn look_at_cluster(client: &Client) -> Result<ClusterFacts, Failure> {
     Ok(ClusterFacts {
         address: client.address().to_owned(),
         version,
-        tls: if has_ca { tls } else { Spoken::PlainText },
+        speaks,
         plain_text_connections: security.plain_text_connections,
         clock: (state_ms != 0).then(|| clock_facts(asked_ms, state_ms, answered_ms)),
         members,
@@ -76,48 +62,54 @@ pub async fn look_at_cluster(client: &Client) -> Result<ClusterFacts, Failure> {
     })
 }
 
-/// Where masters of YARN call the agent of a node that starts their containers.
+/// All identities; `None` if the cluster has no CA.
+async fn read_identities(client: &Client) -> Result<Option<Vec<IdentityFacts>>, Failure> {
+    let answer = client.identities().list_identities(v1::ListIdentitiesRequest::default()).await;
+    let listed = some_with_ca(answer).map_err(|status| client.explain(status))?;
+    Ok(listed.map(|listed| listed.into_inner().identities.into_iter().map(identity_facts).collect()))
+}
+
+/// Join tokens that can still be used at `now_ms`.
+async fn read_join_tokens(client: &Client, now_ms: i64) -> Result<Vec<JoinTokenFacts>, Failure> {
+    let answer = client.identities().list_join_tokens(v1::ListJoinTokensRequest {}).await;
+    let tokens = answer.map_err(|status| client.explain(status))?.into_inner().tokens;
+    Ok(tokens.into_iter().filter(|token| is_usable(token, now_ms)).map(token_facts).collect())
+}
+
+/// The address at which application masters call the agent of a node that starts YARN containers.
 fn container_port(node: &v1::Node) -> Option<String> {
     let attributes = &node.report.as_ref()?.attributes;
     Some(format!("{}:{}", attributes.get(YARN_HOST)?, attributes.get(YARN_PORT)?))
 }
 
-/// The status of state, and the clock of this machine before and after.
-async fn time_status(
-    client: &Client,
-    clock: &SharedClock,
-) -> Result<(i64, v1::GetStoreStatusResponse, i64), Failure> {
-    let asked_ms = clock.wall_ms();
-    let store = client.store_status().await?;
-    Ok((asked_ms, store, clock.wall_ms()))
-}
-
-/// `None` where the cluster has no CA.
-fn unless_without_ca<T>(answer: Result<T, Status>) -> Result<Option<T>, Status> {
+/// `None` if the cluster has no CA, or state is older than identities.
+fn some_with_ca<T>(answer: Result<T, Status>) -> Result<Option<T>, Status> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(status) if status.code() == RpcCode::FailedPrecondition => Ok(None),
+        Err(status) if matches!(status.code(), RpcCode::FailedPrecondition | RpcCode::Unimplemented) => {
+            Ok(None)
+        }
         Err(status) => Err(status),
     }
 }
 
-fn spoken_of(mode: v1::TlsMode) -> Spoken {
+fn protocol_of(mode: v1::TlsMode) -> Protocol {
     match mode {
-        v1::TlsMode::Unspecified => Spoken::Unknown,
-        v1::TlsMode::Off => Spoken::PlainText,
-        v1::TlsMode::Migrate => Spoken::Both,
-        v1::TlsMode::On => Spoken::Tls,
+        v1::TlsMode::Unspecified => Protocol::Unknown,
+        v1::TlsMode::Off => Protocol::PlainText,
+        v1::TlsMode::Migrate => Protocol::TlsAndPlainText,
+        v1::TlsMode::On => Protocol::Tls,
     }
 }
 
-/// State took its time somewhere between the two of this machine.
+/// State read its clock somewhere between the two readings of this machine's clock.
 fn clock_facts(asked_ms: i64, state_ms: i64, answered_ms: i64) -> ClockFacts {
     let within_ms = answered_ms.saturating_sub(asked_ms).max(0) / 2;
     ClockFacts { state_ms, ahead_ms: state_ms.saturating_sub(asked_ms.saturating_add(within_ms)), within_ms }
 }
 
-/// A token that is over, or used up, opens nothing.
-fn is_alive(token: &v1::JoinTokenInfo, now_ms: i64) -> bool {
+/// Whether a token has neither expired nor been used up.
+fn is_usable(token: &v1::JoinTokenInfo, now_ms: i64) -> bool {
     token.uses_left > 0 && token.expires_ms > now_ms
 }
 
@@ -127,73 +119,59 @@ fn token_facts(token: v1::JoinTokenInfo) -> JoinTokenFacts {
 }
 
 fn identity_facts(info: v1::IdentityInfo) -> IdentityFacts {
-    let standing = match info.standing() {
-        v1::IdentityStanding::Unspecified => Standing::Unknown,
-        v1::IdentityStanding::Valid => Standing::Valid,
-        v1::IdentityStanding::Expired => Standing::Expired,
-        v1::IdentityStanding::Gone => Standing::Gone,
-        v1::IdentityStanding::Revoked => Standing::Revoked,
-    };
+    let standing = Standing::from(info.standing());
     let v1::IdentityRecord { identity, issued_ms, ends_ms, .. } = info.record.unwrap_or_default();
     IdentityFacts { identity, standing, issued_ms, ends_ms }
 }
 
-/// Who holds a lease and who stands by for it; `state` is what state speaks.
-fn member_facts(member: v1::Member, state: Spoken) -> Vec<MemberFacts> {
+/// The holder of a lease and its standbys; `state_speaks` is what state speaks.
+fn member_facts(member: v1::Member, state_speaks: Protocol) -> Vec<MemberFacts> {
     let v1::Member { lease, holder, address, status, standbys, .. } = member;
     let v1::MemberStatus { mut counters, version, plain_text_addresses } = status.unwrap_or_default();
     let name = lease.strip_prefix(MEMBER).unwrap_or(&lease);
     let at = |address: String, stands_by| MemberFacts {
         name: name.to_owned(),
         stands_by,
-        spoken: spoken_at(&address),
-        reach: reach_of(&address),
+        speaks: protocol_at(&address),
+        open_to: reach_of(&address),
         address,
         version: String::new(),
         plain_text_connections: 0,
-        faces: Vec::new(),
+        plain_text_ports: Vec::new(),
     };
     let mut facts = Vec::new();
-    // Whoever held it last may listen no more.
+    // The last holder of a lost lease may no longer listen.
     if !holder.is_empty() {
-        let mut faces: Vec<PlainTextFace> = plain_text_addresses
+        let mut plain_text_ports: Vec<PlainTextPort> = plain_text_addresses
             .into_iter()
-            .map(|(name, address)| PlainTextFace { name, reach: reach_of(&address), address })
+            .map(|(name, address)| PlainTextPort { name, open_to: reach_of(&address), address })
             .collect();
-        faces.sort_by(|one, other| one.name.cmp(&other.name));
+        plain_text_ports.sort_by(|one, other| one.name.cmp(&other.name));
         let plain_text_connections = counters.remove(PLAIN_TEXT_COUNTER).unwrap_or(0);
-        facts.push(MemberFacts { version, plain_text_connections, faces, ..at(address, false) });
+        facts.push(MemberFacts { version, plain_text_connections, plain_text_ports, ..at(address, false) });
     }
     facts.extend(standbys.into_iter().map(|standby| at(standby.address, true)));
-    // The address of state says one of the two that it speaks.
-    if state != Spoken::Unknown {
-        facts.iter_mut().filter(|member| member.is_state()).for_each(|own| own.spoken = state);
+    // The scheme of state's address names only one of the two protocols that it may speak.
+    if state_speaks != Protocol::Unknown {
+        facts.iter_mut().filter(|member| member.is_state()).for_each(|own| own.speaks = state_speaks);
     }
     facts
 }
 
-fn spoken_at(address: &str) -> Spoken {
+fn protocol_at(address: &str) -> Protocol {
     match ServerAddress::parse(address, false) {
-        Ok(ServerAddress::Tls(_)) => Spoken::Tls,
-        Ok(ServerAddress::PlainText(_) | ServerAddress::Unix(_)) => Spoken::PlainText,
-        Err(_) => Spoken::Unknown,
+        Ok(ServerAddress::Tls(_)) => Protocol::Tls,
+        Ok(ServerAddress::PlainText(_) | ServerAddress::Unix(_)) => Protocol::PlainText,
+        Err(_) => Protocol::Unknown,
     }
 }
 
-/// Who can reach an address. One that cannot be read is taken for open.
+/// Who can reach an address. A malformed one counts as open.
 fn reach_of(address: &str) -> Reach {
-    let host = match ServerAddress::parse(address, false) {
-        Ok(ServerAddress::Unix(_)) => return Reach::Machine,
-        Ok(ServerAddress::PlainText(uri) | ServerAddress::Tls(uri)) => {
-            uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned()
-        }
-        Err(_) => return Reach::Network,
-    };
-    let is_loopback = match host.parse::<IpAddr>() {
-        Ok(ip) => ip.to_canonical().is_loopback(),
-        Err(_) => host.eq_ignore_ascii_case("localhost"),
-    };
-    if is_loopback { Reach::Machine } else { Reach::Network }
+    match ServerAddress::parse(address, false) {
+        Ok(address) if address.is_local() => Reach::Machine,
+        Ok(_) | Err(_) => Reach::Network,
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_loopback_is_this_machines_alone() {
+    fn loopback_addresses_and_sockets_are_open_to_this_machine_only() {
         for (address, reach) in [
             ("http://127.0.0.1:7700", Reach::Machine),
             ("https://127.9.9.9:7700", Reach::Machine),
@@ -221,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_compared_with_the_middle_of_the_call() {
+    fn clock_is_compared_with_the_middle_of_the_call() {
         let facts = |asked, state, answered| {
             let ClockFacts { ahead_ms, within_ms, .. } = clock_facts(asked, state, answered);
             (ahead_ms, within_ms)
@@ -234,15 +212,25 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_are_over_or_used_up_are_left_out() {
+    fn state_without_a_ca_or_without_the_service_has_no_identities() {
+        let refused = |code| some_with_ca::<()>(Err(Status::new(code, "")));
+        for code in [RpcCode::FailedPrecondition, RpcCode::Unimplemented] {
+            assert!(refused(code).unwrap().is_none(), "{code:?}");
+        }
+        assert_eq!(refused(RpcCode::PermissionDenied).unwrap_err().code(), RpcCode::PermissionDenied);
+        assert!(some_with_ca(Ok(())).unwrap().is_some());
+    }
+
+    #[test]
+    fn tokens_that_expired_or_are_used_up_are_left_out() {
         let token = |uses_left, expires_ms| v1::JoinTokenInfo { uses_left, expires_ms, ..Default::default() };
         for (token, alive) in [(token(1, 10), true), (token(0, 10), false), (token(1, 5), false)] {
-            assert_eq!(is_alive(&token, 5), alive);
+            assert_eq!(is_usable(&token, 5), alive);
         }
     }
 
     #[test]
-    fn agents_say_where_masters_call() {
+    fn container_port_is_read_from_attributes() {
         let attributes = [(YARN_HOST.to_owned(), "n1".to_owned()), (YARN_PORT.to_owned(), "8041".to_owned())];
         let report = v1::NodeReport { attributes: attributes.into(), ..v1::NodeReport::default() };
         let node = v1::Node { report: Some(report), ..v1::Node::default() };
@@ -251,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_lease_serves_and_who_stands_by_may() {
+    fn holder_and_standbys_of_a_lease_become_members() {
         let member = v1::Member {
             lease: "member/state/main".to_owned(),
             holder: "h".to_owned(),
@@ -264,17 +252,23 @@ mod tests {
             }),
             ..v1::Member::default()
         };
-        let facts = member_facts(member.clone(), Spoken::Unknown);
+        let facts = member_facts(member.clone(), Protocol::Unknown);
         let [own, standby] = facts.as_slice() else { panic!("{facts:?}") };
         assert_eq!(
-            (own.name.as_str(), own.spoken, own.reach),
-            ("state/main", Spoken::PlainText, Reach::Machine)
+            (own.name.as_str(), own.speaks, own.open_to),
+            ("state/main", Protocol::PlainText, Reach::Machine)
         );
         assert_eq!((own.version.as_str(), own.plain_text_connections), ("1.0.0", 3));
-        assert_eq!(own.faces[0].reach, Reach::Network);
-        assert_eq!((standby.stands_by, standby.spoken, standby.reach), (true, Spoken::Tls, Reach::Network));
-        assert_eq!(member_facts(member.clone(), Spoken::Both)[0].spoken, Spoken::Both);
+        assert_eq!(own.plain_text_ports[0].open_to, Reach::Network);
+        assert_eq!(
+            (standby.stands_by, standby.speaks, standby.open_to),
+            (true, Protocol::Tls, Reach::Network)
+        );
+        assert_eq!(
+            member_facts(member.clone(), Protocol::TlsAndPlainText)[0].speaks,
+            Protocol::TlsAndPlainText
+        );
         let lost = v1::Member { holder: String::new(), ..member };
-        assert_eq!(member_facts(lost, Spoken::Unknown).len(), 1);
+        assert_eq!(member_facts(lost, Protocol::Unknown).len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What is found of which facts, and what people and machines are shown of it.
+//! Which facts lead to which findings, and how both are shown.
 
 use super::*;
 
@@ -7,35 +7,35 @@ const NOW: i64 = 1_790_000_000_000;
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
-fn here() -> LocalFacts {
+fn local() -> LocalFacts {
     LocalFacts { version: "1.0.0".to_owned(), now_ms: NOW, ..LocalFacts::default() }
 }
 
-/// A cluster with which nothing is wrong.
+/// A cluster without problems.
 fn cluster() -> ClusterFacts {
     ClusterFacts {
         address: "https://127.0.0.1:7700".to_owned(),
         version: "1.0.0".to_owned(),
-        tls: Spoken::Tls,
+        speaks: Protocol::Tls,
         plain_text_connections: 0,
         clock: Some(ClockFacts { state_ms: NOW, ahead_ms: 0, within_ms: 1 }),
-        members: vec![member("state/main", "https://10.0.0.7:7700", Spoken::Tls, Reach::Network)],
+        members: vec![member("state/main", "https://10.0.0.7:7700", Protocol::Tls, Reach::Network)],
         identities: vec![identity("state/main", Standing::Valid, NOW - 7 * HOUR, NOW + 17 * HOUR)],
         join_tokens: Vec::new(),
         container_ports: Vec::new(),
     }
 }
 
-fn member(name: &str, address: &str, spoken: Spoken, reach: Reach) -> MemberFacts {
+fn member(name: &str, address: &str, speaks: Protocol, open_to: Reach) -> MemberFacts {
     MemberFacts {
         name: name.to_owned(),
         stands_by: false,
         address: address.to_owned(),
-        spoken,
-        reach,
+        speaks,
+        open_to,
         version: "1.0.0".to_owned(),
         plain_text_connections: 0,
-        faces: Vec::new(),
+        plain_text_ports: Vec::new(),
     }
 }
 
@@ -48,8 +48,8 @@ fn file(kind: PrivateKind, state: FileState) -> FileFacts {
 }
 
 /// `error plain_text`, in order.
-fn found(here: LocalFacts, cluster: ClusterFacts) -> Vec<String> {
-    let findings = Diagnosis::new(here, Some(cluster)).findings;
+fn found(local: LocalFacts, cluster: ClusterFacts) -> Vec<String> {
+    let findings = Diagnosis::new(local, Some(cluster)).findings;
     findings
         .iter()
         .map(|finding| {
@@ -61,9 +61,9 @@ fn found(here: LocalFacts, cluster: ClusterFacts) -> Vec<String> {
 
 /// The only finding of a changed cluster.
 fn only(change: impl FnOnce(&mut LocalFacts, &mut ClusterFacts)) -> Finding {
-    let (mut here, mut cluster) = (here(), cluster());
-    change(&mut here, &mut cluster);
-    let findings = Diagnosis::new(here, Some(cluster)).findings;
+    let (mut local, mut cluster) = (local(), cluster());
+    change(&mut local, &mut cluster);
+    let findings = Diagnosis::new(local, Some(cluster)).findings;
     assert_eq!(findings.len(), 1, "{findings:#?}");
     findings.into_iter().next().unwrap()
 }
@@ -76,18 +76,18 @@ fn check(finding: &Finding, severity: Severity, section: Section, words: &[&str]
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_wrong() {
-    assert_eq!(found(here(), cluster()), [""; 0]);
+fn healthy_cluster_has_no_findings() {
+    assert_eq!(found(local(), cluster()), [""; 0]);
 }
 
 #[test]
 fn plain_text_is_an_error_where_other_machines_reach_it() {
-    let open = member("binder", "http://10.0.0.7:7702", Spoken::PlainText, Reach::Network);
-    let own = member("binder", "http://127.0.0.1:7702", Spoken::PlainText, Reach::Machine);
+    let open = member("binder", "http://10.0.0.7:7702", Protocol::PlainText, Reach::Network);
+    let own = member("binder", "http://127.0.0.1:7702", Protocol::PlainText, Reach::Machine);
     let text = Section::PlainText;
     let off = |cluster: &mut ClusterFacts, member: &MemberFacts| {
         *cluster = ClusterFacts {
-            tls: Spoken::PlainText,
+            speaks: Protocol::PlainText,
             members: vec![member.clone()],
             identities: Vec::new(),
             plain_text_connections: 9,
@@ -95,50 +95,61 @@ fn plain_text_is_an_error_where_other_machines_reach_it() {
         };
     };
     let finding = only(|_, cluster| off(cluster, &open));
-    check(&finding, Severity::Error, text, &["binder at http://10.0.0.7:7702", "turn TLS on"]);
+    check(&finding, Severity::Error, text, &["binder at http://10.0.0.7:7702", "turn on TLS"]);
     let finding = only(|_, cluster| off(cluster, &own));
-    check(&finding, Severity::Warning, text, &["every program on this machine", "turn TLS on"]);
-    // With TLS somebody has not finished.
+    check(&finding, Severity::Warning, text, &["every program on this machine", "turn on TLS"]);
+    // The move to TLS is not finished.
     let finding = only(|_, cluster| cluster.members.push(open.clone()));
     check(&finding, Severity::Error, text, &["binder at http://10.0.0.7:7702", "`identity.plain_text`"]);
     let finding = only(|_, cluster| cluster.members.push(own.clone()));
     check(&finding, Severity::Warning, text, &["binder answers plain text", "`state.tls=on`"]);
     let finding = only(|_, cluster| {
-        cluster.tls = Spoken::Both;
-        cluster.members[0] = member("state/main", "http://127.0.0.1:7700", Spoken::Both, Reach::Machine);
+        cluster.speaks = Protocol::TlsAndPlainText;
+        cluster.members[0] =
+            member("state/main", "http://127.0.0.1:7700", Protocol::TlsAndPlainText, Reach::Machine);
     });
     check(&finding, Severity::Warning, text, &["state/main answers plain text"]);
 }
 
 #[test]
-fn connections_in_plain_text_are_counted_without_the_own_one() {
+fn own_connection_in_plain_text_is_not_counted() {
     let finding = only(|_, cluster| cluster.plain_text_connections = 2);
     check(&finding, Severity::Warning, Section::PlainText, &["2 connections in plain text are open"]);
     let finding = only(|_, cluster| cluster.members[0].plain_text_connections = 1);
     check(&finding, Severity::Warning, Section::PlainText, &["1 connection in plain text is open"]);
     let mut cluster = cluster();
     (cluster.address, cluster.plain_text_connections) = ("http://127.0.0.1:7700".to_owned(), 1);
-    assert_eq!(found(here(), cluster), [""; 0]);
+    assert_eq!(found(local(), cluster), [""; 0]);
 }
 
 #[test]
-fn certificates_that_ended_say_how_they_come_back() {
+fn finding_of_an_expired_certificate_says_how_to_renew_it() {
     let section = Section::Certificates;
     let with = |name: &str, standing, ends_ms| {
         only(|_, cluster| cluster.identities.push(identity(name, standing, ends_ms - DAY, ends_ms)))
     };
     let finding = with("binder/b1", Standing::Expired, NOW - HOUR);
-    check(&finding, Severity::Error, section, &["the certificate of binder/b1 has expired", "renews itself"]);
+    check(
+        &finding,
+        Severity::Error,
+        section,
+        &["the certificate of binder/b1 has expired", "renews its certificate"],
+    );
     let finding = with("agent/n1", Standing::Expired, NOW - HOUR);
     check(&finding, Severity::Warning, section, &["agent/n1 has expired", "`godel identity revoke NAME`"]);
     let finding = with("agent/n1", Standing::Gone, NOW - 31 * DAY);
-    check(&finding, Severity::Warning, section, &["ended more than 30 days ago", "`godel node join-token`"]);
+    check(
+        &finding,
+        Severity::Warning,
+        section,
+        &["expired more than 30 days ago", "`godel node join-token`"],
+    );
     let finding = with("agent/n1", Standing::Valid, NOW + 8 * HOUR - 1);
     check(&finding, Severity::Warning, section, &["agent/n1 missed its renewal", "its log says why"]);
     for (standing, ends_ms) in [(Standing::Valid, NOW + 8 * HOUR), (Standing::Revoked, NOW - HOUR)] {
         let mut cluster = cluster();
         cluster.identities.push(identity("agent/n1", standing, ends_ms - DAY, ends_ms));
-        assert_eq!(found(here(), cluster), [""; 0]);
+        assert_eq!(found(local(), cluster), [""; 0]);
     }
 }
 
@@ -159,32 +170,32 @@ fn certificates_are_judged_by_the_clock_of_state() {
         cluster.clock = Some(ClockFacts { state_ms: NOW, ahead_ms: 20_000, within_ms: 1 });
     });
     check(&finding, Severity::Warning, Section::Clock, &["state's clock is 20s ahead of", "chrony"]);
-    let finding = only(|here, cluster| {
-        here.now_ms = NOW + 20 * HOUR;
+    let finding = only(|local, cluster| {
+        local.now_ms = NOW + 20 * HOUR;
         cluster.clock = Some(ClockFacts { state_ms: NOW, ahead_ms: -20 * HOUR, within_ms: 1 });
     });
     check(&finding, Severity::Error, Section::Clock, &["20h behind"]);
     // A slow call explains the difference.
     let mut cluster = cluster();
     cluster.clock = Some(ClockFacts { state_ms: NOW, ahead_ms: 20_000, within_ms: 15_000 });
-    assert_eq!(found(here(), cluster), [""; 0]);
+    assert_eq!(found(local(), cluster), [""; 0]);
 }
 
 #[test]
-fn a_token_that_was_not_renewed_is_found_also_where_state_refuses_it() {
+fn expired_token_is_found_although_state_refuses_it() {
     let context = |left_ms: i64| {
         let address = "https://127.0.0.1:7700".to_owned();
         Some(ContextFacts { name: "main".to_owned(), address, token_ends_ms: Some(NOW + left_ms) })
     };
-    let finding = only(|here, _| here.context = context(3 * HOUR));
+    let finding = only(|local, _| local.context = context(3 * HOUR));
     check(&finding, Severity::Warning, Section::Tokens, &["ends in 3h", "godel context login main"]);
-    let gone = Diagnosis::new(LocalFacts { context: context(-1), ..here() }, None);
-    check(&gone.findings[0], Severity::Error, Section::Tokens, &["has ended"]);
-    assert_eq!(found(LocalFacts { context: context(5 * HOUR), ..here() }, cluster()), [""; 0]);
+    let gone = Diagnosis::new(LocalFacts { context: context(-1), ..local() }, None);
+    check(&gone.findings[0], Severity::Error, Section::Tokens, &["has expired"]);
+    assert_eq!(found(LocalFacts { context: context(5 * HOUR), ..local() }, cluster()), [""; 0]);
 }
 
 #[test]
-fn modes_that_let_others_in_name_the_command() {
+fn finding_of_an_open_mode_names_the_command() {
     let unreadable = FileState::Unreadable("Permission denied".to_owned());
     let (error, warning) = (Severity::Error, Severity::Warning);
     for (kind, state, severity, word) in [
@@ -194,7 +205,7 @@ fn modes_that_let_others_in_name_the_command() {
         (PrivateKind::AboveStore, FileState::Mode(0o777), error, "`chmod o-w /d/it`"),
         (PrivateKind::File, unreadable, warning, "sudo -u USER"),
     ] {
-        let finding = only(|here, _| here.files.push(file(kind, state)));
+        let finding = only(|local, _| local.files.push(file(kind, state)));
         check(&finding, severity, Section::Files, &[word]);
     }
     for (kind, state) in [
@@ -203,68 +214,69 @@ fn modes_that_let_others_in_name_the_command() {
         (PrivateKind::Dir, FileState::Mode(0o700)),
         (PrivateKind::AboveStore, FileState::Mode(0o775)),
     ] {
-        assert_eq!(found(LocalFacts { files: vec![file(kind, state)], ..here() }, cluster()), [""; 0]);
+        assert_eq!(found(LocalFacts { files: vec![file(kind, state)], ..local() }, cluster()), [""; 0]);
     }
 }
 
 #[test]
-fn versions_that_differ_and_open_faces_of_yarn_are_warnings() {
+fn different_versions_and_open_yarn_ports_are_warnings() {
     let finding = only(|_, cluster| cluster.members[0].version = "0.9.0".to_owned());
     check(
         &finding,
         Severity::Warning,
         Section::Versions,
-        &["state is 1.0.0", "state/main 0.9.0", "docs/install.md"],
+        &["state has version 1.0.0", "state/main 0.9.0", "docs/install.md"],
     );
-    let finding = only(|here, _| here.version = "1.1.0".to_owned());
+    let finding = only(|local, _| local.version = "1.1.0".to_owned());
     check(&finding, Severity::Warning, Section::Versions, &["this program 1.1.0"]);
     let finding = only(|_, cluster| cluster.version = String::new());
     check(&finding, Severity::Warning, Section::Versions, &["older than this program"]);
-    let face = |address: &str, reach| PlainTextFace {
+    let port = |address: &str, open_to| PlainTextPort {
         name: "client".to_owned(),
         address: address.to_owned(),
-        reach,
+        open_to,
     };
-    let finding = only(|_, cluster| cluster.members[0].faces.push(face("0.0.0.0:8032", Reach::Network)));
+    let finding =
+        only(|_, cluster| cluster.members[0].plain_text_ports.push(port("0.0.0.0:8032", Reach::Network)));
     check(&finding, Severity::Warning, Section::Yarn, &["0.0.0.0:8032 (client)", "yarn.simple_auth"]);
     let mut cluster = cluster();
-    cluster.members[0].faces.push(face("127.0.0.1:8032", Reach::Machine));
-    assert_eq!(found(here(), cluster), [""; 0]);
+    cluster.members[0].plain_text_ports.push(port("127.0.0.1:8032", Reach::Machine));
+    assert_eq!(found(local(), cluster), [""; 0]);
 }
 
 #[test]
-fn errors_come_first_and_fail_and_warnings_do_not() {
-    let mut here = here();
-    here.files =
+fn errors_come_first_and_only_they_fail() {
+    let mut local = local();
+    local.files =
         vec![file(PrivateKind::Dir, FileState::Mode(0o755)), file(PrivateKind::File, FileState::Mode(0o644))];
-    let diagnosis = Diagnosis::new(here.clone(), Some(cluster()));
+    let diagnosis = Diagnosis::new(local.clone(), Some(cluster()));
     let failure = diagnosis.verdict().unwrap_err();
     assert_eq!(failure.to_string(), "the doctor found 1 error and 1 warning");
     assert_eq!(diagnosis.findings[0].severity, Severity::Error);
     assert_eq!(diagnosis.view().verdict, "errors");
-    here.files.pop();
-    let diagnosis = Diagnosis::new(here, Some(cluster()));
+    local.files.pop();
+    let diagnosis = Diagnosis::new(local, Some(cluster()));
     assert_eq!((diagnosis.verdict(), diagnosis.view().verdict), (Ok(()), "warnings"));
 }
 
 #[test]
-fn people_see_what_was_looked_at() {
-    let (mut here, mut cluster) = (here(), cluster());
-    here.context = Some(ContextFacts {
+fn text_and_json_show_all_facts() {
+    let (mut local, mut cluster) = (local(), cluster());
+    local.context = Some(ContextFacts {
         name: "main".to_owned(),
         address: "https://127.0.0.1:7700".to_owned(),
         token_ends_ms: Some(NOW + 12 * HOUR),
     });
-    here.files.push(file(PrivateKind::File, FileState::Mode(0o600)));
+    local.files.push(file(PrivateKind::File, FileState::Mode(0o600)));
     let token = JoinTokenFacts { id: "t1".to_owned(), role: "agent".to_owned(), ends_ms: NOW, uses_left: 2 };
     cluster.join_tokens.push(token);
     cluster.members.push(MemberFacts {
         stands_by: true,
         version: String::new(),
-        ..member("binder", "https://127.0.0.1:7702", Spoken::Tls, Reach::Machine)
+        ..member("binder", "https://127.0.0.1:7702", Protocol::Tls, Reach::Machine)
     });
     cluster.container_ports = vec!["n1:8041".to_owned(), "n2:8041".to_owned()];
-    let diagnosis = Diagnosis::new(here, Some(cluster));
+    let diagnosis = Diagnosis::new(local, Some(cluster));
     assert_eq!(
         diagnosis.text(crate::output::Paint::plain()),
         "MEMBER              ADDRESS                 SPEAKS  OPEN-TO       VERSION\n\
@@ -281,13 +293,13 @@ fn people_see_what_was_looked_at() {
          /d/it  0600  0600\n\
          \n\
          plain text  state speaks TLS; 0 connections in plain text to it, 0 to other members\n\
-         containers  n1:8041 and n2:8041: Hadoop RPC, which has no TLS, open to this machine alone unless `agent.yarn.simple_auth` says \
-         otherwise there\n\
+         containers  n1:8041 and n2:8041: Hadoop RPC, which has no TLS, open to the agent's machine only unless `agent.yarn.simple_auth` is \
+         set there\n\
          context     main: token until 2026-09-22T02:13:20Z\n\
          clock       state is 0ms ahead of this machine, give or take 1ms\n\
          versions    this program 1.0.0, state 1.0.0\n\
          \n\
-         ok: nothing is wrong with what was looked at\n"
+         ok: no problems found\n"
     );
     let json = serde_json::to_value(diagnosis.view()).unwrap();
     assert_eq!(json["cluster"]["members"][0]["speaks"], "tls");
@@ -297,10 +309,10 @@ fn people_see_what_was_looked_at() {
 }
 
 #[test]
-fn what_came_from_elsewhere_does_nothing_to_the_terminal() {
+fn text_from_elsewhere_is_escaped() {
     use crate::output::{NASTY, Paint, assert_shown};
-    let (mut here, mut cluster) = (here(), cluster());
-    here.files.push(FileFacts {
+    let (mut local, mut cluster) = (local(), cluster());
+    local.files.push(FileFacts {
         path: NASTY.to_owned(),
         kind: PrivateKind::File,
         state: FileState::Mode(0o644),
@@ -309,5 +321,5 @@ fn what_came_from_elsewhere_does_nothing_to_the_terminal() {
     cluster.container_ports = vec![NASTY.to_owned()];
     cluster.members[0].name = NASTY.to_owned();
     cluster.identities[0].identity = NASTY.to_owned();
-    assert_shown(&Diagnosis::new(here, Some(cluster)).text(Paint::plain()));
+    assert_shown(&Diagnosis::new(local, Some(cluster)).text(Paint::plain()));
 }
