@@ -125,8 +125,8 @@ pub enum Verb {
     Health(Health),
     /// Check the invariants on the live system. Exit code 0 only if all hold.
     Audit(Audit),
-    /// Check who can reach the cluster and what proves who calls: addresses, certificates, tokens, clocks, plain text, modes of files,
-    /// versions. Exit code 0 unless there are errors.
+    /// Check who can reach the cluster and how callers prove their identity: addresses, certificates, tokens, clocks, plain text, file modes,
+    /// versions. Exit code 1 if there are errors.
     Doctor(DoctorArgs),
     /// Measure the control plane and this machine. Runs `godel-bench`; `godel bench --help` lists the benchmarks.
     #[command(disable_help_flag = true)]
@@ -165,7 +165,7 @@ pub struct Layers {
 /// Who may reach what this process listens on.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Exposure {
-    /// Speak plain text, also on addresses that other machines can reach: nothing is encrypted, and whoever calls is an administrator.
+    /// Speak plain text, also on addresses that other machines can reach: nothing is encrypted, and every caller is an administrator.
     #[arg(long)]
     pub insecure: bool,
 }
@@ -177,22 +177,22 @@ impl Exposure {
     }
 }
 
-/// What `--tls` may be.
+/// Values of `--tls`.
 const TLS_MODES: [&str; 3] = ["on", "migrate", "off"];
 
-/// What the whole control plane answers, and to whom.
+/// What the whole control plane speaks, and who may reach it.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct ControlPlaneExposure {
     #[command(flatten)]
     exposure: Exposure,
-    /// What state answers: TLS (`on`), plain text as well (`migrate`), or plain text (`off`). Without the flag TLS; plain text with
-    /// `--insecure`, and where the store was made without TLS.
+    /// What state speaks: only TLS (`on`), TLS and plain text (`migrate`), or only plain text (`off`). Default: `on`, but `off` with `--insecure`
+    /// and for a store that was made without TLS.
     #[arg(long, value_name = "MODE", value_parser = TLS_MODES)]
     tls: Option<String>,
 }
 
 impl ControlPlaneExposure {
-    /// Keys of the configuration and their values.
+    /// Returns configuration keys with the values that the flags give them.
     pub fn flags(&self) -> [(&'static str, Option<String>); 7] {
         let insecure = || self.exposure.flag();
         [
@@ -261,7 +261,7 @@ pub struct Up {
     /// The nodes to simulate.
     #[command(flatten)]
     pub nodes: SimulatedNodes,
-    /// What the control plane answers, and to whom.
+    /// What the control plane speaks, and who may reach it.
     #[command(flatten)]
     pub exposure: ControlPlaneExposure,
     /// Configuration layers below the flags.
@@ -305,7 +305,7 @@ pub struct Demo {
     /// Timeout.
     #[arg(long, default_value = "10m", value_parser = godel_base::duration::parse_whole)]
     pub timeout: Duration,
-    /// What the control plane answers, and to whom.
+    /// What the control plane speaks, and who may reach it.
     #[command(flatten)]
     pub exposure: ControlPlaneExposure,
     /// Configuration layers below the flags.
@@ -325,7 +325,7 @@ pub struct Serve {
     /// Address for metrics. Port 0 takes a free port.
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics_listen: Option<String>,
-    /// Address at which others reach the service, as `http://10.0.0.7:7700`; `host-name`: the name of this host. Default: the
+    /// Address at which others reach the service, such as `https://10.0.0.7:7700`; `host-name`: the name of this host. Default: the
     /// address to listen on.
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
@@ -335,12 +335,11 @@ pub struct Serve {
     /// Directory of the store (state).
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// File with a join token, `-` for standard input: for the first certificate, if state is at an https:// address (`godel join-token`).
-    /// Not for state.
+    /// File with a join token, with which the service gets its first certificate (`godel join-token`); `-` is standard input. Not for state.
     #[arg(long, value_name = "FILE")]
     pub join_file: Option<String>,
-    /// What state answers: TLS (`on`), plain text as well (`migrate`), or plain text (`off`). Without the flag TLS; plain text with
-    /// `--insecure`, and where the store was made without TLS.
+    /// What state speaks: only TLS (`on`), TLS and plain text (`migrate`), or only plain text (`off`). Default: `on`, but `off` with `--insecure`
+    /// and for a store that was made without TLS. For state only.
     #[arg(long, value_name = "MODE", value_parser = TLS_MODES)]
     pub tls: Option<String>,
     /// Who may reach what this process listens on.
@@ -403,7 +402,7 @@ pub struct Agent {
     /// Name of this machine's node. Default: the host name.
     #[arg(long, conflicts_with_all = ["simulate", "nodes"])]
     pub name: Option<String>,
-    /// File with a join token, `-` for standard input: for the first certificate, if state is at an https:// address (`godel node join-token`).
+    /// File with a join token, with which the agent gets its first certificate (`godel node join-token`); `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub join_file: Option<String>,
     /// Directory in which terminal statuses wait until they are acknowledged.

@@ -215,7 +215,7 @@ impl From<Status> for Failure {
 const START: &str = "start everything on this machine with `godel up`, or set the address of state: \
                      GODEL_ADDR=https://HOST:7700 or --address";
 
-const LOGIN: &str = "`godel context login`, on the machine of state, keeps what commands need for that";
+const LOGIN: &str = "run `godel context login` on the machine of state: commands then use TLS and a token";
 
 const OTHER_SERVER: &str =
     "is this the address of godel's state service? Set it with GODEL_ADDR or --address";

@@ -11,19 +11,18 @@ pub enum ContextVerb {
     List,
     /// Create a context, or change it. The first one becomes the current one.
     Set(ContextSettings),
-    /// Take a token from the socket of state on this machine, and keep it in a context with what proves that the cluster is the
-    /// right one.
+    /// Get a token from the socket of state on this machine, and keep it in a context together with the roots of the cluster.
     Login(LoginArgs),
-    /// Add the contexts of a file, as it stands on another machine. Whoever has the file may do what its owner may, until its tokens
-    /// expire.
+    /// Add the contexts of a file, for example of the file of contexts of another machine. Whoever has the file has its owner's permissions
+    /// until the tokens in it expire.
     Import {
         /// The file, which others must not be able to read; `-` is standard input.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Print the roots of a cluster (PEM), for tools as `grpcurl -cacert`.
+    /// Print the roots of a cluster (PEM), for tools such as `grpcurl -cacert`.
     Roots(ChosenContext),
-    /// Print a token of yours, renewed if it grows old, for tools as `grpcurl -H`. Whoever has it may do what you may, until it expires.
+    /// Print your token, renewed if it is old, for tools such as `grpcurl -H`. Whoever has it has your permissions until it expires.
     Token(ChosenContext),
     /// Make a context the current one, to whose cluster commands go.
     Use(NamedContext),
@@ -53,7 +52,7 @@ pub struct ContextSettings {
     /// The context.
     #[command(flatten)]
     pub context: NamedContext,
-    /// Address of state, as `http://10.0.0.7:7700`.
+    /// Address of state, such as `http://10.0.0.7:7700`. For TLS use `godel context login`.
     #[arg(long = "state", value_name = "URL")]
     pub state: String,
 }
@@ -64,10 +63,10 @@ pub struct LoginArgs {
     /// Name of the context. Default: that of the cluster.
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// The socket of state, which its owner alone may open. If it is not there yet, the command waits 10 s for it.
+    /// The socket of state, which only its owner may open. If it does not exist yet, the command waits for it for up to 10 s.
     #[arg(long, default_value = "godel-data/godel.sock", value_name = "FILE")]
     pub socket: PathBuf,
-    /// Address of state, to which commands go with the token.
+    /// Address of state to which commands go with the token.
     #[arg(long = "state", default_value = "https://127.0.0.1:7700", value_name = "URL")]
     pub state: String,
 }

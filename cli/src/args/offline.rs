@@ -24,10 +24,10 @@ pub struct Audit {
 /// `godel doctor`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct DoctorArgs {
-    /// Directory of the store of a state on this machine (`state.data_dir`): also look at the key and the socket beside it.
+    /// Also check the key and the socket beside this directory, that of the store of a state on this machine (`state.data_dir`).
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Directory of identities of services and agents on this machine (`identity.dir`): also look at its files.
+    /// Also check the files in this directory, that of the identities of services and agents on this machine (`identity.dir`).
     #[arg(long, value_name = "DIR")]
     pub identity_dir: Option<PathBuf>,
 }

@@ -42,7 +42,7 @@ struct Own {
     _logs: Guard,
 }
 
-/// Where state is, as the command line says.
+/// How the command line says to reach state.
 pub(super) struct Reach<'a> {
     /// `--address`, or `GODEL_ADDR`.
     pub(super) address: Option<String>,
@@ -96,8 +96,8 @@ pub(super) async fn leave(
     own.tell(format, "left", said)
 }
 
-/// Finds out which node this machine is, as its agent does. Whoever asks is a person: where no address is given, the one of the agent counts, or
-/// else the context.
+/// Finds out which node this machine is, as its agent does. The caller is a person, so the address comes from the command line, or else from the agent's
+/// configuration, or else from the context.
 async fn own(wanted: &OwnNode, log: Option<String>, reach: Reach<'_>) -> Result<Own, Failure> {
     let flags = [("agent.state_dir", wanted.state_dir.as_ref().map(|dir| dir.display().to_string()))];
     let root = config::load(&wanted.layers, &flags)?;

@@ -155,8 +155,8 @@ fn quarantine_text(quarantine: &QuarantineView, paint: Paint) -> String {
 
 fn expired_text(since_ms: i64, paint: Paint) -> String {
     format!(
-        "\n{}\nthe certificate of its agent has expired: the node gets nothing new until the agent has renewed it, which it tries by itself; its log says what \
-         keeps it from that\nsince {}\n",
+        "\n{}\nthe certificate of its agent has expired: the node gets no new placements until the agent has renewed it. The agent keeps trying; its log says \
+         why it fails\nsince {}\n",
         paint.bad("identity expired"),
         output::time(since_ms)
     )
@@ -261,7 +261,7 @@ mod tests {
             ("NotReady,IdentityExpired", Some(1))
         );
         let text = expired_text(1, Paint::plain());
-        assert!(text.starts_with("\nidentity expired\n") && text.contains("gets nothing new"), "{text}");
+        assert!(text.starts_with("\nidentity expired\n") && text.contains("no new placements"), "{text}");
     }
 
     #[test]
