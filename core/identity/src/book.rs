@@ -44,7 +44,7 @@ pub struct IdentityBook {
     changed: BTreeSet<BookKey>,
     /// Identities that have long expired, by key. Not stored.
     long_expired: BTreeMap<String, SeenExpired>,
-    /// Not stored.
+    /// Roots that signed no last leaf, which are kept for a while. Not stored.
     unused_roots: UnusedRoots,
 }
 
@@ -400,7 +400,7 @@ impl IdentityBook {
         let may_renew =
             self.identities.iter().filter(|(key, record)| !record.is_refused() && !has_surely_expired(key));
         let used: BTreeSet<RootFingerprint> = may_renew.map(|(_, record)| record.root).collect();
-        let kept = self.unused_roots.see(&self.trust, used, monotonic);
+        let kept = self.unused_roots.note(&self.trust, used, monotonic);
         let gone = self.long_expired.iter().filter(|(_, seen)| seen.forgettable.is_some_and(is_sure));
         let gone: Vec<String> = gone.map(|(key, _)| key.clone()).take(N_FORGOTTEN_MAX).collect();
         let dropped = rotation::drop_unused_roots(&mut self.trust, &kept, now_ms);

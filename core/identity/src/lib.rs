@@ -15,7 +15,7 @@
 //! - `needs`: what each RPC needs of its caller.
 //! - `records`: what the store keeps of identities.
 //! - `rotation`: how one root replaces another.
-//! - `session_leaf`: the leaf behind a session of an agent, which lasts for longer than a leaf.
+//! - `session_leaf`: the leaf of an agent during a session, which outlives a leaf.
 
 pub mod book;
 pub mod caller;

@@ -1,4 +1,5 @@
-//! How one root replaces another: everybody trusts the new one before it signs, and the old one goes soon after nobody has a leaf of it.
+//! How one root replaces another: all members trust the new root before it signs, and the old root is dropped soon after the last leaf of it was
+//! replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +20,8 @@ pub const PERSON_TOKEN_MS: u64 = 12 * 3_600_000;
 /// Keys that check persons' tokens at a time, at most: as many as a record may have.
 pub const N_PERSON_KEYS_MAX: usize = 8;
 
-/// For how long a root stays after the last identity was issued a leaf of another one, milliseconds: whoever has not received that leaf asks for it
-/// again within a minute, and shows the one before.
+/// How long a root is kept after the last identity was issued a leaf of another root, milliseconds: a holder that did not receive its new leaf asks again
+/// within a minute, and shows the old leaf.
 pub const ROOT_UNUSED_MS: u64 = 2 * 60_000;
 
 /// A new root, and the key of persons' tokens that comes with it.
@@ -32,13 +33,13 @@ pub struct NextSigner {
     pub person_key: PersonTokenKey,
 }
 
-/// Roots of which no identity was issued its last leaf, and since when.
+/// Roots that signed no identity's last leaf, and since when.
 #[derive(Clone, Debug, Default)]
 pub struct UnusedRoots(BTreeMap<RootFingerprint, Millis>);
 
 impl UnusedRoots {
-    /// Notes which roots are not `used`, and returns those that stay: those that are, and those that were within [`ROOT_UNUSED_MS`].
-    pub fn see(
+    /// Notes which roots are not in `used`, and returns the roots to keep: those in `used`, and those that were within the last [`ROOT_UNUSED_MS`].
+    pub fn note(
         &mut self,
         trust: &ClusterTrust,
         mut used: BTreeSet<RootFingerprint>,
@@ -56,7 +57,7 @@ impl UnusedRoots {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RotationRefusal {
     /// The last rotation has not ended.
-    #[error("root {root} is leaving still: {}", what_it_waits_for(*.n_left))]
+    #[error("root {root} is still being replaced: {}", describe_wait(*.n_left))]
     UnderWay {
         /// The root that is leaving.
         root: RootFingerprint,
@@ -113,7 +114,7 @@ pub fn add_root<'a>(
     Ok(())
 }
 
-/// Drops roots that are leaving once the next one signs: all but those that are `kept`. Returns which.
+/// Drops roots that are being replaced, once the next root signs, except those in `kept`. Returns the dropped roots.
 pub fn drop_unused_roots(
     trust: &mut ClusterTrust,
     kept: &BTreeSet<RootFingerprint>,
@@ -147,13 +148,13 @@ pub fn must_renew(trust: &ClusterTrust, root: RootFingerprint, now_ms: u64) -> b
     is_leaving && signing_root(trust, now_ms).is_some_and(|signing| signing.fingerprint != root)
 }
 
-/// What a root that is leaving waits for.
-fn what_it_waits_for(n_left: usize) -> String {
+/// Says why a root that is being replaced is still there.
+fn describe_wait(n_left: usize) -> String {
     if n_left == 0 {
-        return "no identity has a leaf of it any more, and it goes within minutes".to_owned();
+        return "no identity has a certificate of it any more, and it is dropped within minutes; try again then".to_owned();
     }
     format!(
-        "{} {} a leaf of it; wait until they have renewed, or revoke those that are gone (`godel identity list` shows them)",
+        "{} {} a certificate of it; wait until they have renewed, or revoke those that are gone for good (`godel identity list` shows them)",
         count(n_left, "identity"),
         one_or(n_left, "has", "have")
     )

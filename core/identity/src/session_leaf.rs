@@ -1,14 +1,14 @@
-//! The leaf behind a session of an agent, which lasts for longer than a leaf.
+//! The leaf of an agent during a session, which outlives a leaf.
 //!
-//! A session stays on the connection that it began on, and that connection shows the leaf of its beginning for ever. Its holder has renewed itself
-//! if a later leaf of its name was issued: what is recorded says so.
+//! A session stays on one connection, which shows the leaf that was valid when the connection was opened. If a later leaf was issued for the same
+//! name, the agent has renewed its own: the record of the identity tells.
 
 use crate::{
     leaves::{LeafStanding, LeafTimes, judge_leaf},
     records::IdentityRecord,
 };
 
-/// The last leaf that the agent of a session is known to have.
+/// The last known leaf of the agent of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionLeaf {
     key: String,
@@ -21,8 +21,8 @@ impl SessionLeaf {
         Self { key, times }
     }
 
-    /// Whether the holder has nothing but expired leaves at `now_ms`. `find` finds what is recorded of a name, and is asked only if the last leaf
-    /// that is known is not valid. One whose leaves are refused has not expired: its connection ends.
+    /// Whether the holder has only expired leaves at `now_ms`, Unix milliseconds. `find` returns the record of a name, and is called only if the last
+    /// known leaf is not valid. A holder whose leaves are refused has not expired: its connection is closed instead.
     pub fn has_expired<'a>(
         &mut self,
         now_ms: u64,
@@ -31,7 +31,7 @@ impl SessionLeaf {
         if judge_leaf(self.times, None, now_ms) == LeafStanding::Valid {
             return false;
         }
-        // A store that was restored from a backup may know nothing of the name.
+        // A store that was restored from a backup may not know the name.
         let Some(record) = find(&self.key) else { return true };
         match record.standing(now_ms) {
             LeafStanding::Valid => {
@@ -68,10 +68,10 @@ mod tests {
         let first = record(ISSUED);
         let later = record(ISSUED + 30 * HOUR);
         let mut leaf = leaf();
-        assert!(!leaf.has_expired(ISSUED + 23 * HOUR, |_| panic!("its own leaf is valid")));
+        assert!(!leaf.has_expired(ISSUED + 23 * HOUR, |_| panic!("the own leaf is valid")));
         assert!(leaf.has_expired(ISSUED + LIFETIME, |_| Some(&first)));
         assert!(!leaf.has_expired(ISSUED + 31 * HOUR, |key| (key == "agent/n1").then_some(&later)));
-        // From then on the later one counts.
+        // From then on the later leaf counts.
         assert!(!leaf.has_expired(ISSUED + 53 * HOUR, |_| panic!("its last leaf is valid")));
         assert!(leaf.has_expired(ISSUED + 54 * HOUR, |_| Some(&later)));
     }

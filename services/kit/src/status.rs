@@ -197,10 +197,10 @@ pub fn refused_call(refusal: &CallerRefusal) -> Status {
     }
 }
 
-/// Whose certificate is refused, in the details of `IDENTITY_REFUSED`: `<role>/<name>`.
+/// Key of the refused identity, `<role>/<name>`, in the details of `IDENTITY_REFUSED`.
 pub(crate) const IDENTITY: &str = "identity";
 
-/// UNAUTHENTICATED: what a client answers itself for a server that has refused its certificate, and when the server is asked again.
+/// UNAUTHENTICATED: the local answer of a client whose certificate the server has refused. `retry_after` is the time until the server is asked again.
 pub(crate) fn refused_identity(words: String, retry_after: Duration) -> Status {
     let mut details = ErrorDetails::with_retry_info(Some(retry_after));
     details.set_error_info(reason::IDENTITY_REFUSED, DOMAIN, HashMap::new());

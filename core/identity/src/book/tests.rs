@@ -367,7 +367,7 @@ fn a_root_signs_once_everybody_trusts_it_and_goes_when_nobody_uses_it() {
     assert_eq!(book.renew(&leaf.identity, leaf.times, at(signs_ms)).unwrap().root, fingerprint(2));
     assert_eq!((look(&mut book, signs_ms, 0), book.n_with_leaving_root(signs_ms)), (Vec::new(), 1));
     assert_eq!(book.issue_own(&own.identity, at(signs_ms)).root, fingerprint(2));
-    // Whoever has not received the last answer comes once more with the leaf before.
+    // A holder that did not receive its new leaf asks again with the old one.
     assert_eq!(look(&mut book, signs_ms, 0), []);
     assert_eq!(look(&mut book, signs_ms, ROOT_UNUSED_MS - 1), []);
     assert_eq!(look(&mut book, signs_ms, ROOT_UNUSED_MS), [fingerprint(1)]);
@@ -425,7 +425,7 @@ fn a_root_waits_for_leaves_that_may_renew_and_for_no_others() {
     book.revoke(&lost.identity, &identity("state/main")).unwrap();
     assert_eq!(look(&mut book, later_ms, 0), []);
     let under_way = book.rotate(next_root(3, later_ms), later_ms).unwrap_err().to_string();
-    assert!(under_way.contains("goes within minutes"), "{under_way}");
+    assert!(under_way.contains("dropped within minutes"), "{under_way}");
     assert_eq!(look(&mut book, later_ms, ROOT_UNUSED_MS), [fingerprint(1)]);
 }
 

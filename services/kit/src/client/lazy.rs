@@ -1,4 +1,4 @@
-//! Channels that open themselves, open anew once the client has another leaf, and pause while the server refuses the leaf.
+//! Channels that connect on demand, reconnect once the client has another leaf, and pause while the server refuses the leaf.
 
 use std::{
     fmt, future,
@@ -42,7 +42,7 @@ struct Renewal {
 
 struct SharedChannel {
     security: ClientSecurity,
-    /// Of the server at the other end.
+    /// Role of the server.
     role: Role,
     gate: RefusalGate,
     open: Box<dyn Fn() -> tonic::transport::Channel + Send + Sync>,
@@ -91,43 +91,43 @@ impl Renewal {
 }
 
 impl SharedChannel {
-    /// An answer to a call that showed `leaf` has come.
-    fn hear(&self, leaf: &Arc<OwnLeaf>, headers: &HeaderMap) {
+    /// Judges an answer to a call that showed `leaf`, and logs if state refuses the leaf or accepts it again.
+    fn judge_answer(&self, leaf: &Arc<OwnLeaf>, headers: &HeaderMap) {
         let holder = &leaf.leaf().identity;
         let (change, words) = match refusal_in(headers, holder) {
-            Some(words) => (self.gate.refuse(leaf, &words, Instant::now()), words),
-            None => (self.gate.take(leaf), String::new()),
+            Some(words) => (self.gate.note_refusal(leaf, &words, Instant::now()), words),
+            None => (self.gate.note_acceptance(leaf), String::new()),
         };
         if self.role != Role::State || change == GateChange::None {
             return;
         }
         let key = holder.key();
         match change {
-            GateChange::Shuts if self.security.note_refused(Some(leaf)) => tracing::warn!(
+            GateChange::Closes if self.security.note_refused(Some(leaf)) => tracing::warn!(
                 identity = key,
                 why = words,
-                "state refuses the certificate of this process; if it is to be let in again, run `godel identity allow {key}` and start it with a new \
-                 join token (`--join-file`); until then it asks again once in a minute or so"
+                "state refuses the certificate of this process: to let it in again, run `godel identity allow {key}` and restart it with a new join \
+                 token (`--join-file`); until then it asks about once a minute"
             ),
             GateChange::Opens if self.security.note_refused(None) => {
-                tracing::info!(identity = key, "state takes the certificate of this process again");
+                tracing::info!(identity = key, "state accepts the certificate of this process again");
             }
-            GateChange::Shuts | GateChange::Opens | GateChange::None => {}
+            GateChange::Closes | GateChange::Opens | GateChange::None => {}
         }
     }
 }
 
 /// The answer to a call.
 pub enum ChannelFuture {
-    /// Of a server that does not judge by a leaf.
+    /// From a server that does not judge the leaf of this client.
     Open(ResponseFuture),
-    /// Of a server that judges by a leaf.
+    /// From a server that judges the leaf of this client.
     Judged(JudgedAnswer),
-    /// The leaf is refused, as the server said before.
+    /// Local: the server refused the leaf before.
     Refused(Box<future::Ready<Response<Body>>>),
 }
 
-/// The answer of a server that judges by a leaf.
+/// The answer of a server that judges the leaf of this client.
 pub struct JudgedAnswer {
     answer: ResponseFuture,
     leaf: Arc<OwnLeaf>,
@@ -143,7 +143,7 @@ impl Future for ChannelFuture {
             Self::Judged(JudgedAnswer { answer, leaf, shared }) => {
                 let answer = ready!(Pin::new(answer).poll(cx));
                 if let Ok(answer) = &answer {
-                    shared.hear(leaf, answer.headers());
+                    shared.judge_answer(leaf, answer.headers());
                 }
                 Poll::Ready(answer)
             }
@@ -180,7 +180,7 @@ impl Service<Request<Body>> for LazyChannel {
 
     fn call(&mut self, request: Request<Body>) -> ChannelFuture {
         let judging = self.renewal.as_ref().and_then(|renewal| Some((renewal.own.clone()?, &renewal.shared)));
-        // What needs nothing is answered to whom is refused, too.
+        // Calls that need no identity are answered although the leaf is refused.
         let judging = judging.filter(|_| needs_of(request.uri().path()) != Needs::Anyone);
         let Some((leaf, shared)) = judging else { return ChannelFuture::Open(self.channel.call(request)) };
         if let Err(refusal) = shared.gate.pass(&leaf, Instant::now()) {

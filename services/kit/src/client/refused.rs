@@ -1,8 +1,8 @@
-//! What a client does whose identity a server refuses, as after `godel identity revoke`. Its loops go on calling; they are to be neither loud nor a
-//! burden, whatever they are for.
+//! What a client does when a server refuses its identity, for example after `godel identity revoke`. The loops of the client keep calling; this module
+//! keeps them from flooding the log and the server.
 //!
-//! After a refusal calls are answered here, as the server has answered, for a pause that grows with each further refusal. Then one call asks the
-//! server again. A process that shows another leaf begins anew.
+//! After a refusal, calls fail locally with the server's answer, for a pause that grows with each further refusal. Then one call asks the server again.
+//! When the process shows another leaf, this starts over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use tonic::{Code, Status};
 use super::Backoff;
 use crate::status::{self, reason};
 
-/// Bound of the first pause.
+/// Upper bound of the first pause.
 const PAUSE_BASE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// The call that asks again is given up after this: the next one asks.
+/// If the call that asks again has no answer after this time, the next one asks.
 const ASK_MAX: Duration = Duration::from_secs(10);
-/// The header with the code of an answer without a body.
+/// Header with the status code of an answer without a body.
 const GRPC_STATUS: &str = "grpc-status";
 /// `UNAUTHENTICATED` in that header.
 const UNAUTHENTICATED: &str = "16";
@@ -33,20 +33,20 @@ pub(super) struct RefusalGate(Mutex<Option<LeafRefused>>);
 
 struct LeafRefused {
     leaf: Arc<OwnLeaf>,
-    /// What the server said.
+    /// Message of the server.
     words: String,
     backoff: Backoff,
-    /// Calls are answered here until then.
+    /// Calls fail locally until then.
     until: Instant,
-    /// One call is asking.
+    /// A call is asking the server again.
     is_asked: bool,
 }
 
-/// What a refusal or an answer changes.
+/// How an answer changes the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GateChange {
-    /// It shuts.
-    Shuts,
+    /// It closes.
+    Closes,
     /// It opens.
     Opens,
     /// It stays as it is.
@@ -54,10 +54,10 @@ pub(super) enum GateChange {
 }
 
 impl RefusalGate {
-    /// Lets a call through that shows `leaf`.
+    /// Lets a call that shows `leaf` through.
     ///
     /// # Errors
-    /// The answer to it: the server refused the leaf a short while ago.
+    /// The local answer, if the server refused the leaf a short while ago.
     pub(super) fn pass(&self, leaf: &Arc<OwnLeaf>, now: Instant) -> Result<(), Box<Status>> {
         let mut refused = self.0.lock();
         let Some(known) = refused.as_mut().filter(|known| Arc::ptr_eq(&known.leaf, leaf)) else {
@@ -71,11 +71,11 @@ impl RefusalGate {
         Err(Box::new(status::refused_identity(known.words.clone(), retry_after)))
     }
 
-    /// The server refuses the leaf.
-    pub(super) fn refuse(&self, leaf: &Arc<OwnLeaf>, words: &str, now: Instant) -> GateChange {
+    /// Notes that the server refused a call that showed `leaf`.
+    pub(super) fn note_refusal(&self, leaf: &Arc<OwnLeaf>, words: &str, now: Instant) -> GateChange {
         let mut refused = self.0.lock();
         match refused.as_mut().filter(|known| Arc::ptr_eq(&known.leaf, leaf)) {
-            // Others were under way when the first one was refused.
+            // This call was in flight when the first one was refused.
             Some(known) if !known.is_asked => GateChange::None,
             Some(known) => {
                 (known.until, known.is_asked) = (now + known.backoff.pause(), false);
@@ -86,13 +86,13 @@ impl RefusalGate {
                 let until = now + backoff.pause();
                 let (leaf, words) = (Arc::clone(leaf), words.to_owned());
                 *refused = Some(LeafRefused { leaf, words, backoff, until, is_asked: false });
-                GateChange::Shuts
+                GateChange::Closes
             }
         }
     }
 
-    /// The server answers otherwise: it takes the leaf, if this is what it was asked.
-    pub(super) fn take(&self, leaf: &Arc<OwnLeaf>) -> GateChange {
+    /// Notes that the server accepted a call that showed `leaf`. Calls that were in flight before the refusal do not count.
+    pub(super) fn note_acceptance(&self, leaf: &Arc<OwnLeaf>) -> GateChange {
         let mut refused = self.0.lock();
         match refused.as_ref() {
             Some(known) if known.is_asked || !Arc::ptr_eq(&known.leaf, leaf) => {
@@ -104,13 +104,13 @@ impl RefusalGate {
     }
 }
 
-/// What a server says that refuses the leaf of `holder`, by the headers of its answer.
+/// The server's message, if the headers of its answer say that it refuses the leaf of `holder`.
 pub(super) fn refusal_in(headers: &HeaderMap, holder: &Identity) -> Option<String> {
     if headers.get(GRPC_STATUS).is_none_or(|code| code != UNAUTHENTICATED) {
         return None;
     }
     let status = Status::from_header_map(headers).filter(|status| status.code() == Code::Unauthenticated)?;
-    // A call that state passes on may be refused for the sake of state.
+    // When state forwards a call, the refused identity may be state's own.
     let is_its = status::metadata_of(&status, status::IDENTITY).is_some_and(|whose| whose == holder.key());
     (status::has_reason(&status, reason::IDENTITY_REFUSED) && is_its).then(|| status.message().to_owned())
 }
@@ -127,15 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn refused_client_asks_again_in_growing_pauses_and_once_each_time() {
+    fn refused_client_asks_once_after_each_growing_pause() {
         let cluster = TestCluster::new();
         let leaf = Arc::new(cluster.leaf("agent/n1"));
         let gate = RefusalGate::default();
         let mut now = Instant::now();
         assert!(gate.pass(&leaf, now).is_ok());
-        assert_eq!(gate.refuse(&leaf, "revoked", now), GateChange::Shuts);
-        assert_eq!(gate.refuse(&leaf, "revoked", now), GateChange::None, "it was under way");
-        assert_eq!(gate.take(&leaf), GateChange::None, "so was this one");
+        assert_eq!(gate.note_refusal(&leaf, "revoked", now), GateChange::Closes);
+        assert_eq!(gate.note_refusal(&leaf, "revoked", now), GateChange::None, "it was in flight");
+        assert_eq!(gate.note_acceptance(&leaf), GateChange::None, "so was this one");
         let mut longest = Duration::ZERO;
         for n in 0..200u32 {
             if let Err(answer) = gate.pass(&leaf, now) {
@@ -145,33 +145,36 @@ mod tests {
                 longest = longest.max(pause);
                 assert!(pause <= PAUSE_BASE * (1 << n.min(6)).max(1) && pause <= PAUSE_MAX, "{n}: {pause:?}");
                 now += pause;
-                assert!(gate.pass(&leaf, now).is_ok(), "one asks");
+                assert!(gate.pass(&leaf, now).is_ok(), "one call asks");
             }
             assert!(gate.pass(&leaf, now).is_err(), "the others wait for its answer");
-            assert_eq!(gate.refuse(&leaf, "revoked", now), GateChange::None);
+            assert_eq!(gate.note_refusal(&leaf, "revoked", now), GateChange::None);
         }
         assert!(longest > PAUSE_MAX / 4, "{longest:?}");
-        // The one that asks may die.
+        // The call that asks may get no answer.
         now += PAUSE_MAX;
         assert!(gate.pass(&leaf, now).is_ok() && gate.pass(&leaf, now).is_err());
         now += ASK_MAX;
         assert!(gate.pass(&leaf, now).is_ok());
-        assert_eq!((gate.take(&leaf), gate.take(&leaf)), (GateChange::Opens, GateChange::None));
+        assert_eq!(
+            (gate.note_acceptance(&leaf), gate.note_acceptance(&leaf)),
+            (GateChange::Opens, GateChange::None)
+        );
         assert!(gate.pass(&leaf, now).is_ok());
     }
 
     #[test]
-    fn another_leaf_is_not_refused_for_the_one_before() {
+    fn new_leaf_is_not_refused_for_the_old_one() {
         let cluster = TestCluster::new();
         let leaves = [(), ()].map(|()| Arc::new(cluster.leaf("agent/n1")));
         let (gate, now) = (RefusalGate::default(), Instant::now());
-        gate.refuse(&leaves[0], "revoked", now);
+        gate.note_refusal(&leaves[0], "revoked", now);
         assert!(gate.pass(&leaves[0], now).is_err() && gate.pass(&leaves[1], now).is_ok());
-        assert_eq!(gate.take(&leaves[1]), GateChange::Opens);
+        assert_eq!(gate.note_acceptance(&leaves[1]), GateChange::Opens);
     }
 
     #[test]
-    fn refusal_of_an_identity_is_read_from_the_headers_of_an_answer() {
+    fn refusal_of_an_identity_is_read_from_headers() {
         let caller: godel_identity::caller::Caller = "agent/n1".parse().unwrap();
         let refused = status::refused_call(&CallerRefusal::Refused { caller, why: LeafRefusal::Revoked });
         let headers = |status: Status| status.into_http::<()>().headers().clone();

@@ -27,8 +27,8 @@ pub(super) struct LeaseKeeper {
     heard: Heard,
     /// Of a registration that is to be this process's alone: who has it instead.
     rival: Option<LeaseRival>,
-    /// It was said that state speaks TLS, and this process does not.
-    is_told_of_tls: bool,
+    /// The warning that state speaks TLS and this process does not was logged.
+    has_warned_of_tls: bool,
 }
 
 /// Another process holds what is to be this one's alone.
@@ -83,7 +83,7 @@ impl LeaseKeeper {
         let holder = uuid::Uuid::now_v7().to_string();
         let client = MemberServiceClient::new(state).max_decoding_message_size(RECEIVED_BYTES_MAX);
         let rival = is_alone.then(LeaseRival::default);
-        Self { spec, holder, client, leadership, heard, rival, is_told_of_tls: false }
+        Self { spec, holder, client, leadership, heard, rival, has_warned_of_tls: false }
     }
 
     /// Runs until `stop`.
@@ -159,11 +159,11 @@ impl LeaseKeeper {
 
     fn stand_by(&mut self, failure: &Status) {
         let needs_tls = status::has_reason(failure, reason::TLS_REQUIRED);
-        if needs_tls && !std::mem::replace(&mut self.is_told_of_tls, true) {
+        if needs_tls && !std::mem::replace(&mut self.has_warned_of_tls, true) {
             tracing::warn!(
                 lease = self.spec.lease,
-                "state speaks TLS and this process does not, so that it does nothing: give it a token of `godel join-token --role ROLE` \
-                 with `--join-file FILE`, and state's https:// address"
+                "state speaks TLS and this process does not, so it cannot hold its lease: restart it with state's https:// address and a token of \
+                 `godel join-token --role ROLE` (`--join-file FILE`)"
             );
         }
         let held = status::has_reason(failure, reason::LEASE_HELD);

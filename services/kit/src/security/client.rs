@@ -23,7 +23,7 @@ struct SecuredClient {
     tls: ClientTls,
     token: Option<watch::Receiver<BearerToken>>,
     calls_plain_text: bool,
-    /// The leaf that state is known to refuse.
+    /// The leaf that state refused last.
     refused: Arc<Mutex<Option<Arc<OwnLeaf>>>>,
 }
 
@@ -103,7 +103,8 @@ impl ClientSecurity {
         }
     }
 
-    /// State refuses a leaf; `None`: it takes the one that is shown. Returns whether that is news: a process has several connections to state.
+    /// Notes that state refuses `leaf`, or with `None` that it accepts the current one. Returns whether this is new: a process has several connections to
+    /// state.
     pub(crate) fn note_refused(&self, leaf: Option<&Arc<OwnLeaf>>) -> bool {
         let Some(secured) = &self.0 else { return false };
         let mut refused = secured.refused.lock();

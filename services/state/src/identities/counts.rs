@@ -1,4 +1,4 @@
-//! How many identities there are by standing.
+//! Counts identities by standing.
 
 use godel_identity::leaves::{LeafRefusal, LeafStanding};
 use godel_proto::v1;

@@ -45,7 +45,7 @@ pub enum KeysError {
         /// The root.
         root: RootFingerprint,
     },
-    /// A test wants it so.
+    /// A test makes signing fail.
     #[error("nothing is signed while {} exists (`state.signing_fails_while`)", file.display())]
     Failing {
         /// The file.
@@ -82,7 +82,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The same, which sign nothing while a file exists.
+    /// The same keys, but for a test they sign nothing while `file` exists.
     pub(crate) fn failing_while(self, file: Option<&Path>) -> Self {
         Self { fails_while: file.map(Arc::from), ..self }
     }

@@ -85,7 +85,7 @@ impl OwnIdentity {
     async fn issue(&self) -> Result<(OwnLeaf, ShownLeaf), OwnLeafError> {
         let (identity, lifetime_ms) = (self.identity.clone(), self.lifetime_ms);
         let (now_ms, keys) = (self.ledger.now_ms(), self.ledger.keys());
-        // Where nothing signs, nothing is recorded.
+        // Nothing is recorded if nothing can sign it.
         self.ledger.read(|book| keys.signing(book.trust(), now_ms).map(drop)).map_err(make)?;
         let issued = self
             .ledger

@@ -47,7 +47,7 @@ struct Issuer {
     /// What state's own leaf carries.
     own_names: ServerNames,
     lifetime_ms: u64,
-    /// Everybody renews again and again while nothing can be signed.
+    /// Limits the log while nothing can be signed and all members retry their renewals.
     unsigned: Quiet,
 }
 
@@ -82,7 +82,7 @@ impl Issuer {
         IssueClock { now_ms: self.ledger.now_ms(), lifetime_ms: self.lifetime_ms }
     }
 
-    /// Whether something signs. Where nothing does, nothing is recorded: the roots that identities have leaves of would not be those in the records.
+    /// Checks that there is a key that signs, before a leaf is recorded: a record without its leaf would name a root that the holder has no leaf of.
     fn check_signing(&self) -> Result<(), Status> {
         let (keys, now_ms) = (self.ledger.keys(), self.ledger.now_ms());
         let signs = self.ledger.read(|book| keys.signing(book.trust(), now_ms).map(drop));
@@ -109,7 +109,7 @@ impl Issuer {
         })
     }
 
-    /// What no caller can mend, said once in a while.
+    /// A failure that no caller can fix, logged once in a while.
     fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Status {
         if self.unsigned.may_speak() {
             return broken(error);
@@ -328,7 +328,10 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
             Ok(draft.book.n_with_leaving_root(now_ms))
         });
         let n_left = u32::try_from(rotated.await?).unwrap_or(u32::MAX);
-        tracing::info!(n_left, "a new root was made; the old one goes soon after nobody has a leaf of it");
+        tracing::info!(
+            n_left,
+            "a new root was made; the old one is dropped soon after its last leaf was replaced"
+        );
         let signs_from_ms = signed(signs_from_ms);
         Ok(Response::new(v1::RotateCaResponse { fingerprint, signs_from_ms, n_left }))
     }

@@ -1,20 +1,20 @@
-//! What state says of what it speaks, and of those who were issued certificates.
+//! What state reports about what it speaks and about the certificates that it has issued.
 
 use godel_kit::{address::Speech, metrics::Metrics, security::ServerSecurity};
 use godel_proto::v1;
 
 use crate::identities::{Identities, IdentityLedger};
 
-/// What the port of this state speaks, and what is known of those who come.
+/// What the port of this state speaks, and where its callers are counted.
 pub(crate) struct OwnSecurity {
     speech: Speech,
     metrics: Metrics,
-    /// `None` without TLS.
+    /// Identities; `None` without TLS.
     ledger: Option<IdentityLedger>,
 }
 
 impl OwnSecurity {
-    /// Of a server with this security, which counts its connections in `metrics`.
+    /// For a server with this security, which counts its connections in `metrics`.
     pub(crate) fn new(security: &ServerSecurity, metrics: &Metrics, identities: Option<&Identities>) -> Self {
         let ledger = identities.map(|identities| identities.ledger.clone());
         Self { speech: security.speech(), metrics: metrics.clone(), ledger }
