@@ -1,8 +1,9 @@
 //! Identities: the CA, who joined, who is revoked, and state's own leaf.
 //!
 //! What is known of identities is in the store, as records that nobody else writes; what signs is there too, sealed by the key of
-//! `pki/seal.key`, and no call returns it. `mode` decides whether state speaks TLS at all,
-//! `first_start` makes or opens the CA, `writer` is the one task that writes, `rpc` answers calls, `own` keeps state's own leaf, and `places` says whose the files are. The decisions are those of `godel_identity`.
+//! `pki/seal.key`, and no call returns it. `mode` decides whether state speaks TLS at all, `first_start` makes or opens the CA, `writer` is the one
+//! task that writes, `rpc` answers calls, `own` keeps state's own leaf, and `places` tells to which store the files belong. The decisions are those of
+//! `godel_identity`.
 
 mod callers;
 mod counts;
