@@ -89,7 +89,9 @@ crate::section! {
         /// A TLS handshake must end within this time.
         pub handshake_timeout: HumanDuration = HumanDuration::from_secs(5),
         /// Maximum number of TLS handshakes in progress. Further ones wait: those of the address with the fewest in progress go
-        /// first, the youngest first. While some wait, a handshake that has taken a fifth of `handshake_timeout` is ended.
+        /// first. Those of one address go in the order in which they came, until they have waited for a fifth of
+        /// `handshake_timeout`; after those, the youngest goes first. While some wait, a handshake that has taken a fifth of
+        /// `handshake_timeout` is ended.
         pub handshakes_max: usize = 256,
     }
     given {

@@ -1,10 +1,11 @@
 //! Places for TLS handshakes: so many at once, and who gets one when there are none left.
 //!
 //! A place is needed only once the first message of a handshake is whole, so one that never gets so far holds none. Among those that wait, the
-//! address goes first that has fewest handshakes under way, and of one address the youngest: it is the one whose client is still there, while
-//! a backlog of clients that have given up is left to its deadline. A handshake that has had its place for a fifth of the deadline is overdue.
-//! It goes on while places are free, and loses its place as soon as somebody waits, the longest overdue first. So endless handshakes take
-//! places from each other, and the places that one address can hold keep nobody else waiting for long.
+//! address goes first that has fewest handshakes under way. Of one address the oldest goes first as long as it has waited for less than a fifth of the
+//! deadline: whoever comes back at once after a restart is ahead of the crowd that follows. When all have waited longer, the youngest goes first: it is
+//! the one whose client is still there, while a backlog of clients that have given up is left to its deadline. A handshake that has had its place for
+//! a fifth of the deadline is overdue. It goes on while places are free, and loses its place as soon as somebody waits, the longest overdue first. So
+//! endless handshakes take places from each other, and the places that one address can hold keep nobody else waiting for long.
 
 use std::{
     cmp::Reverse,
@@ -15,16 +16,19 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
-/// The part of the deadline after which a handshake is overdue.
+/// The part of the deadline after which a handshake is overdue, and after which one that waits is no longer served in the order of its coming.
 const PATIENCE_PART: u32 = 5;
 
 /// The places of one server.
 #[derive(Debug)]
 pub(super) struct Handshakes {
     n_max: usize,
-    /// After so long one is overdue.
+    /// See [`PATIENCE_PART`].
     patience: Duration,
     line: Mutex<HandshakeLine>,
 }
@@ -53,7 +57,15 @@ struct HandshakeLine {
 #[derive(Debug, Default)]
 struct AddressLine {
     n_running: usize,
-    waiting: BTreeMap<u64, oneshot::Sender<HandshakePlace>>,
+    waiting: BTreeMap<u64, WaitingHandshake>,
+    /// The first of those that were not yet found to have waited for too long.
+    first_fresh: u64,
+}
+
+#[derive(Debug)]
+struct WaitingHandshake {
+    since: Instant,
+    sender: oneshot::Sender<HandshakePlace>,
 }
 
 /// One that waits, until it is dropped.
@@ -82,7 +94,8 @@ impl Handshakes {
                 return self.made(address, number);
             }
             let (sender, place) = oneshot::channel();
-            line.change(address, |of_address| drop(of_address.waiting.insert(number, sender)));
+            let waiting = WaitingHandshake { since: Instant::now(), sender };
+            line.change(address, |of_address| drop(of_address.waiting.insert(number, waiting)));
             if let Some((_, yields)) = line.overdue.pop_first() {
                 yields.notify_one();
             }
@@ -105,7 +118,7 @@ impl Handshakes {
             let mut line = self.line.lock();
             line.overdue.remove(&number);
             line.change(address, |of_address| of_address.n_running -= 1);
-            let next = line.pop();
+            let next = line.pop(self.patience);
             if next.is_none() {
                 line.n_running -= 1;
             }
@@ -149,14 +162,14 @@ impl HandshakeLine {
     }
 
     /// Takes the next one out, and counts it as under way.
-    fn pop(&mut self) -> Option<(IpAddr, u64, oneshot::Sender<HandshakePlace>)> {
+    fn pop(&mut self, patience: Duration) -> Option<(IpAddr, u64, oneshot::Sender<HandshakePlace>)> {
         let (_, _, address) = *self.order.first()?;
         let mut next = None;
         self.change(address, |of_address| {
-            next = of_address.waiting.pop_last();
+            next = of_address.pop(patience);
             of_address.n_running += 1;
         });
-        next.map(|(number, sender)| (address, number, sender))
+        next.map(|(number, waiting)| (address, number, waiting.sender))
     }
 }
 
@@ -165,6 +178,18 @@ impl AddressLine {
     fn key(&self, address: IpAddr) -> Option<(usize, Reverse<u64>, IpAddr)> {
         let (youngest, _) = self.waiting.last_key_value()?;
         Some((self.n_running, Reverse(*youngest), address))
+    }
+
+    /// Takes the next one out.
+    fn pop(&mut self, patience: Duration) -> Option<(u64, WaitingHandshake)> {
+        while let Some((number, waiting)) = self.waiting.range(self.first_fresh..).next() {
+            let number = *number;
+            if waiting.since.elapsed() < patience {
+                return self.waiting.remove(&number).map(|waiting| (number, waiting));
+            }
+            self.first_fresh = number + 1;
+        }
+        self.waiting.pop_last()
     }
 }
 
@@ -228,8 +253,19 @@ mod tests {
     }
 
     #[test]
-    fn of_one_address_the_youngest_goes_first() {
-        let handshakes = Handshakes::new(2, TIMEOUT);
+    fn of_one_address_the_oldest_goes_first_while_it_has_not_waited_long() {
+        let handshakes = Handshakes::new(1, TIMEOUT);
+        let held = take(&handshakes, 1);
+        let mut waiting: Vec<Waiting> = (0..3).map(|_| ask(&handshakes, 1)).collect();
+        assert!(waiting.iter_mut().all(|one| look(one).is_none()));
+        drop(held);
+        let served: Vec<Option<HandshakePlace>> = waiting.iter_mut().map(look).collect();
+        assert_eq!(served.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[test]
+    fn of_one_address_the_youngest_goes_first_when_all_have_waited_long() {
+        let handshakes = Handshakes::new(2, Duration::ZERO);
         let (first, second) = (take(&handshakes, 1), take(&handshakes, 1));
         let mut waiting: Vec<Waiting> = (0..3).map(|_| ask(&handshakes, 1)).collect();
         assert!(waiting.iter_mut().all(|one| look(one).is_none()));
@@ -245,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_address_with_fewest_under_way_goes_first() {
-        let handshakes = Handshakes::new(3, TIMEOUT);
+        let handshakes = Handshakes::new(3, Duration::ZERO);
         let mut held: Vec<HandshakePlace> = (0..3).map(|_| take(&handshakes, 1)).collect();
         let mut other = ask(&handshakes, 2);
         assert!(look(&mut other).is_none());
@@ -263,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_place_for_one_that_has_left_goes_to_the_next() {
-        let handshakes = Handshakes::new(1, TIMEOUT);
+        let handshakes = Handshakes::new(1, Duration::ZERO);
         let held = take(&handshakes, 1);
         let (mut old, mut young) = (ask(&handshakes, 1), ask(&handshakes, 1));
         assert!(look(&mut old).is_none() && look(&mut young).is_none());
