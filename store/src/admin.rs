@@ -23,14 +23,17 @@ use crate::{
         Claimed, Generation, Log as _, LogError, LogReader,
         sled::{Copied, Lock, SledLog, Which, copy_for_reading, is_store, lock},
     },
+    loss::Loss,
+    migration,
     record::{Key, encode_record},
     recovery::{self, Recovered, unpanicked},
     snapshot,
     state::State,
-    store::{Loss, OpenError},
+    store::{Engine, OpenError, SledConfig},
 };
 
 pub use export::{ExportReport, UnreadablePolicy, export, restore};
+pub(crate) use export::{make_store, refuse_used};
 pub use repair::{RemoveReport, TruncateReport, remove, truncate};
 
 /// Says what keeps readers from reading a record, if anything. The store itself only looks at keys and rows.
@@ -45,11 +48,25 @@ pub enum AdminError {
         /// As given.
         dir: PathBuf,
     },
-    /// The target of a restore holds something.
-    #[error("{} is not empty; restore into a new directory", .dir.display())]
+    /// There is no store to be moved.
+    #[error("no store in {place}")]
+    NoStoreAt {
+        /// As given.
+        place: String,
+    },
+    /// What was copied is not what was to be copied.
+    #[error("{place} reads back differently: {what}; the source stays in force")]
+    Differs {
+        /// The target.
+        place: String,
+        /// What differs.
+        what: String,
+    },
+    /// The target of a restore or a migration holds something.
+    #[error("{place} is not empty; name a new place")]
     NotEmpty {
         /// As given.
-        dir: PathBuf,
+        place: String,
     },
     /// The file to make is there already.
     #[error("{} exists; nothing was written: use another file, or move it away", .file.display())]
@@ -216,6 +233,8 @@ impl fmt::Display for CheckReport {
 pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, AdminError> {
     let copy = Copy::of(dir, Which::All)?;
     let mut report = CheckReport::default();
+    let engine = Engine::Sled(SledConfig::new(dir));
+    report.notes.extend(migration::describe(&engine)?);
     let Copied { unmarked, problem, watermark } = &copy.copied;
     report.notes.extend(watermark.map(str::to_owned));
     report.notes.extend(
@@ -294,7 +313,7 @@ fn missing_history(
 }
 
 /// The records that `content` cannot read, and why.
-fn unreadable(state: &State, content: ContentCheck<'_>) -> Vec<String> {
+pub(crate) fn unreadable(state: &State, content: ContentCheck<'_>) -> Vec<String> {
     let mut unreadable = Vec::new();
     let mut encoded = BytesMut::new();
     let mut read = |kind: v1::Kind, key: &dyn fmt::Display, record: &crate::Record| {

@@ -9,12 +9,16 @@
 //!
 //! - `admin`: check, export, restore and repair of a store that no process has open.
 //! - `chunk`: parts of a log, with their checksums.
+//! - `envelope`: small messages in files, with a checksum.
 //! - `feed`: committed transactions for watchers.
 //! - `floor`: the state at the start of the kept history.
 //! - `history`: which generations are kept for the watch history.
 //! - `identity`: the id of the store.
 //! - `log`: the log engine, in memory or on sled.
+//! - `loss`: what of a store cannot be recovered.
+//! - `migration`: moves a store from one place to another.
 //! - `nearby`: stores right above or below a directory that holds none.
+//! - `place`: where a store is kept, and what is done with any engine before a store runs on it.
 //! - `record`: records, their keys and their encoding.
 //! - `recovery`: rebuilds the state from the log engine.
 //! - `role`: which writer may write which record.
@@ -28,13 +32,17 @@ pub mod chunk;
 pub mod history;
 pub mod identity;
 pub mod log;
+pub mod migration;
 pub mod record;
 pub mod role;
 pub mod state;
 
+mod envelope;
 mod feed;
 mod floor;
+mod loss;
 mod nearby;
+mod place;
 mod recovery;
 mod snapshot;
 mod store;
@@ -42,10 +50,12 @@ mod writer;
 
 pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
 pub use floor::FloorReader;
+pub use loss::Loss;
+pub use place::BadPlace;
 pub use record::{Key, Record};
 pub use role::Role;
 pub use state::{Committed, RefusalReason, State, TxnRefusal};
 pub use store::{
-    Answer, Engine, Loss, OnFatal, OpenError, Opened, Pending, SledConfig, Status, Store, StoreConfig,
-    SyncMode, WallClock,
+    Answer, Engine, OnFatal, OpenError, Opened, Pending, SledConfig, Status, Store, StoreConfig, SyncMode,
+    WallClock,
 };

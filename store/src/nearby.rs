@@ -2,14 +2,21 @@
 
 use std::path::Path;
 
-use crate::{log::sled::is_store, store::OpenError};
+use crate::{
+    log::sled::is_store,
+    store::{Engine, OpenError},
+};
 
-/// Refuses to make a store in `dir` right below or above another one: whoever names the directory means that one, and would get
+/// Refuses to make a store in a directory right below or above another one: whoever names the directory means that one, and would get
 /// an empty one.
 ///
 /// # Errors
 /// There is such a store.
-pub(crate) fn refuse(dir: &Path) -> Result<(), OpenError> {
+pub(crate) fn refuse(engine: &Engine) -> Result<(), OpenError> {
+    let dir = match engine {
+        Engine::Sled(config) => &config.dir,
+        Engine::Memory(_) => return Ok(()),
+    };
     if is_store(dir) {
         return Ok(());
     }
@@ -18,7 +25,7 @@ pub(crate) fn refuse(dir: &Path) -> Result<(), OpenError> {
         dir.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
     let below = dir.join("state");
     match [above, Some(&below)].into_iter().flatten().find(|near| is_store(near)) {
-        Some(found) => Err(OpenError::Elsewhere { dir: dir.to_owned(), found: found.to_owned() }),
+        Some(found) => Err(OpenError::Elsewhere { dir: dir.clone(), found: found.to_owned() }),
         None => Ok(()),
     }
 }

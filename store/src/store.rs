@@ -13,12 +13,9 @@ use crate::{
     floor::FloorReader,
     history::HistoryMin,
     identity,
-    log::{
-        Claimed, Log, LogError,
-        memory::{MemoryDisk, MemoryLog},
-        sled::SledLog,
-    },
-    nearby,
+    log::{Claimed, Log, LogError, memory::MemoryDisk},
+    loss::Loss,
+    migration, nearby,
     recovery::{self, Recovered},
     role::Role,
     snapshot::PIECE_BYTES,
@@ -157,6 +154,27 @@ pub enum OpenError {
         /// Where there is one.
         found: PathBuf,
     },
+    /// The store was moved, and is served where it went.
+    #[error(
+        "the store in {place} was moved to {to} and is not served here; it can be read with `godel state check` and \
+         `godel state export`"
+    )]
+    Moved {
+        /// The place that was opened.
+        place: String,
+        /// Where the store is now.
+        to: String,
+    },
+    /// A migration to this place has not ended.
+    #[error(
+        "{place} holds a store that is being moved from {from}; end that with `godel state migrate --from {from} --to {place}`"
+    )]
+    Unfinished {
+        /// The place that was opened.
+        place: String,
+        /// Where the store is.
+        from: String,
+    },
     /// There is no room for the copy that is made before opening after an unclean stop.
     #[error(
         "opening after an unclean stop needs {needed} free bytes for a copy, but only {free} are free: \
@@ -176,7 +194,12 @@ impl OpenError {
         match self {
             Self::NoSpace { .. } => true,
             Self::Log(LogError::Io { source, .. }) => source.kind() == std::io::ErrorKind::StorageFull,
-            Self::Log(_) | Self::Locked { .. } | Self::Damaged { .. } | Self::Elsewhere { .. } => false,
+            Self::Log(_)
+            | Self::Locked { .. }
+            | Self::Damaged { .. }
+            | Self::Elsewhere { .. }
+            | Self::Moved { .. }
+            | Self::Unfinished { .. } => false,
         }
     }
 }
@@ -186,44 +209,6 @@ impl From<LogError> for OpenError {
         match error {
             LogError::Corrupt(what) => Self::Damaged { what, loss: Loss::default() },
             error => Self::Log(error),
-        }
-    }
-}
-
-/// Acknowledged commits that cannot be recovered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loss {
-    /// First revision that cannot be recovered; 0 where that is not known.
-    pub from: u64,
-    /// Last revision that was acknowledged, as far as the watermark knows.
-    pub to: Option<u64>,
-}
-
-impl Loss {
-    /// What is lost if the state can be recovered up to revision `reached` only.
-    pub(crate) fn after(reached: Revision, claimed: &Claimed) -> Self {
-        Self { from: reached.0 + 1, to: claimed.claim().map(|claim| claim.last.0) }
-    }
-
-    /// Commits that are missing, if that is known.
-    pub fn n_commits(&self) -> Option<u64> {
-        (self.from > 0).then_some(self.to?)?.checked_sub(self.from - 1)
-    }
-}
-
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.from, self.n_commits()) {
-            (0, _) => f.write_str("It is not known which commits are missing."),
-            (from, Some(0)) => write!(f, "Every commit up to revision {} can be recovered.", from - 1),
-            (from, Some(n)) => {
-                write!(f, "Commits are missing from revision {from} on: at least {n} acknowledged ones.")
-            }
-            (from, None) => write!(
-                f,
-                "Commits are missing from revision {from} on; their number is not known because the \
-                 watermark is missing."
-            ),
         }
     }
 }
@@ -327,13 +312,8 @@ impl Store {
             backlog_items,
             on_fatal,
         } = config;
-        let (log, engine): (Box<dyn Log>, _) = match engine {
-            Engine::Memory(disk) => (Box::new(MemoryLog::open(disk)), "memory"),
-            Engine::Sled(config) => {
-                nearby::refuse(&config.dir)?;
-                (Box::new(SledLog::open(&config, crash.clone())?), "sled")
-            }
-        };
+        nearby::refuse(&engine)?;
+        let log = migration::open_unmarked(&engine, crash.clone())?;
         let (log, mut recovered, opened) = recover(log)?;
         if recovered.state.store_id().0 == 0 {
             recovered.state.give_id(identity::new_id());
@@ -363,7 +343,7 @@ impl Store {
             shared,
             thread: Mutex::new(Some(thread)),
             wall_clock,
-            engine,
+            engine: engine.name(),
             opened,
         })))
     }

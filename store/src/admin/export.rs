@@ -23,12 +23,13 @@ use crate::{
     identity,
     log::{
         End, Log as _, LogError, SnapshotPart,
-        sled::{SledLog, Which, files::private_file},
+        sled::{Which, files::private_file},
     },
+    loss::Loss,
     nearby, recovery,
     snapshot::{PIECE_BYTES, Pieces, SnapshotLoader, SnapshotWriter},
     state::State,
-    store::{Loss, OpenError, SledConfig},
+    store::{Engine, OpenError, SledConfig},
 };
 
 /// First bytes of an export; the last one is the version of the format.
@@ -142,10 +143,8 @@ pub fn restore(
     content: ContentCheck<'_>,
     unreadable: UnreadablePolicy,
 ) -> Result<ExportReport, AdminError> {
-    if dir.exists() && fs::read_dir(dir).map_err(failed("listing", dir))?.next().is_some() {
-        return Err(AdminError::NotEmpty { dir: dir.to_owned() });
-    }
-    nearby::refuse(dir)?;
+    let engine = Engine::Sled(SledConfig::new(dir));
+    refuse_used(&engine)?;
     let mut state = read(file)?;
     let records = super::unreadable(&state, content);
     if !records.is_empty() && unreadable == UnreadablePolicy::Refuse {
@@ -153,24 +152,32 @@ pub fn restore(
     }
     let bytes = fs::metadata(file).map_err(failed("reading", file))?.len();
     identity::renew(&mut state);
-    make_store(&state, dir)?;
+    make_store(&state, &engine)?;
     Ok(ExportReport { store_id: state.store_id().0, revision: state.revision().0, bytes })
 }
 
-/// Makes a store of this state in `dir`, absent or empty, and closes it.
-pub(super) fn make_store(state: &State, dir: &Path) -> Result<(), AdminError> {
-    let mut log = SledLog::open(&SledConfig::new(dir), CrashPoints::default())?;
+/// Refuses to make a store where there is something, or where nobody would look for it.
+pub(crate) fn refuse_used(engine: &Engine) -> Result<(), AdminError> {
+    if engine.holds_anything()? || engine.read_mark()?.is_some() {
+        return Err(AdminError::NotEmpty { place: engine.shown() });
+    }
+    Ok(nearby::refuse(engine)?)
+}
+
+/// Makes a store of this state in an engine that is empty, and closes it.
+pub(crate) fn make_store(state: &State, engine: &Engine) -> Result<(), AdminError> {
+    let mut log = engine.open_log(CrashPoints::default())?;
     let base = state.revision();
     // Until the snapshot is complete the store refuses to open: this generation follows nothing.
     log.put_snapshot(base, SnapshotPart::Begin(End::new(base, 0, Extent::empty(Revision(0)))))?;
     let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES);
-    while snapshot.step(state, &mut log, &CrashPoints::default())?.is_none() {}
+    while snapshot.step(state, &mut *log, &CrashPoints::default())?.is_none() {}
     log.drop_before(base)?;
     if recovery::recover(&*log.reader(), &log.claimed())?.state != *state {
-        let what = "the written export reads back differently".to_owned();
+        let what = "the written state reads back differently".to_owned();
         return Err(AdminError::Open(OpenError::Damaged { what, loss: Loss::default() }));
     }
-    Box::new(log).close()?;
+    log.close()?;
     Ok(())
 }
 

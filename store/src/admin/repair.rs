@@ -13,13 +13,14 @@ use crate::{
     chunk, identity,
     log::{
         Log, LogError,
-        sled::{SledLog, Which, is_store, lock, repair},
+        sled::{Which, is_store, lock, repair},
     },
+    migration,
     record::Key,
     recovery,
     role::Role,
     state::{Committed, State, TxnOutcome},
-    store::{self, SledConfig},
+    store::{self, Engine, SledConfig},
 };
 
 /// What [`truncate`] did.
@@ -55,6 +56,7 @@ pub fn truncate(dir: &Path) -> Result<TruncateReport, AdminError> {
         return Err(AdminError::NoStore { dir: dir.to_owned() });
     }
     let lock = lock(dir)?;
+    migration::judge_serving(&Engine::Sled(SledConfig::new(dir)))?;
     let copy = Copy::under(dir, Which::All, &lock)?;
     let log = copy.open()?;
     let (reader, claimed) = (log.reader(), log.claimed());
@@ -68,7 +70,7 @@ pub fn truncate(dir: &Path) -> Result<TruncateReport, AdminError> {
     let recovered = state.revision();
     identity::renew(&mut state);
     repair::clear(dir)?;
-    make_store(&state, &repair::workshop(dir))?;
+    make_store(&state, &Engine::Sled(SledConfig::new(repair::workshop(dir))))?;
     let kept_in = repair::replace(dir)?;
     let loss = Loss::after(recovered, &claimed);
     Ok(TruncateReport { recovered: recovered.0, revision: state.revision().0, loss, kept_in })
@@ -93,7 +95,7 @@ pub fn remove(dir: &Path, kind: v1::Kind, key: &Key, now_ms: i64) -> Result<Remo
         }
         _ => {}
     }
-    let log: Box<dyn Log> = Box::new(SledLog::open(&SledConfig::new(dir), CrashPoints::default())?);
+    let log = migration::open_unmarked(&Engine::Sled(SledConfig::new(dir)), CrashPoints::default())?;
     let (log, recovered, _) = store::recover(log)?;
     let (ops, removed) = removal(&recovered.state, kind, key);
     let committed = commit(log, recovered, ops, now_ms)?.map_err(refused)?;

@@ -22,6 +22,7 @@ struct Disk {
     capacity: Option<u64>,
     fail_next: bool,
     claimed: Option<Claimed>,
+    mark: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -106,6 +107,28 @@ impl MemoryDisk {
                 manifest.n_pieces > 0 && crate::snapshot::load(self, newest.base, &manifest).is_ok()
             })
         })
+    }
+
+    /// Forgets everything but the mark of a migration.
+    pub(crate) fn clear(&self) {
+        let mut disk = self.0.lock();
+        disk.generations.clear();
+        disk.claimed = None;
+    }
+
+    /// What a migration has left.
+    pub(crate) fn mark(&self) -> Option<Vec<u8>> {
+        self.0.lock().mark.clone()
+    }
+
+    /// Leaves the mark of a migration.
+    pub(crate) fn set_mark(&self, mark: Option<Vec<u8>>) {
+        self.0.lock().mark = mark;
+    }
+
+    /// Whether both are clones of one disk.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     fn attempt(attempt: u64) -> std::ops::RangeInclusive<(u64, u64, u16)> {

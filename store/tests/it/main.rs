@@ -10,6 +10,7 @@ mod golden;
 mod history;
 mod integrity;
 mod kill;
+mod migration;
 mod power;
 mod recovery;
 mod support;

@@ -15,10 +15,7 @@ use super::{
     free_bytes, generation,
     watermark::{self, Found},
 };
-use crate::{
-    log::LogError,
-    store::{Loss, OpenError},
-};
+use crate::{log::LogError, loss::Loss, store::OpenError};
 
 /// Which generations to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

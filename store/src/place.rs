@@ -1,0 +1,196 @@
+//! Where a store is kept: as people name it, and what is done with any engine before a store runs on it.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use godel_crash::CrashPoints;
+
+use crate::{
+    log::{
+        Log, LogError, LogReader as _,
+        memory::MemoryLog,
+        sled::{
+            SledLog,
+            files::{create_private_dir, failed, remove_dir, remove_file, write_file},
+            is_store,
+        },
+    },
+    store::{Engine, OpenError, SledConfig},
+};
+
+/// What a migration has left in the directory of a store: see [`crate::migration`].
+const MARK_FILE: &str = "migration";
+
+/// Text that names no place of a store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no place of a store: name it as `sled:DIR`")]
+pub struct BadPlace(String);
+
+impl FromStr for Engine {
+    type Err = BadPlace;
+
+    fn from_str(text: &str) -> Result<Self, BadPlace> {
+        match text.split_once(':') {
+            Some(("sled", dir)) if !dir.is_empty() => Ok(Self::Sled(SledConfig::new(dir))),
+            _ => Err(BadPlace(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sled(config) => write!(f, "sled:{}", config.dir.display()),
+            Self::Memory(_) => f.write_str("memory"),
+        }
+    }
+}
+
+impl Engine {
+    /// `sled` or `memory`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Sled(_) => "sled",
+            Self::Memory(_) => "memory",
+        }
+    }
+
+    /// As people name it where no other engine is meant.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Sled(config) => config.dir.display().to_string(),
+            Self::Memory(_) => self.to_string(),
+        }
+    }
+
+    /// Opens the log, or makes a new one, and takes it for this process.
+    pub(crate) fn open_log(&self, crash: CrashPoints) -> Result<Box<dyn Log>, OpenError> {
+        Ok(match self {
+            Self::Memory(disk) => Box::new(MemoryLog::open(disk.clone())),
+            Self::Sled(config) => Box::new(SledLog::open(config, crash)?),
+        })
+    }
+
+    /// Whether a store was ever made there.
+    pub(crate) fn holds_store(&self) -> bool {
+        match self {
+            Self::Sled(config) => is_store(&config.dir),
+            Self::Memory(disk) => !disk.generations().is_empty(),
+        }
+    }
+
+    /// Whether there is anything at all, but for the mark of a migration.
+    pub(crate) fn holds_anything(&self) -> Result<bool, LogError> {
+        match self {
+            Self::Sled(config) => Ok(!entries_but_mark(&config.dir)?.is_empty()),
+            Self::Memory(_) => Ok(self.holds_store()),
+        }
+    }
+
+    /// Removes everything but the mark of a migration.
+    pub(crate) fn clear(&self) -> Result<(), LogError> {
+        match self {
+            Self::Sled(config) => {
+                for path in entries_but_mark(&config.dir)? {
+                    if path.is_dir() { remove_dir(&path)? } else { remove_file(&path)? }
+                }
+            }
+            Self::Memory(disk) => disk.clear(),
+        }
+        Ok(())
+    }
+
+    /// The mark of a migration, encoded.
+    pub(crate) fn read_mark(&self) -> Result<Option<Vec<u8>>, LogError> {
+        match self {
+            Self::Sled(config) => {
+                let path = config.dir.join(MARK_FILE);
+                match fs::read(&path) {
+                    Ok(mark) => Ok(Some(mark)),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                    Err(error) => Err(failed("reading", &path)(error)),
+                }
+            }
+            Self::Memory(disk) => Ok(disk.mark()),
+        }
+    }
+
+    /// Leaves the mark of a migration, durably, or takes it away.
+    pub(crate) fn write_mark(&self, mark: Option<&[u8]>) -> Result<(), LogError> {
+        match self {
+            Self::Sled(config) => {
+                let path = config.dir.join(MARK_FILE);
+                let Some(mark) = mark else {
+                    remove_file(&path)?;
+                    return crate::log::sled::files::sync_dir(&config.dir);
+                };
+                create_private_dir(&config.dir)?;
+                // Whole or not there: whoever opens the store must not find half of it.
+                let temporary = config.dir.join(format!("{MARK_FILE}.part"));
+                write_file(&temporary, mark)?;
+                fs::rename(&temporary, &path).map_err(failed("writing", &path))?;
+                crate::log::sled::files::sync_dir(&config.dir)
+            }
+            Self::Memory(disk) => {
+                disk.set_mark(mark.map(<[u8]>::to_vec));
+                Ok(())
+            }
+        }
+    }
+
+    /// The same place, however the working directory changes; it need not exist.
+    pub(crate) fn absolute(&self) -> Result<Self, LogError> {
+        match self {
+            Self::Sled(config) => {
+                let dir = match config.dir.canonicalize() {
+                    Ok(dir) => dir,
+                    Err(_) => std::path::absolute(&config.dir).map_err(failed("finding", &config.dir))?,
+                };
+                Ok(Self::Sled(SledConfig { dir, ..config.clone() }))
+            }
+            Self::Memory(disk) => Ok(Self::Memory(disk.clone())),
+        }
+    }
+
+    /// Whether both are one place.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Sled(one), Self::Sled(other)) => one.dir == other.dir,
+            (Self::Memory(one), Self::Memory(other)) => one.is_same(other),
+            (Self::Sled(_), Self::Memory(_)) | (Self::Memory(_), Self::Sled(_)) => false,
+        }
+    }
+}
+
+fn entries_but_mark(dir: &Path) -> Result<Vec<PathBuf>, LogError> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed("listing", dir))?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed("listing", dir))?;
+        if entry.file_name() != MARK_FILE {
+            paths.push(entry.path());
+        }
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back_as_they_are_named() {
+        let place: Engine = "sled:/var/lib/godel/state".parse().unwrap();
+        assert_eq!(place.to_string(), "sled:/var/lib/godel/state");
+        for text in ["", "sled", "sled:", "/var/lib/godel", "memory", "disk:/x"] {
+            let refused = text.parse::<Engine>().unwrap_err();
+            assert!(refused.to_string().contains("sled:DIR"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Migration of a store to another place, and back.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use godel_base::ids::Revision;
+use godel_crash::CrashPoints;
+use godel_store::{
+    Engine, OpenError, SledConfig, State, Store, StoreConfig,
+    admin::{AdminError, UnreadablePolicy, check, export, remove, restore, truncate},
+    log::memory::MemoryDisk,
+    migration::migrate,
+};
+
+use crate::support::{Dispatcher, clock, open, partition, read_all, small, unit};
+
+fn sled(dir: &Path) -> Engine {
+    Engine::Sled(SledConfig::new(dir))
+}
+
+fn memory() -> Engine {
+    Engine::Memory(MemoryDisk::default())
+}
+
+/// Opens a store that keeps the history that it has.
+fn open_at(engine: &Engine) -> Result<Store, OpenError> {
+    let config = StoreConfig { history_bytes_min: u64::MAX, ..small(engine.clone()) };
+    Store::open(config, clock(), CrashPoints::default())
+}
+
+fn move_store(from: &Engine, to: &Engine) -> Result<godel_store::migration::MigrationReport, AdminError> {
+    migrate(from, to, &CrashPoints::default())
+}
+
+/// A store with several generations, and what is in it. The oldest of them are gone.
+async fn fill(engine: &Engine) -> (State, Revision) {
+    let store = open(small(engine.clone()));
+    let dispatcher = Dispatcher::elect(&store).await;
+    let first = store.status().last_unit_id + 1;
+    for id in first..first + 80 {
+        let ops = vec![unit(id), partition(&format!("p{}", id % 9), id, 3_000)];
+        dispatcher.submit(&store, ops).await.unwrap();
+    }
+    store.close().await;
+    let store = open_at(engine).unwrap();
+    let (state, floor) = (store.read(State::clone), store.status().floor);
+    assert!(floor > Revision(1));
+    store.close().await;
+    (state, floor)
+}
+
+#[tokio::test]
+async fn a_store_moves_with_its_history_and_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let places =
+        [sled(&dir.path().join("a")), memory(), sled(&dir.path().join("b")), sled(&dir.path().join("c"))];
+    let (mut state, mut floor) = fill(&places[0]).await;
+    let mut commits = None;
+    for pair in places.windows(2) {
+        let report = move_store(&pair[0], &pair[1]).unwrap();
+        assert_eq!((report.store_id, report.revision), (state.store_id().0, state.revision().0));
+        assert_eq!(report.floor, floor.0);
+        assert!(report.generations >= 2 && report.bytes > 60_000, "{report:?}");
+        let refused = open_at(&pair[0]).err();
+        assert!(
+            matches!(&refused, Some(OpenError::Moved { to, .. }) if *to == pair[1].to_string()),
+            "{refused:?}"
+        );
+        let store = open_at(&pair[1]).unwrap();
+        assert!(store.read(|found| *found == state), "{}", pair[1]);
+        assert_eq!(store.status().floor, floor);
+        let (history, end) = read_all(&store, floor, state.revision()).await;
+        assert_eq!(end, None);
+        assert_eq!(commits.get_or_insert(history.len()), &history.len());
+        store.close().await;
+        let again = move_store(&pair[0], &pair[1]).unwrap_err();
+        assert!(matches!(again, AdminError::Open(OpenError::Moved { .. })), "{again}");
+    }
+    // It goes on where it is now.
+    (state, floor) = fill(&places[3]).await;
+    let report = move_store(&places[3], &sled(&dir.path().join("d"))).unwrap();
+    assert_eq!((report.revision, report.floor), (state.revision().0, floor.0));
+}
+
+#[tokio::test]
+async fn a_new_store_and_a_restored_one_move() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (new, file) = (sled(&path("new")), path("export"));
+    open_at(&new).unwrap().close().await;
+    let report = move_store(&new, &sled(&path("new-2"))).unwrap();
+    assert_eq!((report.revision, report.generations), (0, 1));
+    fill(&sled(&path("a"))).await;
+    export(&path("a"), &file).unwrap();
+    let restored = restore(&file, &path("b"), &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
+    let report = move_store(&sled(&path("b")), &sled(&path("c"))).unwrap();
+    assert_eq!((report.revision, report.store_id), (restored.revision, restored.store_id));
+    open_at(&sled(&path("c"))).unwrap().close().await;
+}
+
+#[tokio::test]
+async fn a_source_can_be_read_and_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    let (state, _) = fill(&sled(&a)).await;
+    move_store(&sled(&a), &sled(&b)).unwrap();
+    let report = check(&a, &|_| Ok(())).unwrap();
+    assert!(report.is_ok() && report.revision == state.revision().0, "{report}");
+    assert!(report.to_string().contains("note: it was moved to sled:"), "{report}");
+    assert_eq!(export(&a, &dir.path().join("e")).unwrap().revision, state.revision().0);
+    let key = godel_store::Key::Name("p1".to_owned());
+    for refused in [
+        truncate(&a).map(drop).unwrap_err(),
+        remove(&a, godel_proto::v1::Kind::Partition, &key, 7).map(drop).unwrap_err(),
+        move_store(&sled(&a), &sled(&dir.path().join("c"))).map(drop).unwrap_err(),
+    ] {
+        assert!(matches!(refused, AdminError::Open(OpenError::Moved { .. })), "{refused}");
+    }
+    assert!(!dir.path().join("c").join("watermark").exists());
+}
+
+#[tokio::test]
+async fn what_cannot_be_moved_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (sled(&dir.path().join("a")), sled(&dir.path().join("b")));
+    assert!(matches!(move_store(&a, &b), Err(AdminError::NoStoreAt { .. })));
+    fill(&a).await;
+    assert!(matches!(move_store(&a, &a), Err(AdminError::NotEmpty { .. })));
+    fill(&b).await;
+    assert!(matches!(move_store(&a, &b), Err(AdminError::NotEmpty { .. })));
+    let served = open_at(&a).unwrap();
+    let locked = move_store(&a, &sled(&dir.path().join("c"))).unwrap_err();
+    assert!(matches!(locked, AdminError::Open(OpenError::Locked { .. })), "{locked}");
+    served.close().await;
+    open_at(&a).unwrap().close().await;
+}
+
+/// Not a test of its own: what the child process runs.
+#[test]
+fn child_migration() {
+    let Some(dir) = std::env::var_os("GODEL_STORE_CHILD_MIGRATION") else { return };
+    let crash = std::env::var_os("GODEL_STORE_CHILD_CRASH").unwrap_or_default().into_string().unwrap();
+    let dir = Path::new(&dir);
+    let crash = CrashPoints::parse(&crash).unwrap();
+    migrate(&sled(&dir.join("a")), &sled(&dir.join("b")), &crash).unwrap();
+}
+
+#[tokio::test]
+async fn of_a_migration_that_was_killed_one_place_is_served() {
+    for point in ["store.migration-begun", "store.migration-copied", "store.migration-moved"] {
+        for is_ended in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let (a, b) = (sled(&dir.path().join("a")), sled(&dir.path().join("b")));
+            let (state, _) = fill(&a).await;
+            let status = Command::new(std::env::current_exe().unwrap())
+                .args(["migration::child_migration", "--exact", "--nocapture", "--test-threads=1"])
+                .env("GODEL_STORE_CHILD_MIGRATION", dir.path())
+                .env("GODEL_STORE_CHILD_CRASH", point)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .unwrap();
+            assert!(!status.success(), "{point}");
+            if is_ended {
+                // Again, without a word about what was left.
+                let report = move_store(&a, &b).unwrap();
+                assert_eq!(report.revision, state.revision().0, "{point}");
+                assert!(matches!(open_at(&a), Err(OpenError::Moved { .. })), "{point}");
+                let store = open_at(&b).unwrap();
+                assert!(store.read(|found| *found == state), "{point}");
+                store.close().await;
+                continue;
+            }
+            let is_moved = point == "store.migration-moved";
+            let (served, other) = if is_moved { (&b, &a) } else { (&a, &b) };
+            let refused = open_at(other).err();
+            match refused {
+                Some(OpenError::Moved { .. }) => assert!(is_moved, "{point}"),
+                Some(OpenError::Unfinished { .. }) => assert!(!is_moved, "{point}"),
+                other => panic!("{point}: {other:?}"),
+            }
+            let store = open_at(served).unwrap();
+            assert!(store.read(|found| *found == state), "{point}");
+            store.close().await;
+        }
+    }
+}
