@@ -237,6 +237,11 @@ impl Feed {
         }
     }
 
+    /// What the engine keeps.
+    pub(crate) fn log_reader(&self) -> Arc<dyn LogReader> {
+        Arc::clone(&self.reader)
+    }
+
     /// The records on which the log rests.
     pub(crate) fn rests_on(&self) -> Result<FloorReader, LogError> {
         FloorReader::open(&*self.reader)

@@ -8,6 +8,7 @@
 //! # Modules
 //!
 //! - `admin`: check, export, restore and repair of a store that no process has open.
+//! - `backup`: backups in a directory, full ones and increments, and what is restored from them.
 //! - `chunk`: parts of a log, with their checksums.
 //! - `envelope`: small messages in files, with a checksum.
 //! - `feed`: committed transactions for watchers.
@@ -25,9 +26,11 @@
 //! - `snapshot`: snapshots of the state in the log.
 //! - `state`: the state machine: one transaction after the other.
 //! - `store`: the store as services use it.
+//! - `store_reader`: what the engine keeps, as chunks up to one revision.
 //! - `writer`: the thread that writes, and commits in groups.
 
 pub mod admin;
+pub mod backup;
 pub mod chunk;
 pub mod history;
 pub mod identity;
@@ -46,6 +49,7 @@ mod place;
 mod recovery;
 mod snapshot;
 mod store;
+mod store_reader;
 mod writer;
 
 pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
@@ -59,3 +63,4 @@ pub use store::{
     Answer, Engine, OnFatal, OpenError, Opened, Pending, SledConfig, Status, Store, StoreConfig, SyncMode,
     WallClock,
 };
+pub use store_reader::{SnapshotStart, StorePart, StoreReadError, StoreReader, StoreStart};

@@ -291,7 +291,7 @@ fn has_whole_group(first: Bytes, rest: Chunks) -> Result<bool, LogError> {
 }
 
 /// The commits of a group, in order of revision without a gap.
-fn commits(group: &Group) -> Result<Vec<Published>, String> {
+pub(crate) fn commits(group: &Group) -> Result<Vec<Published>, String> {
     let mut payload = group.payload.clone();
     let mut commits = Vec::new();
     let mut next = group.first.0;

@@ -20,6 +20,7 @@ use crate::{
     role::Role,
     snapshot::PIECE_BYTES,
     state::{Committed, State, TxnRefusal, txn_bytes},
+    store_reader::{StoreReadError, StoreReader},
     writer::{Gauges, Request, Settings, Shared, Writer},
 };
 
@@ -415,6 +416,16 @@ impl Store {
         self.0.shared.feed.rests_on()
     }
 
+    /// What the engine keeps up to the last visible revision: the log from revision `from` on, or the newest snapshot and
+    /// the log behind it if `from` is 0. Reads from disk.
+    ///
+    /// # Errors
+    /// See [`StoreReadError`].
+    pub fn read_kept(&self, from: Revision) -> Result<StoreReader, StoreReadError> {
+        let feed = &self.0.shared.feed;
+        StoreReader::open(feed.log_reader(), from, self.read(State::revision), feed.floor())
+    }
+
     /// Sizes and counters now.
     pub fn status(&self) -> Status {
         use std::sync::atomic::Ordering::Relaxed;
@@ -450,6 +461,11 @@ impl Store {
             last_unit_id: state.last_unit_id().0,
             ..status
         })
+    }
+
+    /// `sled` or `memory`.
+    pub fn engine(&self) -> &'static str {
+        self.0.engine
     }
 
     /// What opening found.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod admin;
+mod backup;
 mod child;
 mod contract;
 mod damage;
