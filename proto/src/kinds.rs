@@ -251,7 +251,8 @@ pub const WHOLE: [Kind; N_WHOLE] = {
     whole
 };
 
-/// Kinds of records that state keeps to itself: no list, watch or other stream returns them, to anybody.
+/// Kinds of records that state keeps to itself: no list, watch or other stream of records returns them, to anybody. Backups have them as
+/// the store has them, what signs being sealed.
 pub const HIDDEN: [Kind; 2] = [Kind::SealedSigner, Kind::JoinToken];
 
 /// Whether state keeps the records of a kind to itself.

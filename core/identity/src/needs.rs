@@ -142,6 +142,8 @@ pub const NEEDS: &[(&str, Needs)] = &[
     // `godel audit` reads the records themselves. What is sealed or YARN's own, state leaves out by role.
     ("/godel.v1.StateService/ListRecords", Needs::PersonOr(READERS)),
     ("/godel.v1.StateService/ReadFloor", Needs::Person),
+    // A backup holds what the store holds.
+    ("/godel.v1.StateService/ReadStore", Needs::Person),
     ("/godel.v1.StateService/Transact", Needs::Roles(WRITERS)),
     ("/godel.v1.StateService/Txn", Needs::Roles(WRITERS)),
     ("/godel.v1.StateService/Watch", Needs::PersonOr(READERS)),
@@ -313,6 +315,7 @@ mod tests {
             ("/godel.v1.StateService/Txn", "DBRY"),
             ("/godel.v1.StateService/Transact", "DBRY"),
             ("/godel.v1.StateService/Watch", "PDBCRY"),
+            ("/godel.v1.StateService/ReadStore", "P"),
             ("/godel.v1.MemberService/AcquireLease", "SDBCRY"),
             ("/godel.v1.MemberService/ListMembers", "PASDBCRY"),
             ("/godel.v1.NodeService/Session", "A"),

@@ -1,6 +1,8 @@
 //! `StateService`: transactions, lists, watches, and what agents and the store say of themselves.
 
+mod disk_stream;
 mod floor;
+mod kept;
 mod list;
 mod own_security;
 mod transact;
@@ -29,6 +31,8 @@ use crate::{
     sessions::{NodeEntry, NodeSessions},
 };
 
+use disk_stream::{DiskAnswers, DiskReading};
+
 pub(crate) use list::RawPage;
 pub(crate) use own_security::OwnSecurity;
 
@@ -36,7 +40,8 @@ pub(crate) use own_security::OwnSecurity;
 pub(crate) struct StateRpc {
     hub: Arc<NodeSessions>,
     bookmark_interval: Duration,
-    floor: floor::FloorReading,
+    floor: DiskReading,
+    kept: DiskReading,
     security: OwnSecurity,
     stop: CancellationToken,
 }
@@ -50,7 +55,8 @@ impl StateRpc {
         security: OwnSecurity,
         stop: CancellationToken,
     ) -> Self {
-        Self { hub, bookmark_interval, floor: floor::FloorReading::default(), security, stop }
+        let (floor, kept) = (DiskReading::new("start of the history"), DiskReading::new("store for backups"));
+        Self { hub, bookmark_interval, floor, kept, security, stop }
     }
 
     /// A page of records, encoded.
@@ -63,7 +69,8 @@ impl StateRpc {
 impl v1::state_service_server::StateService for StateRpc {
     type TransactStream = Answers;
     type WatchStream = Messages<v1::WatchResponse, Status>;
-    type ReadFloorStream = floor::FloorAnswers;
+    type ReadFloorStream = DiskAnswers<v1::ReadFloorResponse>;
+    type ReadStoreStream = DiskAnswers<v1::ReadStoreResponse>;
     type ListAgentReportsStream = tokio_stream::Iter<AgentReports>;
 
     async fn txn(&self, request: Request<raw::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
@@ -150,8 +157,18 @@ impl v1::state_service_server::StateService for StateRpc {
         &self,
         request: Request<v1::ReadFloorRequest>,
     ) -> Result<Response<Self::ReadFloorStream>, Status> {
-        let caller = security::caller(&request).clone();
-        self.floor.start(self.hub.store.clone(), caller, self.stop.clone()).map(Response::new)
+        let (store, caller) = (self.hub.store.clone(), security::caller(&request).clone());
+        let run = |messages| floor::run(store, caller, messages);
+        self.floor.start(self.stop.clone(), run).map(Response::new)
+    }
+
+    async fn read_store(
+        &self,
+        request: Request<v1::ReadStoreRequest>,
+    ) -> Result<Response<Self::ReadStoreStream>, Status> {
+        let (hub, request) = (Arc::clone(&self.hub), request.into_inner());
+        kept::check(&hub, &request)?;
+        self.kept.start(self.stop.clone(), |messages| kept::run(hub, request, messages)).map(Response::new)
     }
 
     async fn list_agent_reports(

@@ -366,6 +366,15 @@ impl StateService for Fake {
         Err(Status::unimplemented("the fake keeps no snapshots"))
     }
 
+    type ReadStoreStream = Answers<v1::ReadStoreResponse>;
+
+    async fn read_store(
+        &self,
+        _request: Request<v1::ReadStoreRequest>,
+    ) -> Result<Response<Self::ReadStoreStream>, Status> {
+        Err(Status::unimplemented("the fake keeps no chunks"))
+    }
+
     type ListAgentReportsStream = Answers<v1::ListAgentReportsResponse>;
 
     async fn list_agent_reports(

@@ -7,6 +7,7 @@ mod harness;
 mod hidden;
 mod identity;
 mod joining;
+mod kept;
 mod large;
 mod leases;
 mod many;
