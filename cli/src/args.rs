@@ -1,6 +1,7 @@
 //! Verbs and flags.
 
 pub mod agent;
+pub mod backup;
 pub mod budget;
 pub mod context;
 mod history;
@@ -138,7 +139,10 @@ pub enum Verb {
     /// Replay traces.
     #[command(subcommand)]
     Trace(Trace),
-    /// Check, export, restore or repair a store that no process has open.
+    /// Back up the running state, list and verify backups, and create a store from them.
+    #[command(subcommand)]
+    Backup(backup::Backup),
+    /// Check, export, restore, repair or move a store that no process has open.
     #[command(subcommand)]
     State(State),
     /// Show the configuration reference.

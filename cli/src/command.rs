@@ -3,6 +3,7 @@
 mod admin;
 mod agent;
 mod apply;
+mod backup;
 mod budget;
 pub(crate) mod context;
 mod doctor;
@@ -27,7 +28,9 @@ mod yarn;
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _};
 
-use crate::args::{Agent, AgentVerb, Args, PartitionChoice, PartitionVerb, SchedulerVerb, Verb};
+use crate::args::{
+    Agent, AgentVerb, Args, PartitionChoice, PartitionVerb, SchedulerVerb, Verb, backup::Backup,
+};
 use clap::ValueEnum as _;
 use godel_audit::InvariantVerdict;
 use godel_client::{
@@ -66,6 +69,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Agent(Agent { verb: Some(AgentVerb::Keep { .. }), .. }) => return Ok(()),
         Verb::Agent(agent) => return run::agent(agent, log, &of_service()).await,
         Verb::State(state) => return offline::state(state, output).await,
+        Verb::Backup(verb) if !matches!(verb, Backup::Create(_)) => {
+            return backup::run_offline(verb, output).await;
+        }
         Verb::Config(config) => return offline::config(&config),
         Verb::Ca(verb @ crate::args::identity::Ca::New { .. }) => return identity::new_ca(verb).await,
         Verb::Context(verb) => return context::run(verb, output).await,
@@ -95,6 +101,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::JoinToken(wanted) => identity::join_token(&Client::new(&access)?, wanted, output).await,
         Verb::Identity(verb) => identity::run(&Client::new(&access)?, verb, output).await,
         Verb::Ca(verb) => identity::ca(&Client::new(&access)?, verb, output).await,
+        Verb::Backup(Backup::Create(wanted)) => backup::create(&Client::new(&access)?, wanted, output).await,
         Verb::Admin(verb) => admin::run(&Client::new(&access)?, verb, output).await,
         Verb::Health(wanted) => health::run(&wanted).await,
         Verb::Status => status::run(&Client::new(&access)?, output).await,
@@ -116,6 +123,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         | Verb::Serve(_)
         | Verb::Agent(_)
         | Verb::State(_)
+        | Verb::Backup(_)
         | Verb::Config(_)
         | Verb::Context(_)
         | Verb::Doctor(_)

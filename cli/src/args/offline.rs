@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Subcommand};
 use godel_base::duration;
+use godel_store::Engine;
 
 use super::positive;
 
@@ -110,7 +111,21 @@ pub enum State {
         #[arg(long)]
         truncate: bool,
     },
+    /// Move a store to another place with its id, revisions and history. Its source can be read afterwards, and is never served
+    /// again. If this was interrupted, run it again.
+    #[command(after_help = MIGRATE_EXAMPLES)]
+    Migrate {
+        /// Where the store is, as `sled:DIR`.
+        #[arg(long, value_name = "PLACE")]
+        from: Engine,
+        /// Where it goes, as `sled:DIR`; absent or empty.
+        #[arg(long, value_name = "PLACE")]
+        to: Engine,
+    },
 }
+
+const MIGRATE_EXAMPLES: &str = "Try:
+  godel state migrate --from sled:/var/lib/godel/state --to sled:/mnt/fast/godel/state";
 
 /// `godel config`.
 #[derive(Clone, Debug, Subcommand)]

@@ -8,11 +8,13 @@ use godel_client::{
     output::{self, Format},
     view,
 };
+use godel_crash::CrashPoints;
 use godel_kit::clock::SystemClock;
 use godel_proto::v1;
 use godel_store::{
-    Key,
+    Engine, Key,
     admin::{self, UnreadablePolicy},
+    migration::{self, MigrationReport},
 };
 use godel_wire::from_proto;
 use godel_wire::ops;
@@ -68,6 +70,20 @@ struct CopiedView {
     start: Option<String>,
 }
 
+/// A store that was moved, as JSON.
+#[derive(Serialize)]
+struct MigratedView {
+    store_id: u64,
+    revision: u64,
+    floor: u64,
+    generations: u64,
+    bytes: u64,
+    from: String,
+    to: String,
+    /// The command that starts the store.
+    start: String,
+}
+
 /// Records that were removed, as JSON.
 #[derive(Serialize)]
 struct RemovedView {
@@ -93,12 +109,12 @@ pub(super) async fn state(state: State, format: Format) -> Result<(), Failure> {
 fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
     match state {
         State::Check { dir } => {
-            let report = admin::check(&dir, &readable).map_err(|error| explain(&error))?;
+            let report = admin::check(&dir, &readable).map_err(|error| explain_admin(&error))?;
             output::show(format, &CheckView::from(&report), || format!("{report}\n"))?;
             if report.is_ok() { Ok(()) } else { Err(damaged(&report, &dir)) }
         }
         State::Export { dir, file } => {
-            let report = admin::export(&dir, &file).map_err(|error| explain(&error))?;
+            let report = admin::export(&dir, &file).map_err(|error| explain_admin(&error))?;
             let (revision, store_id) = (report.revision, report.store_id);
             let said = format!("exported revision {revision} of store {store_id} to {}", file.display());
             let to = file.display().to_string();
@@ -107,7 +123,7 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
         State::Restore { file, dir, keep_unreadable } => {
             let unreadable = if keep_unreadable { UnreadablePolicy::Keep } else { UnreadablePolicy::Refuse };
             let report =
-                admin::restore(&file, &dir, &readable, unreadable).map_err(|error| explain(&error))?;
+                admin::restore(&file, &dir, &readable, unreadable).map_err(|error| explain_admin(&error))?;
             let (revision, store_id) = (report.revision, report.store_id);
             let to = dir.display().to_string();
             let start = start_of(&dir);
@@ -117,11 +133,13 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
             ];
             tell(format, &CopiedView { revision, store_id, to, start: Some(start) }, &said)
         }
+        State::Migrate { from, to } => migrate(&from, &to, format),
         State::Repair { dir, remove, truncate } => match &remove[..] {
             [kind, key] if !truncate => {
                 let (kind, key) = record_named(kind, key)?;
                 let now_ms = SystemClock::shared().wall_ms();
-                let report = admin::remove(&dir, kind, &key, now_ms).map_err(|error| explain(&error))?;
+                let report =
+                    admin::remove(&dir, kind, &key, now_ms).map_err(|error| explain_admin(&error))?;
                 let mut said: Vec<String> =
                     report.removed.iter().map(|removed| format!("removed: {removed}")).collect();
                 said.push(format!("committed as revision {}", report.revision));
@@ -129,7 +147,7 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
                 tell(format, &RemovedView { removed, revision: report.revision }, &said)
             }
             _ => {
-                let report = admin::truncate(&dir).map_err(|error| explain(&error))?;
+                let report = admin::truncate(&dir).map_err(|error| explain_admin(&error))?;
                 let kept_in = report.kept_in.display().to_string();
                 let said = [
                     format!("recovered everything up to revision {}", report.recovered),
@@ -143,8 +161,31 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
     }
 }
 
+/// `godel state migrate`.
+fn migrate(from: &Engine, to: &Engine, format: Format) -> Result<(), Failure> {
+    let report = migration::migrate(from, to, &CrashPoints::default());
+    let MigrationReport { store_id, revision, floor, generations, bytes } =
+        report.map_err(|error| explain_admin(&error))?;
+    let start = match to {
+        Engine::Sled(config) => start_of(&config.dir),
+        // It has no place that anybody could name.
+        Engine::Memory(_) => String::new(),
+    };
+    let (from, to) = (from.to_string(), to.to_string());
+    let said = [
+        format!(
+            "moved store {store_id} from {from} to {to}: revision {revision}, history from {floor}, {bytes} bytes"
+        ),
+        format!("{from} can be read, and is not served any more"),
+        "move `pki` and the socket of state with it, if they are beside the data directory".to_owned(),
+        format!("start it with: {start}"),
+    ];
+    let view = MigratedView { store_id, revision, floor, generations, bytes, from, to, start };
+    tell(format, &view, &said)
+}
+
 /// The command that starts the store in `dir`: `godel up` reads the folder `state` of its data directory.
-fn start_of(dir: &Path) -> String {
+pub(super) fn start_of(dir: &Path) -> String {
     match dir.parent() {
         Some(parent) if dir.file_name().is_some_and(|name| name == "state") => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -155,7 +196,7 @@ fn start_of(dir: &Path) -> String {
 }
 
 /// Lines for people, or a document.
-fn tell<V: Serialize>(format: Format, view: &V, said: &[String]) -> Result<(), Failure> {
+pub(super) fn tell<V: Serialize>(format: Format, view: &V, said: &[String]) -> Result<(), Failure> {
     match format {
         Format::Json | Format::Yaml => output::print_value(format, view),
         Format::Table | Format::Wide => {
@@ -166,7 +207,7 @@ fn tell<V: Serialize>(format: Format, view: &V, said: &[String]) -> Result<(), F
 }
 
 /// Whether the services can read a record.
-fn readable(record: &v1::Record) -> Result<(), String> {
+pub(super) fn readable(record: &v1::Record) -> Result<(), String> {
     from_proto::record(record.clone()).map(|_| ()).map_err(|error| error.to_string())
 }
 
@@ -206,9 +247,9 @@ fn record_named(kind: &str, key: &str) -> Result<(v1::Kind, Key), Failure> {
     Ok((kind, key))
 }
 
-fn explain(error: &admin::AdminError) -> Failure {
+pub(super) fn explain_admin(error: &admin::AdminError) -> Failure {
     let code = match error {
-        admin::AdminError::NoStore { .. } => Code::NotFound,
+        admin::AdminError::NoStore { .. } | admin::AdminError::NoStoreAt { .. } => Code::NotFound,
         admin::AdminError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             Code::NotFound
         }
@@ -217,9 +258,10 @@ fn explain(error: &admin::AdminError) -> Failure {
         | admin::AdminError::NotDamaged { .. }
         | admin::AdminError::NotRemoved { .. } => Code::Usage,
         admin::AdminError::Exists { .. } => Code::Conflict,
-        admin::AdminError::Unreadable { .. } | admin::AdminError::Io { .. } | admin::AdminError::Open(_) => {
-            Code::Failed
-        }
+        admin::AdminError::Unreadable { .. }
+        | admin::AdminError::Differs { .. }
+        | admin::AdminError::Io { .. }
+        | admin::AdminError::Open(_) => Code::Failed,
     };
     let failure = Failure::chain(code, error);
     match error {
@@ -296,9 +338,8 @@ mod tests {
 
     /// A store with a queue that no service can read, dropped as if it had been killed.
     fn store_with_unreadable(dir: &Path) {
-        use godel_crash::CrashPoints;
         use godel_proto::raw;
-        use godel_store::{Engine, Role, SledConfig, Store, StoreConfig};
+        use godel_store::{Role, SledConfig, Store, StoreConfig};
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let config = StoreConfig::new(Engine::Sled(SledConfig::new(dir)));
         let store = Store::open(config, std::sync::Arc::new(|| 7), CrashPoints::default()).unwrap();
