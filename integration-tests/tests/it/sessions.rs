@@ -21,7 +21,7 @@ use super::keepers::one_real_node;
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// Verbs that need no control plane, or become a part of one.
-const OFFLINE: [&str; 23] = [
+const OFFLINE: [&str; 27] = [
     "context list",
     "context import",
     "context roots",
@@ -43,6 +43,10 @@ const OFFLINE: [&str; 23] = [
     "state export",
     "state restore",
     "state repair",
+    "state migrate",
+    "backup list",
+    "backup verify",
+    "backup restore",
     "config reference",
     "completion",
 ];
