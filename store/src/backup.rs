@@ -22,6 +22,7 @@ mod write;
 
 use std::{
     fs::{self, File},
+    num::NonZeroUsize,
     path::{Path, PathBuf},
 };
 
@@ -204,17 +205,19 @@ impl BackupDir {
         BackupWriter::create(&self.dir, number, new)
     }
 
-    /// Removes backups until the newest `keep` are left, with all that they rest on; their numbers. Without `keep` that is
-    /// at least 1 nothing goes.
+    /// Removes backups until the newest `keep` are left, with all that they rest on; their numbers.
     ///
     /// # Errors
-    /// One cannot be removed; those that are left can be used.
-    pub fn prune(&self, keep: usize) -> Result<Vec<u64>, BackupError> {
+    /// The manifest of one cannot be read, so that it is not known what rests on it; or one cannot be removed. Those that are
+    /// left can be used.
+    pub fn prune(&self, keep: NonZeroUsize) -> Result<Vec<u64>, BackupError> {
         let entries = self.entries()?;
-        if keep == 0 || entries.iter().any(|entry| entry.manifest.is_err()) {
-            return Ok(Vec::new());
+        for entry in &entries {
+            if let Err(what) = &entry.manifest {
+                return Err(BackupError::damaged(entry.number, format!("{what}; nothing was deleted")));
+            }
         }
-        let gone = chain::prunable(&readable(&entries), keep);
+        let gone = chain::prunable(&readable(&entries), keep.get());
         for number in &gone {
             let (path, part) = (backup_path(&self.dir, *number), part_path(&self.dir, *number));
             fs::rename(&path, &part).map_err(failed("removing", &path))?;

@@ -141,13 +141,13 @@ pub(super) async fn create(client: &Client, wanted: BackupCreate, format: Format
         Some(last) => last,
         None => fetch(client, &backups, continues).await?,
     };
-    let deleted = match keep {
-        Some(keep) => backups.prune(keep.get()).map_err(|error| explain(&error))?,
-        None => Vec::new(),
-    };
+    let pruned = keep.map_or(Ok(Vec::new()), |keep| backups.prune(keep));
+    let deleted = pruned.as_ref().map(Clone::clone).unwrap_or_default();
     let view = CreatedView { created, backup: BackupView::from(&manifest), deleted };
     let is_sealed = status.security.is_some_and(|security| security.tls() != v1::TlsMode::Off);
-    tell(format, &view, &said_of(&view, &dir, is_sealed))
+    tell(format, &view, &said_of(&view, &dir, is_sealed))?;
+    // The backup is there all the same.
+    pruned.map(drop).map_err(|error| explain(&error))
 }
 
 fn said_of(view: &CreatedView, dir: &Path, is_sealed: bool) -> Vec<String> {

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    num::NonZeroUsize,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -242,6 +243,10 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
+fn prune(backups: &BackupDir, keep: usize) -> Result<Vec<u64>, BackupError> {
+    backups.prune(NonZeroUsize::new(keep).unwrap())
+}
+
 #[tokio::test]
 async fn pruning_keeps_what_the_newest_rest_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,9 +258,8 @@ async fn pruning_keeps_what_the_newest_rest_on() {
     }
     let backups = BackupDir::take(dir.path()).unwrap();
     let none: [u64; 0] = [];
-    assert_eq!(backups.prune(0).unwrap(), none);
-    assert_eq!(backups.prune(3).unwrap(), none);
-    assert_eq!(backups.prune(1).unwrap(), [2, 1]);
+    assert_eq!(prune(&backups, 3).unwrap(), none);
+    assert_eq!(prune(&backups, 1).unwrap(), [2, 1]);
     drop(backups);
     let left: Vec<u64> = list(dir.path()).unwrap().iter().map(|entry| entry.number).collect();
     assert_eq!(left, [3, 4]);
@@ -265,7 +269,8 @@ async fn pruning_keeps_what_the_newest_rest_on() {
     // What cannot be read is not counted: nothing goes.
     fs::write(dir.path().join("backup-000003/manifest"), "?").unwrap();
     let backups = BackupDir::take(dir.path()).unwrap();
-    assert_eq!(backups.prune(1).unwrap(), none);
+    let refused = prune(&backups, 1).unwrap_err();
+    assert!(refused.to_string().ends_with("nothing was deleted"), "{refused}");
     assert!(backups.continuation().unwrap().unwrap_err().unwrap().contains("backup 3"));
 }
 
