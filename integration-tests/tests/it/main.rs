@@ -3,6 +3,7 @@
 
 mod addresses;
 mod agents;
+mod backups;
 mod bad_input;
 mod clocks;
 mod containers;
