@@ -1,0 +1,5 @@
+//! The client with a real etcd.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod client;
+mod secured;
