@@ -3,6 +3,7 @@
 //! Nothing here opens the store's own files with the engine, which may change them, but the removal of a record from a
 //! store that is whole: it works on a copy beside the store, made under the store's lock and removed afterwards.
 
+mod etcd;
 mod export;
 mod repair;
 
@@ -20,7 +21,7 @@ use prost::Message as _;
 use crate::{
     chunk::Assembler,
     log::{
-        Claimed, Generation, Log as _, LogError, LogReader,
+        Claimed, Generation, Log, LogError, LogReader,
         sled::{Copied, Lock, SledLog, Which, copy_for_reading, is_store, lock},
     },
     loss::Loss,
@@ -32,6 +33,7 @@ use crate::{
     store::{Engine, OpenError, SledConfig},
 };
 
+pub use etcd::{check_etcd, remove_etcd, truncate_etcd};
 pub use export::{ExportReport, UnreadablePolicy, export, restore};
 pub(crate) use export::{make_store, refuse_used};
 pub use repair::{RemoveReport, TruncateReport, remove, truncate};
@@ -244,6 +246,14 @@ pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, Admin
     );
     report.problems.extend(problem.clone());
     let log = copy.open()?;
+    examine(&log, content, &mut report)?;
+    // It is the store that they are about.
+    report.problems.iter_mut().for_each(|problem| *problem = copy.of_store(problem, dir));
+    Ok(report)
+}
+
+/// Reads a whole log and notes what is there and what is not.
+fn examine(log: &dyn Log, content: ContentCheck<'_>, report: &mut CheckReport) -> Result<(), LogError> {
     let (reader, claimed) = (log.reader(), log.claimed());
     report.acknowledged = claimed.claim().map(|claim| claim.last.0);
     let unopened = log.unopened();
@@ -255,12 +265,14 @@ pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, Admin
     }
     report.history_missing = missing_history(&generations, &report.generations, &claimed);
     let state = match recovery::recover(&*reader, &claimed) {
-        Ok(recovered) if unopened.is_empty() => whole(recovered, &mut report),
+        Ok(recovered) if unopened.is_empty() => whole(recovered, report),
         recovered => {
-            if let Err(error) = recovered {
-                push_problem(&mut report.problems, error.to_string());
+            match recovered {
+                Err(error @ LogError::Unknown(_)) => return Err(error),
+                Err(error) => push_problem(&mut report.problems, error.to_string()),
+                Ok(_) => {}
             }
-            let state = recovery::salvage(&*reader);
+            let state = recovery::salvage(&*reader)?;
             report.loss = Some(Loss::after(state.revision(), &claimed));
             state
         }
@@ -270,14 +282,12 @@ pub fn check(dir: &Path, content: ContentCheck<'_>) -> Result<CheckReport, Admin
     report.rows = state.rows().n_rows();
     report.records = WHOLE.iter().map(|kind| (kind.as_str_name(), state.count(*kind))).collect();
     report.records.push((v1::Kind::Rows.as_str_name(), state.count(v1::Kind::Rows)));
-    // It is the store that they are about.
-    report.problems.iter_mut().for_each(|problem| *problem = copy.of_store(problem, dir));
     report.unreadable = unreadable(&state, content);
     report.problems.extend(report.unreadable.iter().map(|record| format!("cannot be read: {record}")));
     if !report.history_missing.is_empty() {
         push_problem(&mut report.problems, "some of the watch history is missing".to_owned());
     }
-    Ok(report)
+    Ok(())
 }
 
 fn whole(recovered: Recovered, report: &mut CheckReport) -> State {

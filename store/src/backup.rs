@@ -33,7 +33,7 @@ use crate::{
     admin::AdminError,
     log::{
         LogError,
-        sled::files::{create_private_dir, failed, remove_dir, sync_dir},
+        files::{create_private_dir, failed, remove_dir, sync_dir},
     },
 };
 

@@ -12,7 +12,8 @@ pub const CHUNK_BYTES_MAX: usize = 7 * 1024;
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 32;
 
-const PAYLOAD_BYTES_MAX: usize = CHUNK_BYTES_MAX - HEADER_BYTES;
+/// Bytes of the payload of a chunk at most.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = CHUNK_BYTES_MAX - HEADER_BYTES;
 const MAGIC: u8 = 0xC1;
 const CRC_AT: usize = HEADER_BYTES - 4;
 

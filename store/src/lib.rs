@@ -15,7 +15,7 @@
 //! - `floor`: the state at the start of the kept history.
 //! - `history`: which generations are kept for the watch history.
 //! - `identity`: the id of the store.
-//! - `log`: the log engine, in memory or on sled.
+//! - `log`: the log engine, in memory, on sled or in an etcd.
 //! - `loss`: what of a store cannot be recovered.
 //! - `migration`: moves a store from one place to another.
 //! - `nearby`: stores right above or below a directory that holds none.

@@ -3,8 +3,11 @@
 //! A generation is a snapshot and the log after it. The newest takes all commits; older ones stay for the watch
 //! history, as long as [`crate::history`] says.
 
+pub mod etcd;
+pub(crate) mod files;
 pub mod memory;
 pub mod sled;
+mod watermark;
 
 use std::{fmt, sync::Arc};
 
@@ -37,6 +40,10 @@ pub enum LogError {
     /// What was read cannot be right.
     #[error("{0}")]
     Corrupt(String),
+    /// It is not known whether it was done, or it was not done yet. The same call, with the same arguments, is made again
+    /// until that is known. An engine in this process never says so.
+    #[error("{0}")]
+    Unknown(String),
 }
 
 impl LogError {
@@ -165,12 +172,25 @@ pub enum SnapshotPart<'a> {
     Complete(Manifest),
 }
 
+/// Called once work beside the commits can go on; from any thread.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// What an engine has to do beside the commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BesideWork {
+    /// Nothing: a part of a snapshot can be put.
+    None,
+    /// Something that is under way.
+    UnderWay,
+}
+
 /// What is written. One thread owns it.
 pub trait Log: Send {
     /// Appends the chunks of one group, which begins with revision `first`. Durable when it returns.
     ///
     /// # Errors
-    /// Whether it was written is unknown; the process must end.
+    /// After [`LogError::Unknown`] the same call is made again. After any other error, whether it was written is unknown, and the
+    /// process must end.
     fn append(&mut self, first: Revision, chunks: &[Bytes], fence: Fence) -> Result<(), LogError>;
 
     /// Notes beside the log that everything up to revision `last` is durable, `crc` being the checksum of the last
@@ -188,11 +208,26 @@ pub trait Log: Send {
         Vec::new()
     }
 
-    /// Puts a part of the snapshot of the generation with base `revision`. Durable when it returns.
+    /// Puts a part of the snapshot of the generation with base `revision`. Durable when it returns, but for a piece, which may be
+    /// under way until [`Log::tend`] says that nothing is.
     ///
     /// # Errors
     /// As `append`.
     fn put_snapshot(&mut self, revision: Revision, part: SnapshotPart<'_>) -> Result<(), LogError>;
+
+    /// Bytes of a piece of a snapshot at most, without what goes around it.
+    fn piece_bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Goes on with work beside the commits, without waiting for it. Where something is under way, `waker` is called once it
+    /// can go on.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn tend(&mut self, _waker: &Waker) -> Result<BesideWork, LogError> {
+        Ok(BesideWork::None)
+    }
 
     /// Forgets whole generations with a base below `revision`.
     ///
@@ -217,6 +252,21 @@ pub trait Log: Send {
     /// # Errors
     /// The question could not be answered.
     fn free_bytes(&self) -> Result<Option<u64>, LogError>;
+
+    /// Bytes that stay free for leases and for what frees space; `of_disk` is what is to stay free on a disk.
+    fn reserve_bytes(&self, of_disk: u64) -> u64 {
+        of_disk
+    }
+
+    /// While fewer bytes than this are free, only the history stays that the state needs.
+    fn history_reserve_bytes(&self) -> u64 {
+        0
+    }
+
+    /// What an operator is to do when writes are refused for want of space.
+    fn advice(&self) -> String {
+        "make room on the disk of the store".to_owned()
+    }
 
     /// Bytes that the next opening needs for a copy if this process is killed.
     fn copy_bytes(&self) -> u64 {

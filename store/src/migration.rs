@@ -17,6 +17,7 @@ use crate::{
     identity,
     log::{Chunks, End, Generation, Log, LogError, LogReader, SnapshotPart},
     recovery::{Recovered, unpanicked},
+    snapshot::until_known,
     store::{self, Engine, OpenError},
 };
 
@@ -110,10 +111,10 @@ pub(crate) fn open_unmarked(engine: &Engine, crash: CrashPoints) -> Result<Box<d
 /// written. The source can be served as before, unless it has gone already.
 pub fn migrate(from: &Engine, to: &Engine, crash: &CrashPoints) -> Result<MigrationReport, AdminError> {
     let (from, to) = (from.absolute()?, to.absolute()?);
-    if from.is_same(&to) {
+    if from.is_same(&to)? {
         return Err(AdminError::NotEmpty { place: to.to_string() });
     }
-    if !from.holds_store() {
+    if !from.holds_store()? {
         return Err(AdminError::NoStoreAt { place: from.to_string() });
     }
     let left = read_mark(&to)?;
@@ -162,18 +163,19 @@ fn copy(source: &dyn LogReader, target: &mut dyn Log) -> Result<(), LogError> {
         // A new log begins with a generation of its own, which is the first one of a store whose history is whole.
         if idx > 0 || base.0 > 0 {
             let begin = end.unwrap_or_else(|| End::new(base, previous_crc, Extent::empty(Revision(0))));
-            target.put_snapshot(base, SnapshotPart::Begin(begin))?;
+            until_known(|| target.put_snapshot(base, SnapshotPart::Begin(begin)))?;
         }
         if let Some(manifest) = manifest.filter(|manifest| manifest.n_pieces > 0) {
             for piece in pieces(source, &generation)? {
                 let (piece, chunks) = piece?;
                 let attempt = manifest.attempt;
-                target.put_snapshot(base, SnapshotPart::Piece { attempt, piece, chunks: &chunks })?;
+                let part = SnapshotPart::Piece { attempt, piece, chunks: &chunks };
+                until_known(|| target.put_snapshot(base, part))?;
             }
-            target.put_snapshot(base, SnapshotPart::Complete(manifest))?;
+            until_known(|| target.put_snapshot(base, SnapshotPart::Complete(manifest)))?;
         }
         if idx == 0 && base.0 > 0 {
-            target.drop_before(base)?;
+            until_known(|| target.drop_before(base))?;
         }
         let mut assembler = Assembler::new(Some(base.0 + 1), Some(previous_crc));
         let (mut group, mut last) = (Vec::new(), None);
@@ -182,7 +184,7 @@ fn copy(source: &dyn LogReader, target: &mut dyn Log) -> Result<(), LogError> {
             let pushed = assembler.push(&chunk).map_err(|what| damaged(base, &what))?;
             group.push(chunk);
             if let Some(whole) = pushed {
-                target.append(whole.first, &group, fence)?;
+                until_known(|| target.append(whole.first, &group, fence))?;
                 last = Some((whole.last, whole.crc));
                 group.clear();
             }

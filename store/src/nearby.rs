@@ -15,7 +15,7 @@ use crate::{
 pub(crate) fn refuse(engine: &Engine) -> Result<(), OpenError> {
     let dir = match engine {
         Engine::Sled(config) => &config.dir,
-        Engine::Memory(_) => return Ok(()),
+        Engine::Memory(_) | Engine::Etcd(_) => return Ok(()),
     };
     if is_store(dir) {
         return Ok(());

@@ -11,12 +11,10 @@ use godel_crash::CrashPoints;
 use crate::{
     log::{
         Log, LogError, LogReader as _,
+        etcd::{EtcdConfig, EtcdLog, is_in_etcd},
+        files::{create_private_dir, failed, remove_dir, remove_file, sync_dir, write_file},
         memory::MemoryLog,
-        sled::{
-            SledLog,
-            files::{create_private_dir, failed, remove_dir, remove_file, write_file},
-            is_store,
-        },
+        sled::{SledLog, is_store},
     },
     store::{Engine, OpenError, SledConfig},
 };
@@ -45,16 +43,18 @@ impl fmt::Display for Engine {
         match self {
             Self::Sled(config) => write!(f, "sled:{}", config.dir.display()),
             Self::Memory(_) => f.write_str("memory"),
+            Self::Etcd(config) => write!(f, "etcd:{} (state in {})", config.prefix, config.dir.display()),
         }
     }
 }
 
 impl Engine {
-    /// `sled` or `memory`.
+    /// `sled`, `etcd` or `memory`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Sled(_) => "sled",
             Self::Memory(_) => "memory",
+            Self::Etcd(_) => "etcd",
         }
     }
 
@@ -62,7 +62,7 @@ impl Engine {
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Sled(config) => config.dir.display().to_string(),
-            Self::Memory(_) => self.to_string(),
+            Self::Memory(_) | Self::Etcd(_) => self.to_string(),
         }
     }
 
@@ -70,15 +70,20 @@ impl Engine {
     pub(crate) fn open_log(&self, crash: CrashPoints) -> Result<Box<dyn Log>, OpenError> {
         Ok(match self {
             Self::Memory(disk) => Box::new(MemoryLog::open(disk.clone())),
+            Self::Sled(config) if is_in_etcd(&config.dir) => {
+                return Err(OpenError::OtherEngine { dir: config.dir.clone(), engine: "etcd" });
+            }
             Self::Sled(config) => Box::new(SledLog::open(config, crash)?),
+            Self::Etcd(config) => Box::new(EtcdLog::open(config, crash)?),
         })
     }
 
     /// Whether a store was ever made there.
-    pub(crate) fn holds_store(&self) -> bool {
+    pub(crate) fn holds_store(&self) -> Result<bool, LogError> {
         match self {
-            Self::Sled(config) => is_store(&config.dir),
-            Self::Memory(disk) => !disk.generations().is_empty(),
+            Self::Sled(config) => Ok(is_store(&config.dir)),
+            Self::Memory(disk) => Ok(!disk.generations().is_empty()),
+            Self::Etcd(config) => config.holds_store(),
         }
     }
 
@@ -86,7 +91,8 @@ impl Engine {
     pub(crate) fn holds_anything(&self) -> Result<bool, LogError> {
         match self {
             Self::Sled(config) => Ok(!entries_but_mark(&config.dir)?.is_empty()),
-            Self::Memory(_) => Ok(self.holds_store()),
+            Self::Memory(_) => self.holds_store(),
+            Self::Etcd(config) => config.holds_anything(),
         }
     }
 
@@ -99,6 +105,7 @@ impl Engine {
                 }
             }
             Self::Memory(disk) => disk.clear(),
+            Self::Etcd(config) => config.clear()?,
         }
         Ok(())
     }
@@ -115,6 +122,7 @@ impl Engine {
                 }
             }
             Self::Memory(disk) => Ok(disk.mark()),
+            Self::Etcd(config) => config.read_mark(),
         }
     }
 
@@ -125,43 +133,48 @@ impl Engine {
                 let path = config.dir.join(MARK_FILE);
                 let Some(mark) = mark else {
                     remove_file(&path)?;
-                    return crate::log::sled::files::sync_dir(&config.dir);
+                    return sync_dir(&config.dir);
                 };
                 create_private_dir(&config.dir)?;
                 // Whole or not there: whoever opens the store must not find half of it.
                 let temporary = config.dir.join(format!("{MARK_FILE}.part"));
                 write_file(&temporary, mark)?;
                 fs::rename(&temporary, &path).map_err(failed("writing", &path))?;
-                crate::log::sled::files::sync_dir(&config.dir)
+                sync_dir(&config.dir)
             }
             Self::Memory(disk) => {
                 disk.set_mark(mark.map(<[u8]>::to_vec));
                 Ok(())
             }
+            Self::Etcd(config) => config.write_mark(mark),
         }
     }
 
     /// The same place, however the working directory changes; it need not exist.
     pub(crate) fn absolute(&self) -> Result<Self, LogError> {
-        match self {
-            Self::Sled(config) => {
-                let dir = match config.dir.canonicalize() {
-                    Ok(dir) => dir,
-                    Err(_) => std::path::absolute(&config.dir).map_err(failed("finding", &config.dir))?,
-                };
-                Ok(Self::Sled(SledConfig { dir, ..config.clone() }))
-            }
-            Self::Memory(disk) => Ok(Self::Memory(disk.clone())),
-        }
+        Ok(match self {
+            Self::Sled(config) => Self::Sled(SledConfig { dir: absolute(&config.dir)?, ..config.clone() }),
+            Self::Memory(disk) => Self::Memory(disk.clone()),
+            Self::Etcd(config) => Self::Etcd(EtcdConfig { dir: absolute(&config.dir)?, ..config.clone() }),
+        })
     }
 
     /// Whether both are one place.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> Result<bool, LogError> {
         match (self, other) {
-            (Self::Sled(one), Self::Sled(other)) => one.dir == other.dir,
-            (Self::Memory(one), Self::Memory(other)) => one.is_same(other),
-            (Self::Sled(_), Self::Memory(_)) | (Self::Memory(_), Self::Sled(_)) => false,
+            (Self::Sled(one), Self::Sled(other)) => Ok(one.dir == other.dir),
+            (Self::Memory(one), Self::Memory(other)) => Ok(one.is_same(other)),
+            (Self::Etcd(one), Self::Etcd(other)) => one.is_same(other),
+            (Self::Sled(_) | Self::Memory(_) | Self::Etcd(_), _) => Ok(false),
         }
+    }
+}
+
+/// The same directory, however the working directory changes; it need not exist.
+fn absolute(dir: &Path) -> Result<PathBuf, LogError> {
+    match dir.canonicalize() {
+        Ok(dir) => Ok(dir),
+        Err(_) => std::path::absolute(dir).map_err(failed("finding", dir)),
     }
 }
 

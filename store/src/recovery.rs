@@ -64,7 +64,10 @@ pub(crate) fn recover(reader: &dyn LogReader, claimed: &Claimed) -> Result<Recov
 }
 
 /// As much of the state as is consistent: the furthest revision that can be reached, nothing of it being guessed.
-pub(crate) fn salvage(reader: &dyn LogReader) -> State {
+///
+/// # Errors
+/// What keeps the log does not answer: what can be reached is not known.
+pub(crate) fn salvage(reader: &dyn LogReader) -> Result<State, LogError> {
     let generations = reader.generations();
     for (start, manifest) in complete(&generations) {
         let reached = unpanicked(|| {
@@ -85,13 +88,14 @@ pub(crate) fn salvage(reader: &dyn LogReader) -> State {
             if at.0 < manifest.end_revision { Err(what()) } else { Ok(recovered.state) }
         });
         match reached {
-            Ok(state) => return state,
+            Ok(state) => return Ok(state),
+            Err(error @ LogError::Unknown(_)) => return Err(error),
             Err(error) => {
                 tracing::debug!(%error, base = %generations[start].base, "this generation cannot be used")
             }
         }
     }
-    State::default()
+    Ok(State::default())
 }
 
 /// Runs what reads the engine's files: where they are rotten, the engine may panic.

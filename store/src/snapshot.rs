@@ -12,7 +12,8 @@ use prost::Message as _;
 
 use crate::{
     chunk::{self, Assembler},
-    log::{Log, LogError, LogReader, Manifest, SnapshotPart},
+    history::Extent,
+    log::{End, Log, LogError, LogReader, Manifest, SnapshotPart},
     record::{Key, Record, decode_record, encode_delimited, split_delimited},
     state::{Counters, State},
 };
@@ -37,6 +38,17 @@ pub(crate) struct SnapshotWriter {
     crc: u32,
     bytes: u64,
     pieces: Pieces,
+    /// The next piece, until it was put.
+    cut: Option<CutPiece>,
+    /// Revision of the state when its last piece was cut.
+    end_revision: Option<Revision>,
+}
+
+/// A piece that is to be put.
+#[derive(Debug)]
+struct CutPiece {
+    chunks: Vec<Bytes>,
+    crc: u32,
 }
 
 #[derive(Debug)]
@@ -67,26 +79,35 @@ impl Pieces {
 impl SnapshotWriter {
     /// Begins a snapshot of the generation with `base`: an `attempt` of which nothing was written yet.
     pub(crate) fn new(base: Revision, attempt: u64, piece_bytes: usize) -> Self {
-        Self { base, attempt, n_pieces: 0, crc: 0, bytes: 0, pieces: Pieces::new(piece_bytes) }
+        let pieces = Pieces::new(piece_bytes);
+        Self { base, attempt, n_pieces: 0, crc: 0, bytes: 0, pieces, cut: None, end_revision: None }
     }
 
-    /// Writes the next piece; the manifest once it was the last.
+    /// Puts the next piece, or the manifest behind the last one, and returns that. After an error the next step does the same.
     pub(crate) fn step(
         &mut self,
         state: &State,
         log: &mut dyn Log,
         crash: &CrashPoints,
     ) -> Result<Option<Manifest>, LogError> {
-        if let Some(piece) = self.pieces.next(state) {
-            self.put(&piece, log, crash)?;
+        if self.cut.is_none() && self.end_revision.is_none() {
+            self.cut = Some(self.cut_next(state));
+        }
+        if let Some(CutPiece { chunks, crc }) = &self.cut {
+            crash.hit("store.snapshot-chunk");
+            let (attempt, piece) = (self.attempt, self.n_pieces);
+            log.put_snapshot(self.base, SnapshotPart::Piece { attempt, piece, chunks })?;
+            self.crc = *crc;
+            self.n_pieces += 1;
+            self.bytes += chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+            self.cut = None;
             return Ok(None);
         }
-        self.put(&state.counters().encode_to_vec(), log, crash)?;
         let manifest = Manifest {
             attempt: self.attempt,
             n_pieces: self.n_pieces,
             crc: self.crc,
-            end_revision: state.revision().0,
+            end_revision: self.end_revision.unwrap_or_else(|| state.revision()).0,
             bytes: self.bytes,
         };
         crash.hit("store.generation-complete");
@@ -94,16 +115,40 @@ impl SnapshotWriter {
         Ok(Some(manifest))
     }
 
-    fn put(&mut self, payload: &[u8], log: &mut dyn Log, crash: &CrashPoints) -> Result<(), LogError> {
-        crash.hit("store.snapshot-chunk");
-        let piece = self.n_pieces;
-        let (chunks, crc) = chunk::cut(piece, piece, payload, self.crc);
-        log.put_snapshot(self.base, SnapshotPart::Piece { attempt: self.attempt, piece, chunks: &chunks })?;
-        self.crc = crc;
-        self.n_pieces += 1;
-        self.bytes += chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
-        Ok(())
+    /// Cuts the next piece of records; behind the last one the counters.
+    fn cut_next(&mut self, state: &State) -> CutPiece {
+        let payload = self.pieces.next(state).unwrap_or_else(|| {
+            self.end_revision = Some(state.revision());
+            BytesMut::from(&state.counters().encode_to_vec()[..])
+        });
+        let (chunks, crc) = chunk::cut(self.n_pieces, self.n_pieces, &payload, self.crc);
+        CutPiece { chunks, crc }
     }
+}
+
+/// Makes `log`, which is new, one that holds `state` and no history.
+pub(crate) fn write_whole(state: &State, log: &mut dyn Log) -> Result<(), LogError> {
+    let base = state.revision();
+    // Until the snapshot is complete the store refuses to open: this generation follows nothing.
+    let end = End::new(base, 0, Extent::empty(Revision(0)));
+    until_known(|| log.put_snapshot(base, SnapshotPart::Begin(end)))?;
+    let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES.min(log.piece_bytes_max()));
+    while until_known(|| snapshot.step(state, log, &CrashPoints::default()))?.is_none() {}
+    until_known(|| log.drop_before(base))
+}
+
+/// How often a tool makes a call whose outcome is not known.
+const N_TRIES: u32 = 8;
+
+/// Makes a call of a log until its outcome is known, but not for ever.
+pub(crate) fn until_known<T>(mut call: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
+    for _ in 1..N_TRIES {
+        match call() {
+            Err(LogError::Unknown(why)) => tracing::debug!(why, "a call of the log is made again"),
+            known => return known,
+        }
+    }
+    call()
 }
 
 /// An attempt at the snapshot of the generation with `base` of which nothing was written yet. The present revision
@@ -223,10 +268,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        log::{
-            End,
-            memory::{MemoryDisk, MemoryLog},
-        },
+        log::memory::{MemoryDisk, MemoryLog},
         role::Role,
     };
 
@@ -257,7 +299,8 @@ mod tests {
         // Pieces of three chunks, then of one.
         assert_eq!(begin(&state(20_000), 1), None);
         assert_eq!(begin(&state(15_000), 1), None);
-        let manifest = begin(&state(100), 2).unwrap();
+        // A piece, the counters and the manifest.
+        let manifest = begin(&state(100), 3).unwrap();
         assert!(load(&*log.reader(), base, &manifest).unwrap() == state(100));
     }
 }

@@ -1,5 +1,7 @@
 //! The store as services use it.
 
+mod errors;
+
 use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, task, time::Duration};
 
 use godel_base::ids::Revision;
@@ -13,7 +15,7 @@ use crate::{
     floor::FloorReader,
     history::HistoryMin,
     identity,
-    log::{Claimed, Log, LogError, memory::MemoryDisk},
+    log::{Claimed, Log, LogError, Waker, etcd::EtcdConfig, memory::MemoryDisk},
     loss::Loss,
     migration, nearby,
     recovery::{self, Recovered},
@@ -21,8 +23,10 @@ use crate::{
     snapshot::PIECE_BYTES,
     state::{Committed, State, TxnRefusal, txn_bytes},
     store_reader::{StoreReadError, StoreReader},
-    writer::{Gauges, Request, Settings, Shared, Writer},
+    writer::{Gauges, Request, Settings, Shared, Stop, Writer},
 };
+
+pub use self::errors::OpenError;
 
 /// Wall clock in Unix milliseconds.
 pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -45,6 +49,8 @@ pub enum Engine {
     Sled(SledConfig),
     /// In memory, as long as the disk is.
     Memory(MemoryDisk),
+    /// In an etcd.
+    Etcd(EtcdConfig),
 }
 
 /// The embedded engine.
@@ -123,97 +129,6 @@ impl StoreConfig {
     }
 }
 
-/// Why a store did not open.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it.
-    #[error("{} is in use by another process", .dir.display())]
-    Locked {
-        /// The store.
-        dir: PathBuf,
-    },
-    /// Its files cannot be used, or the engine failed.
-    #[error("the store cannot be opened")]
-    Log(#[source] LogError),
-    /// Something acknowledged is missing or rotten; nothing was changed.
-    #[error(
-        "the store is damaged: {what}. {loss} Nothing was changed. Run `godel state check` for details, \
-         then `godel state repair --truncate` to drop what is missing, or `godel state restore` to start \
-         from an export"
-    )]
-    Damaged {
-        /// What was found.
-        what: String,
-        /// What cannot be recovered.
-        loss: Loss,
-    },
-    /// There is no store, but one right above or below, which would not be read.
-    #[error("{} holds no store, but {} does, and it would not be read: {}", .dir.display(), .found.display(), nearby::start_of(.found, .dir))]
-    Elsewhere {
-        /// Where a store would have been made.
-        dir: PathBuf,
-        /// Where there is one.
-        found: PathBuf,
-    },
-    /// The store was moved, and is served where it went.
-    #[error(
-        "the store in {place} was moved to {to} and is not served here; it can be read with `godel state check` and \
-         `godel state export`"
-    )]
-    Moved {
-        /// The place that was opened.
-        place: String,
-        /// Where the store is now.
-        to: String,
-    },
-    /// A migration to this place has not ended.
-    #[error(
-        "{place} holds a store that is being moved from {from}; end that with `godel state migrate --from {from} --to {place}`"
-    )]
-    Unfinished {
-        /// The place that was opened.
-        place: String,
-        /// Where the store is.
-        from: String,
-    },
-    /// There is no room for the copy that is made before opening after an unclean stop.
-    #[error(
-        "opening after an unclean stop needs {needed} free bytes for a copy, but only {free} are free: \
-         make room on the disk of the store"
-    )]
-    NoSpace {
-        /// Bytes of the copy.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
-}
-
-impl OpenError {
-    /// There is no room on the disk: it opens once there is.
-    pub fn is_full(&self) -> bool {
-        match self {
-            Self::NoSpace { .. } => true,
-            Self::Log(LogError::Io { source, .. }) => source.kind() == std::io::ErrorKind::StorageFull,
-            Self::Log(_)
-            | Self::Locked { .. }
-            | Self::Damaged { .. }
-            | Self::Elsewhere { .. }
-            | Self::Moved { .. }
-            | Self::Unfinished { .. } => false,
-        }
-    }
-}
-
-impl From<LogError> for OpenError {
-    fn from(error: LogError) -> Self {
-        match error {
-            LogError::Corrupt(what) => Self::Damaged { what, loss: Loss::default() },
-            error => Self::Log(error),
-        }
-    }
-}
-
 /// What opening found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
@@ -232,7 +147,7 @@ pub struct Status {
     pub revision: Revision,
     /// First revision that can be watched.
     pub floor: Revision,
-    /// `sled` or `memory`.
+    /// `sled`, `etcd` or `memory`.
     pub engine: &'static str,
     /// In storage.
     pub disk_bytes: u64,
@@ -260,6 +175,8 @@ pub struct Status {
     pub stale_epoch_refusals: u64,
     /// Writes are refused until room is made.
     pub full: bool,
+    /// Why commits wait, while what keeps the log does not answer: they go on once it does.
+    pub waiting_for: Option<String>,
     /// Watchers now.
     pub watchers: u64,
     /// Highest unit id ever used.
@@ -277,6 +194,7 @@ struct Inner {
     bytes: Arc<Semaphore>,
     shared: Arc<Shared>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    stop: Arc<Stop>,
     wall_clock: WallClock,
     engine: &'static str,
     opened: Opened,
@@ -323,17 +241,20 @@ impl Store {
         let feed = Arc::new(Feed::new(recovered.state.revision(), limits, log.reader()));
         let visible = RwLock::new(recovered.state.clone());
         let shared = Arc::new(Shared { visible, feed, gauges: Gauges::default() });
+        let (requests, receiver) = mpsc::channel(QUEUE_LEN);
+        let stop = Arc::new(Stop::default());
         let settings = Settings {
             wall_clock: Arc::clone(&wall_clock),
             crash,
             on_fatal,
+            stop: Arc::clone(&stop),
+            waker: waker(&requests),
             generation_bytes_min,
             reserve_bytes,
             snapshot_piece_bytes: snapshot_piece_bytes.max(1),
             history: HistoryMin { bytes: history_bytes_min, age: history_age_min },
         };
         let writer = Writer::new(log, recovered, Arc::clone(&shared), settings);
-        let (requests, receiver) = mpsc::channel(QUEUE_LEN);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(receiver))
@@ -343,6 +264,7 @@ impl Store {
             bytes: Arc::new(Semaphore::new(QUEUE_BYTES / PERMIT_BYTES)),
             shared,
             thread: Mutex::new(Some(thread)),
+            stop,
             wall_clock,
             engine: engine.name(),
             opened,
@@ -447,6 +369,7 @@ impl Store {
             groups: gauges.groups.load(Relaxed),
             stale_epoch_refusals: gauges.stale_epoch_refusals.load(Relaxed),
             full: gauges.full.load(Relaxed),
+            waiting_for: gauges.waiting_for.lock().clone(),
             watchers: shared.feed.n_watchers(),
             queued: queued as u64,
             ..Status::default()
@@ -473,8 +396,16 @@ impl Store {
         &self.0.opened
     }
 
-    /// Commits what was submitted before, then ends in order. Watchers end with `Closed`.
+    /// From now on nothing waits for what keeps the log: if that does not answer, the store closes, and what became of the last
+    /// transactions is not known. While it answers, this changes nothing. For whatever must end before [`Store::close`].
+    pub fn give_up_waiting(&self) {
+        self.0.stop.ask();
+    }
+
+    /// Commits what was submitted before, then ends in order. Watchers end with `Closed`. If what keeps the log does not
+    /// answer, what became of the last transactions is not known, and the next start takes the stop for unclean.
     pub async fn close(self) {
+        self.give_up_waiting();
         let requests = self.0.requests.lock().take();
         if let Some(requests) = requests {
             // The writer may have ended already.
@@ -497,6 +428,7 @@ impl Store {
 impl Drop for Inner {
     /// What was submitted before is committed, but the next start takes the stop for unclean.
     fn drop(&mut self) {
+        self.stop.ask();
         self.requests.get_mut().take();
         if let Some(thread) = self.thread.get_mut().take()
             && thread.join().is_err()
@@ -518,12 +450,11 @@ pub(crate) fn recover(mut log: Box<dyn Log>) -> Result<(Box<dyn Log>, Recovered,
     let recovered = match recovered {
         Ok(recovered) => recovered,
         Err(error) => {
-            let error = match error {
-                LogError::Corrupt(what) => {
-                    let loss = Loss::after(recovery::salvage(&*reader).revision(), &claimed);
-                    OpenError::Damaged { what, loss }
+            let error = match (error, recovery::salvage(&*reader)) {
+                (LogError::Corrupt(what), Ok(state)) => {
+                    OpenError::Damaged { what, loss: Loss::after(state.revision(), &claimed) }
                 }
-                error => OpenError::Log(error),
+                (LogError::Corrupt(_), Err(error)) | (error, _) => OpenError::Log(error),
             };
             drop(reader);
             if let Err(error) = log.abandon() {
@@ -533,9 +464,10 @@ pub(crate) fn recover(mut log: Box<dyn Log>) -> Result<(Box<dyn Log>, Recovered,
         }
     };
     let unproven = match claimed {
-        Claimed::Never if recovered.state.revision().0 > 0 => {
-            Some("an older version wrote this store without a watermark".to_owned())
-        }
+        Claimed::Never if recovered.state.revision().0 > 0 => Some(
+            "there is no watermark of this store here: an older version wrote it, or another machine"
+                .to_owned(),
+        ),
         Claimed::AtLeast(_) | Claimed::Never => None,
         Claimed::Lost(why) => Some(why),
     };
@@ -567,6 +499,17 @@ pub(crate) fn recover(mut log: Box<dyn Log>) -> Result<(Box<dyn Log>, Recovered,
     }
     let opened = Opened { torn: recovered.torn.clone(), unproven };
     Ok((log, recovered, opened))
+}
+
+/// Has the writer tend the log, unless it has enough to do or has ended.
+fn waker(requests: &mpsc::Sender<Request>) -> Waker {
+    let requests = requests.downgrade();
+    Arc::new(move || {
+        if let Some(requests) = requests.upgrade() {
+            // A full queue wakes it as well.
+            let _ = requests.try_send(Request::Tend);
+        }
+    })
 }
 
 fn permits_for(txn: &raw::TxnRequest) -> u32 {

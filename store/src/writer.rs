@@ -1,21 +1,24 @@
 //! The one thread that writes: merges what waits into a group, makes it durable, shows it, answers.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use godel_crash::CrashPoints;
 use godel_proto::raw;
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::{
     chunk,
     feed::{Feed, Published},
     history::{self, Extent, HistoryMin},
-    log::{End, Fence, Log, LogError, Manifest, SnapshotPart},
+    log::{BesideWork, End, Fence, Log, LogError, Manifest, SnapshotPart, Waker},
     recovery::{self, Recovered},
     role::Role,
     snapshot::SnapshotWriter,
@@ -72,7 +75,37 @@ pub(crate) enum Request {
     },
     /// Ends the writer behind everything that was submitted before.
     Close,
+    /// Work of the log beside the commits can go on.
+    Tend,
 }
+
+/// Asks the writer to end.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    is_asked: Mutex<bool>,
+    asked: Condvar,
+}
+
+impl Stop {
+    /// A writer that waits for its log gives up; any other one ends as it would.
+    pub(crate) fn ask(&self) {
+        *self.is_asked.lock() = true;
+        self.asked.notify_all();
+    }
+
+    /// Waits so long at most; whether the writer is to end.
+    fn wait(&self, patience: Duration) -> bool {
+        let mut is_asked = self.is_asked.lock();
+        if !*is_asked {
+            self.asked.wait_for(&mut is_asked, patience);
+        }
+        *is_asked
+    }
+}
+
+/// First pause before the log is asked again, and the longest one.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What the writer tells everybody.
 #[derive(Debug, Default)]
@@ -86,6 +119,8 @@ pub(crate) struct Gauges {
     pub(crate) history_bytes: AtomicU64,
     /// Of the oldest commit in the log; [`i64::MAX`] if there is none.
     pub(crate) first_commit_ms: AtomicI64,
+    /// Why commits wait for the log, while they do.
+    pub(crate) waiting_for: Mutex<Option<String>>,
 }
 
 /// What the writer shares with readers.
@@ -100,6 +135,8 @@ pub(crate) struct Settings {
     pub(crate) wall_clock: WallClock,
     pub(crate) crash: CrashPoints,
     pub(crate) on_fatal: OnFatal,
+    pub(crate) stop: Arc<Stop>,
+    pub(crate) waker: Waker,
     /// A generation ends at this many log bytes, or at twice its snapshot if that is more.
     pub(crate) generation_bytes_min: u64,
     /// Writes are refused when less is free.
@@ -134,7 +171,12 @@ enum Ended {
 }
 
 /// The writer must end.
-struct Fatal(String);
+enum Fatal {
+    /// Something failed that no process may survive; what.
+    Failed(String),
+    /// It was asked to while the log did not answer. What became of the last group is not known.
+    GaveUp,
+}
 
 impl From<LogError> for Fatal {
     fn from(error: LogError) -> Self {
@@ -144,7 +186,7 @@ impl From<LogError> for Fatal {
             text = format!("{text}: {cause}");
             source = cause.source();
         }
-        Self(text)
+        Self::Failed(text)
     }
 }
 
@@ -158,8 +200,13 @@ impl Writer {
         let Recovered { state: head, crc, generations: mut older, snapshot_bytes, incomplete, .. } =
             recovered;
         let newest = older.pop().unwrap_or_else(|| Extent::empty(head.revision()));
-        let snapshot = incomplete
-            .map(|(base, attempt)| SnapshotWriter::new(base, attempt, settings.snapshot_piece_bytes));
+        let piece_bytes = settings.snapshot_piece_bytes.min(log.piece_bytes_max());
+        let settings = Settings {
+            reserve_bytes: log.reserve_bytes(settings.reserve_bytes),
+            snapshot_piece_bytes: piece_bytes,
+            ..settings
+        };
+        let snapshot = incomplete.map(|(base, attempt)| SnapshotWriter::new(base, attempt, piece_bytes));
         let fence = log.fence();
         let writer = Self {
             head,
@@ -184,13 +231,15 @@ impl Writer {
         self.shared.feed.close();
         requests.close();
         let fatal = match ended {
-            Ok(Ok(Ended::Closed)) => self.log.close().err().map(|error| Fatal::from(error).0),
+            Ok(Ok(Ended::Closed)) => self.log.close().err().map(Fatal::from),
             Ok(Ok(Ended::Dropped)) => None,
-            Ok(Err(Fatal(text))) => Some(text),
-            Err(_) => Some("the writer panicked".to_owned()),
+            Ok(Err(fatal)) => Some(fatal),
+            Err(_) => Some(Fatal::Failed("the writer panicked".to_owned())),
         };
-        if let Some(text) = fatal {
-            (self.settings.on_fatal)(&text);
+        match fatal {
+            Some(Fatal::Failed(text)) => (self.settings.on_fatal)(&text),
+            Some(Fatal::GaveUp) => tracing::warn!("the store closed while its log did not answer"),
+            None => {}
         }
         while let Ok(request) = requests.try_recv() {
             if let Request::Txn { answer, .. } = request {
@@ -201,10 +250,11 @@ impl Writer {
 
     fn serve(&mut self, requests: &mut mpsc::Receiver<Request>) -> Result<Ended, Fatal> {
         loop {
+            let beside = self.log.tend(&self.settings.waker)?;
             let first = match self.held_back.take() {
                 Some(request) => Some(request),
                 // A snapshot goes on while nobody wants to write.
-                None if self.snapshot.is_some() && self.room(0) >= Room::Snapshot => requests.try_recv().ok(),
+                None if self.can_go_on_with_snapshot(beside) => requests.try_recv().ok(),
                 None => match requests.blocking_recv() {
                     Some(request) => Some(request),
                     None => return Ok(Ended::Dropped),
@@ -215,10 +265,39 @@ impl Writer {
             {
                 return Ok(Ended::Closed);
             }
-            self.snapshot_step()?;
+            if self.log.tend(&self.settings.waker)? == BesideWork::None {
+                self.snapshot_step()?;
+            }
             if self.snapshot.is_some() && requests.is_closed() && requests.is_empty() {
                 return Ok(Ended::Dropped);
             }
+        }
+    }
+
+    fn can_go_on_with_snapshot(&self, beside: BesideWork) -> bool {
+        beside == BesideWork::None && self.snapshot.is_some() && self.room(0) >= Room::Snapshot
+    }
+
+    /// Makes a call of the log, again and again as long as its outcome is not known.
+    fn until_known<T>(&mut self, mut call: impl FnMut(&mut Self) -> Result<T, LogError>) -> Result<T, Fatal> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let why = match call(self) {
+                Err(LogError::Unknown(why)) => why,
+                known => {
+                    if self.shared.gauges.waiting_for.lock().take().is_some() {
+                        tracing::info!("the log of the store answers again");
+                    }
+                    return Ok(known?);
+                }
+            };
+            if self.shared.gauges.waiting_for.lock().replace(why.clone()).is_none() {
+                tracing::warn!(why, "commits wait for the log of the store; what is committed can be read");
+            }
+            if self.settings.stop.wait(pause.mul_f64(rand::random_range(0.5..1.0))) {
+                return Err(Fatal::GaveUp);
+            }
+            pause = (2 * pause).min(PAUSE_MAX);
         }
     }
 
@@ -231,8 +310,12 @@ impl Writer {
         let (mut group, mut bytes, mut n_txns, mut closes) = (Group::default(), 0, 0, false);
         let mut next = Some(first);
         let mut room = self.room(GROUP_BYTES_MAX as u64);
-        if room < Room::Commits && self.drop_history()? {
+        if room < Room::Commits && self.drop_history(self.settings.history)? {
             room = self.room(GROUP_BYTES_MAX as u64);
+        }
+        let least = self.log.history_reserve_bytes();
+        if least > 0 && self.free().is_some_and(|free| free < least) {
+            self.drop_history(HistoryMin { bytes: 0, age: Duration::ZERO })?;
         }
         self.say_room(room);
         while let Some(request) = next.take() {
@@ -241,6 +324,7 @@ impl Writer {
                     closes = true;
                     break;
                 }
+                Request::Tend => {}
                 Request::Txn { ref txn, .. } if n_txns > 0 && bytes + txn_bytes(txn) > GROUP_BYTES_MAX => {
                     self.held_back = Some(request);
                     break;
@@ -304,7 +388,7 @@ impl Writer {
         let (first, last) = (first.revision(), last.revision());
         let (chunks, crc) = chunk::cut(first.0, last.0, &group.payload, self.crc);
         self.settings.crash.hit("store.before-append");
-        self.log.append(first, &chunks, self.fence)?;
+        self.until_known(|writer| writer.log.append(first, &chunks, writer.fence))?;
         self.settings.crash.hit("store.after-sync");
         self.log.synced(last, crc)?;
         self.crc = crc;
@@ -338,26 +422,28 @@ impl Writer {
         // Completing a snapshot is what gives room back: it may use half of the reserve, but not what leases and the
         // copy of the next start need.
         if self.snapshot.is_none() {
-            let full = self.newest.bytes >= self.settings.generation_bytes_min.max(2 * self.snapshot_bytes);
-            if full && self.room(0) == Room::Commits {
-                self.begin_generation()?;
-            }
-            return Ok(());
+            return self.begin_if_full();
         }
         if self.room(0) < Room::Snapshot {
             return Ok(());
         }
-        let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
-        if let Some(manifest) = snapshot.step(&self.head, &mut *self.log, &self.settings.crash)? {
-            self.complete_generation(manifest)?;
-        }
-        Ok(())
+        let manifest = self.until_known(|writer| {
+            let Some(snapshot) = &mut writer.snapshot else { return Ok(None) };
+            snapshot.step(&writer.head, &mut *writer.log, &writer.settings.crash)
+        })?;
+        manifest.map_or(Ok(()), |manifest| self.complete_generation(manifest))
+    }
+
+    fn begin_if_full(&mut self) -> Result<(), Fatal> {
+        let is_full = self.newest.bytes >= self.settings.generation_bytes_min.max(2 * self.snapshot_bytes);
+        if is_full && self.room(0) == Room::Commits { self.begin_generation() } else { Ok(()) }
     }
 
     fn begin_generation(&mut self) -> Result<(), Fatal> {
         let base = self.head.revision();
         self.settings.crash.hit("store.generation-begin");
-        self.log.put_snapshot(base, SnapshotPart::Begin(End::new(base, self.crc, self.newest)))?;
+        let end = End::new(base, self.crc, self.newest);
+        self.until_known(|writer| writer.log.put_snapshot(base, SnapshotPart::Begin(end)))?;
         tracing::info!(base = base.0, "store generation started");
         self.older.push(std::mem::replace(&mut self.newest, Extent::empty(base)));
         self.snapshot = Some(SnapshotWriter::new(base, base.0, self.settings.snapshot_piece_bytes));
@@ -369,23 +455,25 @@ impl Writer {
         self.snapshot = None;
         self.snapshot_bytes = manifest.bytes;
         tracing::info!(base = self.newest.base.0, bytes = manifest.bytes, "store generation complete");
-        self.drop_history()?;
+        self.drop_history(self.settings.history)?;
         self.show_sizes();
         Ok(())
     }
 
-    /// Drops generations that neither the state nor the watch history needs; whether there were any.
-    fn drop_history(&mut self) -> Result<bool, Fatal> {
+    /// Drops generations that neither the state nor a watch history of `min` needs; whether there were any.
+    fn drop_history(&mut self, min: HistoryMin) -> Result<bool, Fatal> {
         // The newest complete generation and the one before it always stay.
         let needed = if self.snapshot.is_some() { 3 } else { 2 };
         let now_ms = (self.settings.wall_clock)();
         let generations = self.generations();
-        let kept = history::kept(&generations, needed, self.settings.history, now_ms);
+        let kept = history::kept(&generations, needed, min, now_ms);
         let n_dropped = generations.len() - kept.len();
-        let Some(oldest) = kept.first().filter(|_| n_dropped > 0) else { return Ok(false) };
+        let Some(base) = kept.first().map(|oldest| oldest.base).filter(|_| n_dropped > 0) else {
+            return Ok(false);
+        };
         self.settings.crash.hit("store.drop-generation");
-        self.log.drop_before(oldest.base)?;
-        tracing::info!(generations = n_dropped, floor = oldest.base.0 + 1, "store history dropped");
+        self.until_known(|writer| writer.log.drop_before(base))?;
+        tracing::info!(generations = n_dropped, floor = base.0 + 1, "store history dropped");
         self.older.drain(..n_dropped);
         Ok(true)
     }
@@ -418,6 +506,7 @@ impl Writer {
             tracing::warn!(
                 free,
                 reserve,
+                advice = self.log.advice(),
                 "the disk of the store is full: all writes except leases are refused until room is made"
             );
         } else {

@@ -13,21 +13,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
 use prost::Message as _;
 
 use super::{AdminError, ContentCheck, Copy};
 use crate::{
-    history::Extent,
     identity,
-    log::{
-        End, Log as _, LogError, SnapshotPart,
-        sled::{Which, files::private_file},
-    },
+    log::{Log as _, LogError, files::private_file, sled::Which},
     loss::Loss,
     nearby, recovery,
-    snapshot::{PIECE_BYTES, Pieces, SnapshotLoader, SnapshotWriter},
+    snapshot::{self, PIECE_BYTES, Pieces, SnapshotLoader},
     state::State,
     store::{Engine, OpenError, SledConfig},
 };
@@ -103,7 +98,7 @@ fn read_state(dir: &Path, which: Which) -> Result<State, AdminError> {
     match recovered {
         Ok(recovered) => Ok(recovered.state),
         Err(LogError::Corrupt(what)) => {
-            let loss = Loss::after(recovery::salvage(&*log.reader()).revision(), &claimed);
+            let loss = Loss::after(recovery::salvage(&*log.reader())?.revision(), &claimed);
             let what = copy.of_store(&what, dir);
             Err(AdminError::Open(OpenError::Damaged { what, loss }))
         }
@@ -167,12 +162,7 @@ pub(crate) fn refuse_used(engine: &Engine) -> Result<(), AdminError> {
 /// Makes a store of this state in an engine that is empty, and closes it.
 pub(crate) fn make_store(state: &State, engine: &Engine) -> Result<(), AdminError> {
     let mut log = engine.open_log(CrashPoints::default())?;
-    let base = state.revision();
-    // Until the snapshot is complete the store refuses to open: this generation follows nothing.
-    log.put_snapshot(base, SnapshotPart::Begin(End::new(base, 0, Extent::empty(Revision(0)))))?;
-    let mut snapshot = SnapshotWriter::new(base, base.0, PIECE_BYTES);
-    while snapshot.step(state, &mut *log, &CrashPoints::default())?.is_none() {}
-    log.drop_before(base)?;
+    snapshot::write_whole(state, &mut *log)?;
     if recovery::recover(&*log.reader(), &log.claimed())?.state != *state {
         let what = "the written state reads back differently".to_owned();
         return Err(AdminError::Open(OpenError::Damaged { what, loss: Loss::default() }));

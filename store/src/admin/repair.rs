@@ -19,6 +19,7 @@ use crate::{
     record::Key,
     recovery,
     role::Role,
+    snapshot,
     state::{Committed, State, TxnOutcome},
     store::{self, Engine, SledConfig},
 };
@@ -66,7 +67,7 @@ pub fn truncate(dir: &Path) -> Result<TruncateReport, AdminError> {
     {
         return Err(AdminError::NotDamaged { dir: dir.to_owned(), revision: whole.state.revision().0 });
     }
-    let mut state = recovery::salvage(&*reader);
+    let mut state = recovery::salvage(&*reader)?;
     let recovered = state.revision();
     identity::renew(&mut state);
     repair::clear(dir)?;
@@ -86,19 +87,35 @@ pub fn remove(dir: &Path, kind: v1::Kind, key: &Key, now_ms: i64) -> Result<Remo
     if !is_store(dir) {
         return Err(AdminError::NoStore { dir: dir.to_owned() });
     }
-    let refused =
-        |why: String| AdminError::NotRemoved { kind: kind.as_str_name(), key: key.to_string(), why };
-    match kind {
-        v1::Kind::Lease => return Err(refused("an epoch must never be forgotten".to_owned())),
-        v1::Kind::Rows => {
-            return Err(refused("rows are removed with their unit: remove KIND_UNIT".to_owned()));
-        }
-        _ => {}
-    }
+    refuse_removal(kind, key)?;
     let log = migration::open_unmarked(&Engine::Sled(SledConfig::new(dir)), CrashPoints::default())?;
+    remove_from(log, kind, key, now_ms)
+}
+
+/// Why a record must stay, if it must.
+pub(super) fn refuse_removal(kind: v1::Kind, key: &Key) -> Result<(), AdminError> {
+    let refused = |why: &str| Err(not_removed(kind, key, why.to_owned()));
+    match kind {
+        v1::Kind::Lease => refused("an epoch must never be forgotten"),
+        v1::Kind::Rows => refused("rows are removed with their unit: remove KIND_UNIT"),
+        _ => Ok(()),
+    }
+}
+
+fn not_removed(kind: v1::Kind, key: &Key, why: String) -> AdminError {
+    AdminError::NotRemoved { kind: kind.as_str_name(), key: key.to_string(), why }
+}
+
+/// Removes a record from a log that no store runs on, by a commit.
+pub(super) fn remove_from(
+    log: Box<dyn Log>,
+    kind: v1::Kind,
+    key: &Key,
+    now_ms: i64,
+) -> Result<RemoveReport, AdminError> {
     let (log, recovered, _) = store::recover(log)?;
     let (ops, removed) = removal(&recovered.state, kind, key);
-    let committed = commit(log, recovered, ops, now_ms)?.map_err(refused)?;
+    let committed = commit(log, recovered, ops, now_ms)?.map_err(|why| not_removed(kind, key, why))?;
     Ok(RemoveReport { revision: committed.revision.0, removed })
 }
 
@@ -175,7 +192,7 @@ fn commit(
             let revision = published.revision();
             let (chunks, crc) = chunk::cut(revision.0, revision.0, &payload, crc);
             let fence = log.fence();
-            log.append(revision, &chunks, fence)?;
+            snapshot::until_known(|| log.append(revision, &chunks, fence))?;
             log.synced(revision, crc)?;
             Ok(Committed { revision, commit_time_ms: published.commit.commit_time_ms })
         }

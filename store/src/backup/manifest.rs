@@ -6,7 +6,7 @@ use crate::{
     envelope::{self, MARK_BYTES},
     log::{
         Manifest,
-        sled::files::{failed, write_file},
+        files::{failed, write_file},
     },
 };
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::{BackupError, BackupManifest, LOG_FILE, SNAPSHOT_FILE, backup_path};
 use crate::{
     chunk::Assembler,
-    log::sled::files::{failed, private_file},
+    log::files::{failed, private_file},
     recovery,
     snapshot::SnapshotLoader,
     state::State,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     admin::{self, ContentCheck},
-    log::sled::files::{digest, failed},
+    log::files::{digest, failed},
 };
 
 /// What [`verify`] found.

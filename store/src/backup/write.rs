@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     chunk::{self, Assembler},
-    log::sled::files::{create_private_dir, failed, private_file, remove_dir, sync_dir},
+    log::files::{create_private_dir, failed, private_file, remove_dir, sync_dir},
     store_reader::{SnapshotStart, StorePart, StoreStart},
 };
 

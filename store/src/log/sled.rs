@@ -35,13 +35,11 @@
 //! ```
 
 mod aside;
-pub(crate) mod files;
 mod frames;
 mod generation;
 mod guard;
 mod reading;
 pub(crate) mod repair;
-mod watermark;
 mod writing;
 
 use std::{
@@ -63,7 +61,7 @@ use self::{
 };
 use godel_crash::CrashPoints;
 
-use super::{Log as _, LogError, Manifest, SnapshotPart};
+use super::{Log as _, LogError, Manifest, SnapshotPart, files, watermark};
 use crate::store::{OpenError, SledConfig, SyncMode};
 
 pub(crate) use self::aside::{Copied, Which, copy_for_reading, is_store};
@@ -271,6 +269,7 @@ impl SledLog {
             base: newest.base.revision,
             revision: last.0,
             crc,
+            etcd: None,
         };
         drop(generations);
         match &mut self.watermark {

@@ -3,7 +3,7 @@
 //! Two slots are written in turn, in place, so that one of them is whole whatever happens. A slot is written after
 //! the log's sync and before the answers; the file itself is synced in the background, at most once a second. What it
 //! claims is so a lower bound of what must be there: after `kill -9` the last group, after a loss of power one of the
-//! last second or so.
+//! last second or so. Where the log is in an etcd, the slot says in which one, and how far that had come.
 
 use std::{
     fs::File,
@@ -18,42 +18,58 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::files::{private_file, sync_dir};
-use crate::log::LogError;
+use super::{
+    LogError,
+    files::{private_file, sync_dir},
+};
 
 /// Slots are apart by this, so that no torn write of the device takes both.
 const SLOT_BYTES: usize = 4096;
 const N_SLOTS: u64 = 2;
-/// First bytes of a slot; the last one is the version of its format.
-const MAGIC: u64 = u64::from_be_bytes(*b"godelwm\x01");
+/// First bytes of a slot; the last one is the version of its format: of a log in files, and of one in an etcd.
+const MAGIC_FILES: u64 = u64::from_be_bytes(*b"godelwm\x01");
+const MAGIC_ETCD: u64 = u64::from_be_bytes(*b"godelwm\x02");
 const FIELDS_BYTES: usize = 8 * 8 + 4;
+/// What a slot of a log in an etcd has beyond that.
+const ETCD_BYTES: usize = 2 * 8;
 /// The file is synced once in this time, if it was written.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
 
 /// What must be in the directory of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Watermark {
+pub(crate) struct Watermark {
     /// Of this store, and of no other.
-    pub(super) store: u64,
+    pub(crate) store: u64,
     /// Counts what was written here; the higher one of two slots holds.
-    pub(super) sequence: u64,
+    pub(crate) sequence: u64,
     /// Number of the oldest generation that was not removed.
-    pub(super) oldest: u64,
+    pub(crate) oldest: u64,
     /// Number of the generation that takes the commits.
-    pub(super) newest: u64,
+    pub(crate) newest: u64,
     /// First revision of the history.
-    pub(super) floor: u64,
+    pub(crate) floor: u64,
     /// Revision behind which the newest generation begins.
-    pub(super) base: u64,
+    pub(crate) base: u64,
     /// Last revision that was synced.
-    pub(super) revision: u64,
+    pub(crate) revision: u64,
     /// Checksum of the last chunk up to there.
-    pub(super) crc: u32,
+    pub(crate) crc: u32,
+    /// Where the log is, if that is an etcd.
+    pub(crate) etcd: Option<EtcdMark>,
+}
+
+/// The etcd in which a log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EtcdMark {
+    /// Id of its cluster.
+    pub(crate) cluster: u64,
+    /// Its revision when it was last heard of.
+    pub(crate) revision: u64,
 }
 
 /// What a watermark file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// Both slots are whole.
     Whole(Watermark),
     /// One slot is whole. The other one may have had a little more.
@@ -65,7 +81,7 @@ pub(super) enum Found {
 }
 
 impl Found {
-    pub(super) fn watermark(&self) -> Option<&Watermark> {
+    pub(crate) fn watermark(&self) -> Option<&Watermark> {
         match self {
             Self::Whole(watermark) | Self::Half(watermark) => Some(watermark),
             Self::Missing | Self::Rotten => None,
@@ -73,7 +89,7 @@ impl Found {
     }
 
     /// Reads the watermark in `dir`.
-    pub(super) fn read(dir: &Path) -> Result<Self, LogError> {
+    pub(crate) fn read(dir: &Path) -> Result<Self, LogError> {
         let path = path(dir);
         let mut bytes = Vec::new();
         let read = private_file().read(true).open(&path).and_then(|file| {
@@ -101,26 +117,36 @@ impl Found {
 
 impl Watermark {
     fn encode(&self) -> Vec<u8> {
-        let Self { store, sequence, oldest, newest, floor, base, revision, crc } = *self;
-        let mut bytes = Vec::with_capacity(FIELDS_BYTES + 4);
-        for field in [MAGIC, store, sequence, oldest, newest, floor, base, revision] {
+        let Self { store, sequence, oldest, newest, floor, base, revision, crc, etcd } = *self;
+        let mut bytes = Vec::with_capacity(FIELDS_BYTES + ETCD_BYTES + 4);
+        let magic = if etcd.is_some() { MAGIC_ETCD } else { MAGIC_FILES };
+        for field in [magic, store, sequence, oldest, newest, floor, base, revision] {
             bytes.extend(field.to_be_bytes());
         }
         bytes.extend(crc.to_be_bytes());
+        if let Some(EtcdMark { cluster, revision }) = etcd {
+            bytes.extend(cluster.to_be_bytes());
+            bytes.extend(revision.to_be_bytes());
+        }
         let checksum = crc32c::crc32c(&bytes);
         bytes.extend(checksum.to_be_bytes());
         bytes
     }
 
     fn decode(slot: &[u8]) -> Option<Self> {
-        let (fields, rest) = slot.split_at_checked(FIELDS_BYTES)?;
+        let number = |at: usize| Some(u64::from_be_bytes(slot.get(at..at + 8)?.try_into().ok()?));
+        let fields_bytes = match number(0)? {
+            MAGIC_FILES => FIELDS_BYTES,
+            MAGIC_ETCD => FIELDS_BYTES + ETCD_BYTES,
+            _ => return None,
+        };
+        let (fields, rest) = slot.split_at_checked(fields_bytes)?;
         if crc32c::crc32c(fields).to_be_bytes() != rest.get(..4)? {
             return None;
         }
-        let field = |idx: usize| Some(u64::from_be_bytes(fields.get(8 * idx..8 * idx + 8)?.try_into().ok()?));
-        if field(0)? != MAGIC {
-            return None;
-        }
+        let field = |idx: usize| number(8 * idx);
+        let of_etcd =
+            || Some(EtcdMark { cluster: number(FIELDS_BYTES)?, revision: number(FIELDS_BYTES + 8)? });
         Some(Self {
             store: field(1)?,
             sequence: field(2)?,
@@ -130,17 +156,18 @@ impl Watermark {
             base: field(6)?,
             revision: field(7)?,
             crc: u32::from_be_bytes(fields.get(64..68)?.try_into().ok()?),
+            etcd: if fields_bytes > FIELDS_BYTES { Some(of_etcd()?) } else { None },
         })
     }
 }
 
-pub(super) fn path(dir: &Path) -> PathBuf {
+pub(crate) fn path(dir: &Path) -> PathBuf {
     dir.join("watermark")
 }
 
 /// The watermark of an open store.
 #[derive(Debug)]
-pub(super) struct WatermarkFile {
+pub(crate) struct WatermarkFile {
     file: Arc<File>,
     path: PathBuf,
     last: Watermark,
@@ -158,7 +185,7 @@ struct Syncing {
 
 impl WatermarkFile {
     /// Opens the file of `dir` or makes it anew, saying `watermark`, durably.
-    pub(super) fn open(dir: &Path, watermark: Watermark) -> Result<Self, LogError> {
+    pub(crate) fn open(dir: &Path, watermark: Watermark) -> Result<Self, LogError> {
         let path = path(dir);
         let failed = |what: &str| LogError::io(format!("{what} {}", path.display()));
         let file = private_file().read(true).write(true).create(true).truncate(false).open(&path);
@@ -185,12 +212,12 @@ impl WatermarkFile {
         Ok(opened)
     }
 
-    pub(super) fn last(&self) -> Watermark {
+    pub(crate) fn last(&self) -> Watermark {
         self.last
     }
 
     /// Writes what is true now, with the next sequence. It is synced within a second or so.
-    pub(super) fn write(&mut self, watermark: Watermark) -> Result<(), LogError> {
+    pub(crate) fn write(&mut self, watermark: Watermark) -> Result<(), LogError> {
         let watermark = Watermark { sequence: self.last.sequence + 1, ..watermark };
         let offset = watermark.sequence % N_SLOTS * SLOT_BYTES as u64;
         let written = self.file.write_all_at(&watermark.encode(), offset);
@@ -203,7 +230,7 @@ impl WatermarkFile {
     }
 
     /// As [`WatermarkFile::write`], durable when it returns.
-    pub(super) fn write_durably(&mut self, watermark: Watermark) -> Result<(), LogError> {
+    pub(crate) fn write_durably(&mut self, watermark: Watermark) -> Result<(), LogError> {
         self.write(watermark)?;
         self.file.sync_all().map_err(LogError::io(format!("syncing {}", self.path.display())))
     }
@@ -252,7 +279,16 @@ mod tests {
     use super::*;
 
     fn mark(revision: u64) -> Watermark {
-        Watermark { store: 7, oldest: 2, newest: 3, floor: 5, base: 9, revision, crc: 77, sequence: 0 }
+        let etcd = None;
+        Watermark { store: 7, oldest: 2, newest: 3, floor: 5, base: 9, revision, crc: 77, sequence: 0, etcd }
+    }
+
+    #[test]
+    fn a_slot_says_in_which_etcd_the_log_is() {
+        let etcd = Some(EtcdMark { cluster: u64::MAX - 1, revision: 12 });
+        for watermark in [Watermark { etcd, ..mark(4) }, mark(4)] {
+            assert_eq!(Watermark::decode(&watermark.encode()), Some(watermark));
+        }
     }
 
     #[test]

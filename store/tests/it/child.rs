@@ -2,17 +2,18 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    path::Path,
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use godel_crash::CrashPoints;
-use godel_store::{Engine, SledConfig, Store, StoreConfig, SyncMode};
+use godel_etcd::{Client, ClientConfig};
+use godel_store::{Engine, SledConfig, Store, StoreConfig, SyncMode, log::etcd::EtcdConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Dispatcher, PATIENCE, clock, partition, read_partition};
+use crate::support::{Dispatcher, ETCD_TIMEOUT, PATIENCE, clock, partition, read_partition};
 
 const TASKS: u64 = 8;
 /// Each task writes its records in turn, so that the store stays small while its log grows.
@@ -27,6 +28,58 @@ pub(crate) struct Orders {
     pub(crate) is_unsafe: bool,
     /// One transaction after the other, each small: every group is one chunk.
     pub(crate) is_lone: bool,
+}
+
+/// Where a child has its store.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    /// Of the state.
+    pub(crate) dir: PathBuf,
+    /// The etcd that the log is in, if it is in one.
+    pub(crate) etcd: Option<EtcdHome>,
+}
+
+/// Where a child has its log.
+#[derive(Clone, Debug)]
+pub(crate) struct EtcdHome {
+    pub(crate) endpoints: String,
+    pub(crate) prefix: String,
+}
+
+impl Home {
+    /// A store in files.
+    pub(crate) fn sled(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), etcd: None }
+    }
+
+    fn engine(&self, is_unsafe: bool) -> Engine {
+        let Some(EtcdHome { endpoints, prefix }) = &self.etcd else {
+            let mut sled = SledConfig::new(&self.dir);
+            sled.sync = if is_unsafe { SyncMode::Unsafe } else { SyncMode::Full };
+            return Engine::Sled(sled);
+        };
+        let endpoints = endpoints.split(',').map(str::to_owned).collect();
+        let client = ClientConfig { endpoints, timeout: ETCD_TIMEOUT, tls: None, user: None };
+        let etcd = Arc::new(Client::start(&client).unwrap());
+        Engine::Etcd(EtcdConfig { prefix: prefix.clone(), ..EtcdConfig::new(etcd, &self.dir) })
+    }
+
+    /// Small generations, small pieces: about a third of the time a generation is being changed, and two or three are
+    /// history.
+    pub(crate) fn config(&self, is_unsafe: bool) -> StoreConfig {
+        StoreConfig {
+            generation_bytes_min: 512 << 10,
+            history_bytes_min: 1 << 20,
+            snapshot_piece_bytes: 16 << 10,
+            reserve_bytes: 2 << 20,
+            ..StoreConfig::new(self.engine(is_unsafe))
+        }
+    }
+
+    /// The store as a process finds it that comes after the child.
+    pub(crate) fn open(&self) -> Store {
+        Store::open(self.config(false), clock(), CrashPoints::default()).unwrap()
+    }
 }
 
 /// A running child.
@@ -56,25 +109,14 @@ fn child_writer() {
     let is_unsafe = text("GODEL_STORE_CHILD_UNSAFE") == "true";
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let is_lone = text("GODEL_STORE_CHILD_LONE") == "true";
-    runtime.block_on(write(Path::new(&dir), crash, is_unsafe, is_lone));
+    let endpoints = text("GODEL_STORE_CHILD_ETCD");
+    let etcd = EtcdHome { endpoints, prefix: text("GODEL_STORE_CHILD_PREFIX") };
+    let home = Home { dir: dir.into(), etcd: (!etcd.endpoints.is_empty()).then_some(etcd) };
+    runtime.block_on(write(&home, crash, is_unsafe, is_lone));
 }
 
-/// Small generations, small pieces: about a third of the time a generation is being changed, and two or three are
-/// history.
-pub(crate) fn config(dir: &Path, is_unsafe: bool) -> StoreConfig {
-    let mut sled = SledConfig::new(dir);
-    sled.sync = if is_unsafe { SyncMode::Unsafe } else { SyncMode::Full };
-    StoreConfig {
-        generation_bytes_min: 512 << 10,
-        history_bytes_min: 1 << 20,
-        snapshot_piece_bytes: 16 << 10,
-        reserve_bytes: 2 << 20,
-        ..StoreConfig::new(Engine::Sled(sled))
-    }
-}
-
-async fn write(dir: &Path, crash: CrashPoints, is_unsafe: bool, is_lone: bool) {
-    let store = Store::open(config(dir, is_unsafe), clock(), crash).unwrap();
+async fn write(home: &Home, crash: CrashPoints, is_unsafe: bool, is_lone: bool) {
+    let store = Store::open(home.config(is_unsafe), clock(), crash).unwrap();
     let dispatcher = Arc::new(Dispatcher::elect(&store).await);
     // From one chunk to several, so that groups merge both.
     let (n_tasks, bytes_max) = if is_lone { (1, 1_500) } else { (TASKS, 12_000) };
@@ -101,10 +143,13 @@ async fn work(store: Store, dispatcher: Arc<Dispatcher>, task: u64, bytes_max: u
 }
 
 impl Writer {
-    pub(crate) fn spawn(dir: &Path, orders: &Orders) -> Self {
+    pub(crate) fn spawn(home: &Home, orders: &Orders) -> Self {
+        let etcd = home.etcd.as_ref();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["child::child_writer", "--exact", "--nocapture", "--test-threads=1"])
-            .env("GODEL_STORE_CHILD_DIR", dir)
+            .env("GODEL_STORE_CHILD_DIR", &home.dir)
+            .env("GODEL_STORE_CHILD_ETCD", etcd.map_or("", |etcd| &etcd.endpoints))
+            .env("GODEL_STORE_CHILD_PREFIX", etcd.map_or("", |etcd| &etcd.prefix))
             .env("GODEL_STORE_CHILD_CRASH", &orders.crash)
             .env("GODEL_STORE_CHILD_UNSAFE", orders.is_unsafe.to_string())
             .env("GODEL_STORE_CHILD_LONE", orders.is_lone.to_string())

@@ -6,9 +6,12 @@ use godel_store::{Compacted, Key, RefusalReason, Role, State, Store, StoreConfig
 use godel_wire::TXN_BYTES_MAX;
 use prost::Message as _;
 
-use crate::support::{
-    Dispatcher, Place, delete, follow, internal, lease, leased, node, open, partition, priority_class, queue,
-    read_partition, unit, until,
+use crate::{
+    history::settle,
+    support::{
+        Dispatcher, Place, delete, follow, internal, lease, leased, node, open, partition, priority_class,
+        queue, read_partition, unit, until,
+    },
 };
 
 macro_rules! on_each_engine {
@@ -20,6 +23,14 @@ macro_rules! on_each_engine {
         mod sled {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() { super::$name(super::Place::sled()).await })*
+        }
+        mod etcd {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                if let Some(place) = super::Place::etcd() {
+                    super::$name(place).await;
+                }
+            })*
         }
     };
 }
@@ -178,7 +189,7 @@ async fn generations_change_while_transactions_go_on(place: Place) {
     }
     assert_eq!(follower.await.unwrap(), 601);
     let before = store.read(|state| state.clone());
-    assert!(store.status().snapshot_bytes > 0, "no generation was completed");
+    until("a generation is complete", || store.status().snapshot_bytes > 0).await;
     drop(store);
     let store = place.open();
     assert!(store.read(|state| *state == before));
@@ -191,6 +202,7 @@ async fn history_ends_with_the_generation_before_the_last(place: Place) {
         dispatcher.submit(&store, vec![partition("default", generation, 2_000)]).await.unwrap();
     }
     until("generations are complete", || store.status().floor > Revision(1)).await;
+    settle(&store, &place, 64 << 10).await;
     let status = store.status();
     let (floor, revision) = (status.floor, status.revision);
     let compacted = WatchRefused::Compacted(Compacted { floor });

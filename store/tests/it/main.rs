@@ -7,6 +7,7 @@ mod child;
 mod contract;
 mod damage;
 mod disk;
+mod etcd;
 mod golden;
 mod history;
 mod integrity;

@@ -11,7 +11,7 @@ use godel_store::{OpenError, Store};
 use godel_testkit::skip;
 
 use crate::{
-    child::{Acks, Orders, Writer, config},
+    child::{Acks, Home, Orders, Writer},
     disk::{Mount, make_ext4, scratch},
     support::{clock, holes_in_history},
 };
@@ -35,7 +35,7 @@ impl Trials {
         let (image, copy) = (dir.join("image"), dir.join("copy"));
         make_ext4(&image, IMAGE_BYTES)?;
         let mount = Mount::new(&image, &dir.join("live"), "ext4", OPTIONS)?;
-        let mut writer = Writer::spawn(&mount.path().join("store"), orders);
+        let mut writer = Writer::spawn(&Home::sled(mount.path().join("store")), orders);
         for trial in 0..n_trials {
             writer.wait_for_more(1 + trial * 7_919 % 60);
             let acks = writer.stop();
@@ -56,8 +56,9 @@ impl Trials {
         let has = |number: u64, what: &str| path.join(format!("gen-{number:08}.{what}")).exists();
         let n_written = (0..2_000).filter(|number| has(*number, "ready") && !has(*number, "sealed")).count();
         self.n_changing += u64::from(n_written > 1);
-        let opened =
-            std::panic::catch_unwind(|| Store::open(config(&path, false), clock(), CrashPoints::default()));
+        let opened = std::panic::catch_unwind(|| {
+            Store::open(Home::sled(&path).config(false), clock(), CrashPoints::default())
+        });
         let lost = match opened {
             // The watermark claims nothing that was not synced before, and one of its slots is always whole.
             Ok(Ok(store)) => {

@@ -1,4 +1,4 @@
-//! Stores of both engines, and transactions.
+//! Stores of all engines, and transactions.
 
 use std::{
     path::Path,
@@ -12,11 +12,19 @@ use std::{
 use bytes::Bytes;
 use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
+use godel_etcd::{
+    Etcd, RangeRequest, prefix_end,
+    process::{EtcdProcesses, ProcessConfig},
+};
 use godel_proto::{raw, v1};
 use godel_store::{
     Committed, Engine, Key, OpenError, Published, Role, SledConfig, State, Store, StoreConfig, TxnRefusal,
-    WallClock, WatchEnd, WatchRefused, Watcher, log::memory::MemoryDisk,
+    WallClock, WatchEnd, WatchRefused, Watcher,
+    log::{etcd::EtcdConfig, memory::MemoryDisk},
 };
+use godel_testkit::skip;
+
+use crate::disk::scratch;
 
 /// Longest that a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,6 +33,49 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum Place {
     Memory(MemoryDisk),
     Sled(tempfile::TempDir),
+    Etcd(EtcdPlace),
+}
+
+/// An etcd of a test's own, and the directory of the state beside it.
+pub(crate) struct EtcdPlace {
+    pub(crate) processes: EtcdProcesses,
+    pub(crate) etcd: Arc<dyn Etcd>,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+/// How long a call of etcd may take.
+pub(crate) const ETCD_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl EtcdPlace {
+    /// `None`: this machine has no etcd, and the test said so.
+    pub(crate) fn start(change: impl FnOnce(&mut ProcessConfig)) -> Option<Self> {
+        let dir = scratch();
+        let mut config = ProcessConfig::new(dir.path().join("etcd"));
+        // Elections that are done before a test has begun.
+        config.args.extend(["--heartbeat-interval=20", "--election-timeout=200"].map(str::to_owned));
+        change(&mut config);
+        match EtcdProcesses::start(config) {
+            Ok(processes) => Some(Self { etcd: processes.client(ETCD_TIMEOUT), processes, dir }),
+            Err(why) => {
+                skip(why);
+                None
+            }
+        }
+    }
+
+    /// The snapshot of the newest generation is complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        let (from, to) = ("godel/".into(), prefix_end(b"godel/"));
+        let page = self.etcd.range(RangeRequest { from, to, limit: 100_000, keys_only: true }).unwrap();
+        let keys = page.entries.iter().map(|entry| String::from_utf8_lossy(&entry.key).into_owned());
+        let keys: Vec<String> = keys.collect();
+        let newest = keys.iter().rfind(|key| key.ends_with("/begin")).unwrap();
+        keys.contains(&newest.replace("/begin", "/manifest"))
+    }
+
+    pub(crate) fn config(&self) -> EtcdConfig {
+        EtcdConfig::new(Arc::clone(&self.etcd), self.dir.path().join("state"))
+    }
 }
 
 impl Place {
@@ -36,10 +87,16 @@ impl Place {
         Self::Sled(tempfile::tempdir().unwrap())
     }
 
+    /// `None`: this machine has no etcd, and the test said so.
+    pub(crate) fn etcd() -> Option<Self> {
+        EtcdPlace::start(|_| {}).map(Self::Etcd)
+    }
+
     pub(crate) fn engine(&self) -> Engine {
         match self {
             Self::Memory(disk) => Engine::Memory(disk.clone()),
             Self::Sled(dir) => Engine::Sled(SledConfig::new(dir.path().join("store"))),
+            Self::Etcd(place) => Engine::Etcd(place.config()),
         }
     }
 
@@ -93,6 +150,11 @@ impl Dispatcher {
             |state: &State| state.lease("dispatcher").map_or(0, |lease| lease.epoch).max(state.epoch_floor());
         let epoch = store.read(last) + 1;
         store.submit(internal(vec![lease("dispatcher", epoch)]), Role::State).await.unwrap();
+        Self::of_epoch(epoch)
+    }
+
+    /// Whoever holds the lease under this epoch.
+    pub(crate) fn of_epoch(epoch: u64) -> Self {
         Self { epoch, sequence: AtomicU64::new(1) }
     }
 

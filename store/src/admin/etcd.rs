@@ -1,0 +1,73 @@
+//! The same for a store in an etcd.
+
+use std::path::PathBuf;
+
+use godel_crash::CrashPoints;
+use godel_proto::v1;
+
+use super::{
+    AdminError, CheckReport, ContentCheck, RemoveReport, TruncateReport, examine,
+    repair::{refuse_removal, remove_from},
+};
+use crate::{
+    identity,
+    log::{
+        Log as _,
+        etcd::{EtcdConfig, EtcdLog},
+    },
+    record::Key,
+    loss::Loss,
+    migration,
+    recovery,
+    store::Engine,
+};
+
+/// As [`super::check`], of the store in an etcd, with the watermark of this machine. The process that serves the store is not disturbed; what is
+/// committed meanwhile may look torn.
+///
+/// # Errors
+/// etcd does not answer.
+pub fn check_etcd(config: &EtcdConfig, content: ContentCheck<'_>) -> Result<CheckReport, AdminError> {
+    let log = EtcdLog::open_to_look(config)?;
+    let mut report = CheckReport::default();
+    examine(&log, content, &mut report)?;
+    Ok(report)
+}
+
+/// As [`super::truncate`], of the store in an etcd: it accepts that the etcd is another one than that of the watermark, has gone back, or
+/// has less than the watermark claims. The process that serves the store is fenced off. The keys of the damaged one stay, and begin with what
+/// [`TruncateReport::kept_in`] says.
+///
+/// # Errors
+/// The state is whole, or etcd does not answer.
+pub fn truncate_etcd(config: &EtcdConfig) -> Result<TruncateReport, AdminError> {
+    let log = EtcdLog::open_for_repair(config)?;
+    let (reader, claimed) = (log.reader(), log.claimed());
+    if log.unopened().is_empty()
+        && let Ok(whole) = recovery::recover(&*reader, &claimed)
+    {
+        return Err(AdminError::NotDamaged { dir: config.dir.clone(), revision: whole.state.revision().0 });
+    }
+    let mut state = recovery::salvage(&*reader)?;
+    let recovered = state.revision();
+    let loss = Loss::after(recovered, &claimed);
+    drop(reader);
+    identity::renew(&mut state);
+    let kept_in = PathBuf::from(log.replace(&state)?);
+    Ok(TruncateReport { recovered: recovered.0, revision: state.revision().0, loss, kept_in })
+}
+
+/// As [`super::remove`], of the store in an etcd. The process that serves it is fenced off.
+///
+/// # Errors
+/// It is damaged, etcd does not answer, or the record is not there or must stay.
+pub fn remove_etcd(
+    config: &EtcdConfig,
+    kind: v1::Kind,
+    key: &Key,
+    now_ms: i64,
+) -> Result<RemoveReport, AdminError> {
+    refuse_removal(kind, key)?;
+    let log = migration::open_unmarked(&Engine::Etcd(config.clone()), CrashPoints::default())?;
+    remove_from(log, kind, key, now_ms)
+}

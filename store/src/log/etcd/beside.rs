@@ -1,0 +1,450 @@
+//! Work beside the commits: pieces of a snapshot, deletions, compaction, and questions for sizes.
+//!
+//! One call is under way at a time, and no commit waits for it. What is not known to be done is sent again, until it is: each
+//! transaction compares the fence and what it rests on, so that one that comes late or twice changes nothing.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use godel_etcd::{
+    Answer, CallError, Compare, Entry, Etcd, Header, Op, Page, RangeRequest, Reply, Request, Sizes, TxnReply,
+    TxnRequest,
+};
+use parking_lot::{Condvar, Mutex};
+
+use super::{
+    generation::EtcdGeneration,
+    keys::{KeyRange, next_key},
+    records::HeldFence,
+};
+use crate::log::{BesideWork, LogError, Waker};
+
+/// Keys of one deletion at most: it must not hold up the commits behind it.
+const N_DELETED_MAX: u32 = 128;
+/// Pause before a call is made again whose outcome is not known, and the longest one.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How often the fence is looked at: a process that does not write must learn, too, that it was taken over.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+/// What the key of a generation holds that is being deleted.
+const DROPPING: Bytes = Bytes::from_static(b"dropping");
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Asks for the sizes of the database.
+    Sizes,
+    /// Compacts etcd up to this revision.
+    Compact(u64),
+    /// Puts a piece of a snapshot.
+    Piece(TxnRequest),
+    /// Notes that a generation is being deleted, once it has no readers; then deletes it.
+    Drop(Arc<EtcdGeneration>),
+    /// Deletes keys.
+    Sweep(Sweep),
+}
+
+/// Keys that are being deleted, in order.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    range: KeyRange,
+    /// Deleted last: while it is there, the deletion is not complete.
+    marker: Option<Bytes>,
+    step: SweepStep,
+}
+
+#[derive(Debug)]
+enum SweepStep {
+    /// Looks which keys there are.
+    List,
+    /// Deletes some.
+    Delete(KeyBatch),
+    /// Deletes the marker.
+    Forget(Bytes),
+}
+
+/// Some keys in order without a gap.
+#[derive(Debug)]
+pub(super) struct KeyBatch {
+    first: Entry,
+    last: Bytes,
+}
+
+impl KeyBatch {
+    pub(super) fn of(page: &Page) -> Option<Self> {
+        let (first, last) = (page.entries.first()?.clone(), page.entries.last()?.key.clone());
+        Some(Self { first, last })
+    }
+
+    /// Deletes them. The first one goes with all others: if it is not there as it was, this was done before.
+    pub(super) fn deletion(&self, fence: &HeldFence) -> TxnRequest {
+        let Entry { key, create_revision, .. } = &self.first;
+        TxnRequest {
+            compares: vec![fence.compare(), Compare::CreatedAt(key.clone(), *create_revision)],
+            ops: vec![Op::DeleteRange(key.clone(), next_key(&self.last))],
+            reads: vec![fence.key.clone()],
+        }
+    }
+}
+
+impl Sweep {
+    pub(super) fn new(range: KeyRange, marker: Option<Bytes>) -> Self {
+        Self { range, marker, step: SweepStep::List }
+    }
+}
+
+/// What was done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Finished {
+    /// `None`: etcd did not say them.
+    Sizes(Option<Sizes>),
+    /// Or not: then another revision is compacted later.
+    Compacted,
+    Piece {
+        took: Duration,
+    },
+    /// Keys are gone, or nothing came of something that is tried again some time.
+    Other,
+}
+
+/// How a job goes on.
+enum Step {
+    Done(Finished),
+    Next(Job),
+    /// The same call is made again.
+    Again(Job, CallError),
+}
+
+/// The work that is to be done, and what is under way.
+#[derive(Debug)]
+pub(super) struct Beside {
+    etcd: Arc<dyn Etcd>,
+    queue: VecDeque<Job>,
+    running: Option<Running>,
+    /// Where the next look at the fence comes to.
+    watch: Option<Arc<Slot>>,
+    /// Before the next piece.
+    piece_pause: Duration,
+    /// Before a call that is made again.
+    pause: Duration,
+}
+
+#[derive(Debug)]
+struct Running {
+    job: Job,
+    slot: Arc<Slot>,
+    /// When the call is made.
+    starts: Instant,
+}
+
+/// Where an outcome comes to.
+#[derive(Debug, Default)]
+struct Slot {
+    state: Mutex<SlotState>,
+    is_filled: Condvar,
+}
+
+#[derive(Default)]
+struct SlotState {
+    outcome: Option<(Result<Reply, CallError>, Instant)>,
+    waker: Option<Waker>,
+}
+
+impl std::fmt::Debug for SlotState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlotState").field("outcome", &self.outcome).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    fn fill(&self, outcome: Result<Reply, CallError>) {
+        let waker = {
+            let mut state = self.state.lock();
+            if state.outcome.is_none() {
+                state.outcome = Some((outcome, Instant::now()));
+            }
+            state.waker.take()
+        };
+        self.is_filled.notify_all();
+        if let Some(waker) = waker {
+            waker();
+        }
+    }
+
+    /// The outcome; where there is none yet, `waker` is called once it is there.
+    fn take(&self, waker: &Waker) -> Option<(Result<Reply, CallError>, Instant)> {
+        let mut state = self.state.lock();
+        let outcome = state.outcome.take();
+        state.waker = if outcome.is_none() { Some(Arc::clone(waker)) } else { None };
+        outcome
+    }
+
+    fn wait(&self, patience: Duration) {
+        let mut state = self.state.lock();
+        if state.outcome.is_none() {
+            self.is_filled.wait_for(&mut state, patience);
+        }
+    }
+}
+
+/// Fills a slot even if the client ends without an answer.
+struct SlotFiller(Arc<Slot>);
+
+impl Drop for SlotFiller {
+    fn drop(&mut self) {
+        self.0.fill(Err(CallError::Unknown("the client of etcd has ended".to_owned())));
+    }
+}
+
+impl Beside {
+    pub(super) fn new(etcd: Arc<dyn Etcd>) -> Self {
+        let (queue, running) = (VecDeque::new(), None);
+        Self { etcd, queue, running, watch: None, piece_pause: Duration::ZERO, pause: PAUSE_MIN }
+    }
+
+    pub(super) fn push(&mut self, job: Job) {
+        match job {
+            // What frees space, and what is known of it, need not wait for pieces.
+            Job::Sizes | Job::Compact(_) => self.queue.push_front(job),
+            Job::Piece(_) | Job::Drop(_) | Job::Sweep(_) => self.queue.push_back(job),
+        }
+    }
+
+    pub(super) fn set_piece_pause(&mut self, pause: Duration) {
+        self.piece_pause = pause;
+    }
+
+    /// Whether a piece is to be put.
+    pub(super) fn has_piece(&self) -> bool {
+        let of_queue = self.queue.iter().any(|job| matches!(job, Job::Piece(_)));
+        of_queue || self.running.as_ref().is_some_and(|running| matches!(running.job, Job::Piece(_)))
+    }
+
+    /// Whether etcd has a piece to put now, as far as is known.
+    pub(super) fn is_putting_piece(&self, now: Instant) -> bool {
+        self.running.as_ref().is_some_and(|running| {
+            matches!(running.job, Job::Piece(_))
+                && running.starts <= now
+                && running.slot.state.lock().outcome.is_none()
+        })
+    }
+
+    /// Waits for what is under way, at most so long.
+    pub(super) fn wait(&self, patience: Duration) {
+        if let Some(running) = &self.running {
+            running.slot.wait(patience);
+        }
+    }
+
+    /// Goes on as far as it can without waiting; `waker` is called once it can again.
+    ///
+    /// # Errors
+    /// The fence is another's, or something is gone on which a piece rests.
+    pub(super) fn tend(
+        &mut self,
+        fence: &HeldFence,
+        waker: &Waker,
+        finished: &mut Vec<Finished>,
+    ) -> Result<BesideWork, LogError> {
+        self.watch_fence(fence, waker)?;
+        loop {
+            if let Some(running) = self.running.take() {
+                let Some((outcome, ended)) = running.slot.take(waker) else {
+                    self.running = Some(running);
+                    return Ok(BesideWork::UnderWay);
+                };
+                let took = ended.saturating_duration_since(running.starts);
+                match running.job.advance(outcome, fence, took)? {
+                    Step::Done(done) => {
+                        self.pause = PAUSE_MIN;
+                        finished.push(done);
+                    }
+                    Step::Next(job) => self.start(job, fence, Duration::ZERO),
+                    Step::Again(job, error) => {
+                        tracing::debug!(%error, "work beside the commits is tried again");
+                        let pause = self.pause.mul_f64(rand::random_range(0.5..1.0));
+                        self.pause = (2 * self.pause).min(PAUSE_MAX);
+                        self.start(job, fence, pause);
+                    }
+                }
+                continue;
+            }
+            let Some(at) = self.queue.iter().position(Job::can_start) else { return Ok(BesideWork::None) };
+            let Some(job) = self.queue.remove(at) else { return Ok(BesideWork::None) };
+            let pause = if matches!(job, Job::Piece(_)) { self.piece_pause } else { Duration::ZERO };
+            self.start(job, fence, pause);
+        }
+    }
+
+    /// Looks now and then whether the fence is still this process's.
+    fn watch_fence(&mut self, fence: &HeldFence, waker: &Waker) -> Result<(), LogError> {
+        if let Some(slot) = &self.watch {
+            match slot.take(waker) {
+                None => return Ok(()),
+                Some((Ok(Reply::Page(page)), _)) if fence.is_lost(page.entries.first()) => {
+                    return Err(LogError::Fenced);
+                }
+                Some(_) => {}
+            }
+        }
+        let (from, to) = (fence.key.clone(), next_key(&fence.key));
+        let look = Request::Range(RangeRequest { from, to, limit: 1, keys_only: false });
+        let slot = self.submit(look, WATCH_PERIOD);
+        self.watch = slot.take(waker).is_none().then_some(slot);
+        Ok(())
+    }
+
+    fn start(&mut self, job: Job, fence: &HeldFence, pause: Duration) {
+        let starts = Instant::now() + pause;
+        let slot = self.submit(job.request(fence), pause);
+        self.running = Some(Running { job, slot, starts });
+    }
+
+    fn submit(&self, request: Request, pause: Duration) -> Arc<Slot> {
+        let slot = Arc::new(Slot::default());
+        let filler = SlotFiller(Arc::clone(&slot));
+        let answer: Answer = Box::new(move |outcome| filler.0.fill(outcome));
+        self.etcd.submit(request, pause, answer);
+        slot
+    }
+}
+
+impl Job {
+    /// Whether it need not wait for readers.
+    fn can_start(&self) -> bool {
+        match self {
+            Self::Drop(generation) => Arc::strong_count(generation) == 1,
+            Self::Sizes | Self::Compact(_) | Self::Piece(_) | Self::Sweep(_) => true,
+        }
+    }
+
+    fn request(&self, fence: &HeldFence) -> Request {
+        match self {
+            Self::Sizes => Request::Sizes,
+            Self::Compact(revision) => Request::Compact(*revision),
+            Self::Piece(txn) => Request::Txn(txn.clone()),
+            Self::Drop(generation) => {
+                let (begin, dropping) = (generation.keys.begin(), generation.keys.dropping());
+                Request::Txn(TxnRequest {
+                    compares: vec![fence.compare(), Compare::Present(begin.clone())],
+                    ops: vec![Op::Delete(begin), Op::Put(dropping, DROPPING)],
+                    reads: vec![fence.key.clone()],
+                })
+            }
+            Self::Sweep(sweep) => match &sweep.step {
+                SweepStep::List => {
+                    let KeyRange { from, to } = sweep.range.clone();
+                    Request::Range(RangeRequest { from, to, limit: N_DELETED_MAX, keys_only: true })
+                }
+                SweepStep::Delete(batch) => Request::Txn(batch.deletion(fence)),
+                SweepStep::Forget(marker) => Request::Txn(TxnRequest {
+                    compares: vec![fence.compare()],
+                    ops: vec![Op::Delete(marker.clone())],
+                    reads: vec![fence.key.clone()],
+                }),
+            },
+        }
+    }
+
+    /// What comes after this outcome of its call.
+    fn advance(
+        self,
+        outcome: Result<Reply, CallError>,
+        fence: &HeldFence,
+        took: Duration,
+    ) -> Result<Step, LogError> {
+        let reply = match (outcome, &self) {
+            (Ok(reply), _) => reply,
+            (Err(error), Self::Sizes) => {
+                tracing::debug!(%error, "etcd does not say its size");
+                return Ok(Step::Done(Finished::Sizes(None)));
+            }
+            (Err(error), Self::Compact(revision)) => {
+                tracing::debug!(%error, revision, "etcd was not compacted");
+                return Ok(Step::Done(Finished::Compacted));
+            }
+            (Err(error), _) => return Ok(Step::Again(self, error)),
+        };
+        match (self, reply) {
+            (Self::Sizes, Reply::Sizes(sizes)) => Ok(Step::Done(Finished::Sizes(Some(sizes)))),
+            (Self::Compact(_), _) => Ok(Step::Done(Finished::Compacted)),
+            (Self::Piece(txn), Reply::Txn(reply)) => {
+                judge(&txn, &reply, fence)?;
+                Ok(Step::Done(Finished::Piece { took }))
+            }
+            (Self::Drop(generation), Reply::Txn(reply)) => {
+                // Without its begin the generation was marked before.
+                check_fence(&reply, fence)?;
+                let keys = &generation.keys;
+                Ok(Step::Next(Self::Sweep(Sweep::new(keys.body(), Some(keys.dropping())))))
+            }
+            (Self::Sweep(sweep), reply) => sweep.advance(&reply, fence),
+            (_, other) => {
+                Err(LogError::Engine(format!("etcd answered something else than was asked: {other:?}")))
+            }
+        }
+    }
+}
+
+impl Sweep {
+    fn advance(self, reply: &Reply, fence: &HeldFence) -> Result<Step, LogError> {
+        let Self { range, marker, step } = self;
+        match reply {
+            Reply::Page(page) => Ok(match (KeyBatch::of(page), marker) {
+                (Some(batch), marker) => {
+                    Step::Next(Job::Sweep(Self { range, marker, step: SweepStep::Delete(batch) }))
+                }
+                (None, Some(marker)) => {
+                    Step::Next(Job::Sweep(Self { range, marker: None, step: SweepStep::Forget(marker) }))
+                }
+                (None, None) => Step::Done(Finished::Other),
+            }),
+            Reply::Txn(reply) => {
+                check_fence(reply, fence)?;
+                Ok(match step {
+                    SweepStep::List | SweepStep::Delete(_) => {
+                        Step::Next(Job::Sweep(Self { range, marker, step: SweepStep::List }))
+                    }
+                    SweepStep::Forget(_) => Step::Done(Finished::Other),
+                })
+            }
+            other => Err(LogError::Engine(format!("etcd answered something else than was asked: {other:?}"))),
+        }
+    }
+}
+
+/// Whether the fence was held when a transaction was made whose first read is that of the fence.
+pub(super) fn check_fence(reply: &TxnReply, fence: &HeldFence) -> Result<(), LogError> {
+    let entry = reply.reads.first().and_then(Option::as_ref);
+    if !reply.succeeded && fence.is_lost(entry) { Err(LogError::Fenced) } else { Ok(()) }
+}
+
+/// What became of a transaction that puts keys, and reads the fence and then those keys if it fails.
+///
+/// # Errors
+/// The fence is another's, or what the transaction rests on is not there.
+pub(super) fn judge(txn: &TxnRequest, reply: &TxnReply, fence: &HeldFence) -> Result<Header, LogError> {
+    check_fence(reply, fence)?;
+    let puts = txn.ops.iter().filter_map(|op| match op {
+        Op::Put(key, value) => Some((key, value)),
+        Op::Delete(_) | Op::DeleteRange(..) => None,
+    });
+    let mut reads = reply.reads.iter().skip(1);
+    // An earlier try was made, and its answer was lost.
+    let is_done = reply.succeeded
+        || puts.clone().all(|(_, value)| {
+            reads.next().and_then(Option::as_ref).is_some_and(|entry| entry.value == *value)
+        });
+    if is_done {
+        return Ok(reply.header);
+    }
+    let key = puts.map(|(key, _)| String::from_utf8_lossy(key).into_owned()).next().unwrap_or_default();
+    Err(LogError::Engine(format!(
+        "etcd does not take the key {key}: what goes before it is gone, or another one is in its place; another client \
+         changes keys of this store"
+    )))
+}

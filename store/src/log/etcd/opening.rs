@@ -1,0 +1,320 @@
+//! From an etcd to a log that may be read, and written by this process alone.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use godel_base::ids::Revision;
+use godel_crash::CrashPoints;
+use godel_etcd::{CallError, Compare, Entry, Etcd, Op, Sizes, TxnRequest};
+use parking_lot::RwLock;
+
+use super::{
+    EtcdConfig, EtcdLog,
+    beside::Beside,
+    compaction::Compaction,
+    generation::EtcdGeneration,
+    keys::{KeyRange, StoreKeys, next_key},
+    pacing::Pacer,
+    reading::{Shared, read_page, unread},
+    records::{BeginRecord, FenceRecord, HeldFence, open, seal},
+    space::Space,
+};
+use crate::{
+    log::{
+        End, LogError, Manifest,
+        files::{create_private_dir, make_private, private_file},
+        sled::is_store,
+        watermark::{EtcdMark, Found},
+    },
+    store::OpenError,
+};
+
+/// How often the fence is tried for before the opening is given up.
+const N_FENCE_TRIES: u32 = 16;
+
+/// What for a log is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To be served: only if it is the etcd that the watermark is of.
+    Serve,
+    /// To make another store of what is left of it.
+    Repair,
+    /// To be read, beside the process that serves it.
+    Look,
+}
+
+/// The generations in etcd.
+#[derive(Debug, Default)]
+struct Listing {
+    generations: Vec<Arc<EtcdGeneration>>,
+    /// Those that are being deleted.
+    dropping: Vec<Revision>,
+    /// Of the newest generation.
+    store: Option<u64>,
+    problems: Vec<String>,
+}
+
+impl EtcdLog {
+    /// Opens the store in etcd, or makes a new one. The process that had it before is fenced off, unless there is reason to
+    /// refuse the store already.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. If etcd does not answer, it may later: [`OpenError::is_away`].
+    pub fn open(config: &EtcdConfig, crash: CrashPoints) -> Result<Self, OpenError> {
+        Self::open_for(config, Purpose::Serve, crash)
+    }
+
+    /// Opens the store in etcd, whatever etcd it is, to make another store of what is left.
+    ///
+    /// # Errors
+    /// As [`EtcdLog::open`].
+    pub(crate) fn open_for_repair(config: &EtcdConfig) -> Result<Self, OpenError> {
+        Self::open_for(config, Purpose::Repair, CrashPoints::default())
+    }
+
+    /// Opens the store in etcd to read it, beside the process that serves it, and changes nothing. What is committed meanwhile may look torn.
+    ///
+    /// # Errors
+    /// As [`EtcdLog::open`].
+    pub(crate) fn open_to_look(config: &EtcdConfig) -> Result<Self, OpenError> {
+        Self::open_for(config, Purpose::Look, CrashPoints::default())
+    }
+
+    fn open_for(config: &EtcdConfig, purpose: Purpose, crash: CrashPoints) -> Result<Self, OpenError> {
+        if is_store(&config.dir) {
+            return Err(OpenError::OtherEngine { dir: config.dir.clone(), engine: "sled" });
+        }
+        let dir = mark_dir(&config.dir);
+        let lock = if purpose == Purpose::Look { None } else { Some(own(&dir, &config.dir)?) };
+        let found = Found::read(&dir)?;
+        let etcd = Arc::clone(&config.etcd);
+        let sizes = etcd.sizes().map_err(unread)?;
+        let fence_key = StoreKeys::fence(&config.prefix);
+        let line = read_fence(&*etcd, &fence_key)?.map_or(0, |fence| fence.record.line);
+        let mut keys = StoreKeys::new(&config.prefix, line);
+        let mut listing = list(&*etcd, &keys)?;
+        let mut unopened = judge_mark(&found, &sizes, &dir);
+        unopened.extend(listing.judge(&found, &config.prefix, &dir));
+        let mut fence = None;
+        // A process that will not serve the store does not fence off the one that does.
+        if purpose == Purpose::Repair || (purpose == Purpose::Serve && unopened.is_empty()) {
+            let held = take_fence(&*etcd, &fence_key)?;
+            // It may have gone on since.
+            keys = StoreKeys::new(&config.prefix, held.record.line);
+            listing = list(&*etcd, &keys)?;
+            if purpose == Purpose::Serve {
+                unopened = listing.judge(&found, &config.prefix, &dir);
+            }
+            fence = Some(held);
+        }
+        let Listing { generations, dropping, store, .. } = listing;
+        let known = found.watermark().map(|watermark| watermark.store).filter(|store| *store > 0);
+        let is_new = purpose == Purpose::Serve && generations.is_empty() && unopened.is_empty();
+        let mark = EtcdMark { cluster: sizes.header.cluster, revision: sizes.header.revision };
+        let mut log = Self {
+            beside: Beside::new(Arc::clone(&etcd)),
+            shared: Arc::new(Shared { etcd, generations: RwLock::new(generations) }),
+            keys,
+            fence,
+            store: store.or(known).unwrap_or_else(|| rand::random_range(1..u64::MAX)),
+            mark,
+            tail: Bytes::new(),
+            dir,
+            found,
+            watermark: None,
+            unopened,
+            dropping,
+            space: Space::new(config.quota_bytes, sizes, Instant::now()),
+            pacer: Pacer::default(),
+            compaction: Compaction::new(config.compacts, config.compaction_age),
+            crash,
+            _lock: lock,
+        };
+        if is_new {
+            log.begin_store()?;
+        }
+        Ok(log)
+    }
+}
+
+/// Where the watermark of a store in etcd is.
+pub(crate) fn mark_dir(dir: &Path) -> std::path::PathBuf {
+    dir.join("etcd")
+}
+
+/// Whether the log of the state in `dir` is in an etcd: the watermark of one is there.
+pub fn is_in_etcd(dir: &Path) -> bool {
+    Found::read(&mark_dir(dir)).is_ok_and(|found| found != Found::Missing)
+}
+
+/// Takes the watermark in `dir`, of the state in `of`, for this process: two with one would take each other's for their own.
+fn own(dir: &Path, of: &Path) -> Result<File, OpenError> {
+    create_private_dir(of)?;
+    create_private_dir(dir)?;
+    if let Err(error) = make_private(dir) {
+        tracing::warn!(%error, "other users may read the watermark");
+    }
+    let path = dir.join("lock");
+    let file = private_file().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(LogError::io(format!("opening {}", path.display())))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(OpenError::Locked { dir: of.to_owned() }),
+        Err(fs::TryLockError::Error(error)) => Err(LogError::io("locking the watermark")(error).into()),
+    }
+}
+
+/// Why the etcd is not the one that the watermark is of, if it is not.
+fn judge_mark(found: &Found, sizes: &Sizes, dir: &Path) -> Vec<String> {
+    let mut problems = Vec::new();
+    let Some(mark) = found.watermark().and_then(|watermark| watermark.etcd) else { return problems };
+    let (now, dir) = (sizes.header, dir.display());
+    if mark.cluster != now.cluster {
+        problems.push(format!(
+            "the etcd that answers is the cluster {:x}, but the watermark in {dir} is of the cluster {:x}: name that \
+             one's endpoints, or accept what a restored backup lacks",
+            now.cluster, mark.cluster
+        ));
+    } else if mark.revision > now.revision {
+        problems.push(format!(
+            "etcd is at revision {}, but was at revision {} when the watermark in {dir} was written: it was restored \
+             from a backup, or has lost what it had acknowledged",
+            now.revision, mark.revision
+        ));
+    }
+    problems
+}
+
+/// The fence that is held, if anybody ever held it.
+pub(super) fn read_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<Option<HeldFence>, LogError> {
+    let range = KeyRange { from: key.clone(), to: next_key(key) };
+    let page = read_page(etcd, &range, 1, false)?;
+    let read = |entry: &Entry| Ok(HeldFence::new(key.clone(), open::<FenceRecord>(key, &entry.value)?));
+    page.entries.first().map(read).transpose()
+}
+
+/// Takes the store over: from now on the transactions of other processes change nothing.
+fn take_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<HeldFence, LogError> {
+    let token = rand::random_range(1..u64::MAX);
+    let mut last = None;
+    for _ in 0..N_FENCE_TRIES {
+        let before = read_fence(etcd, key)?;
+        if let Some(held) = &before
+            && held.record.token == token
+        {
+            return Ok(held.clone());
+        }
+        let (number, line) = before.as_ref().map_or((0, 0), |held| (held.record.number, held.record.line));
+        let own = FenceRecord { number: number + 1, token, line };
+        match change_fence(etcd, key, before.as_ref(), own) {
+            Ok(Some(held)) => return Ok(held),
+            // Another process was quicker, or an earlier try of this one whose answer was lost.
+            Ok(None) => {}
+            Err(error @ CallError::Refused(_)) => return Err(unread(error)),
+            Err(error) => last = Some(error),
+        }
+    }
+    let why = last.map_or_else(|| "other processes take it, too".to_owned(), |error| error.to_string());
+    Err(LogError::Unknown(format!("the store in etcd could not be taken over: {why}")))
+}
+
+/// Puts a fence in place of the one that is held; `None`: another one is held.
+pub(super) fn change_fence(
+    etcd: &dyn Etcd,
+    key: &Bytes,
+    before: Option<&HeldFence>,
+    record: FenceRecord,
+) -> Result<Option<HeldFence>, CallError> {
+    let compare = before.map_or_else(|| Compare::Absent(key.clone()), HeldFence::compare);
+    let ops = vec![Op::Put(key.clone(), seal(&record))];
+    let reply = etcd.txn(TxnRequest { compares: vec![compare], ops, reads: Vec::new() })?;
+    Ok(reply.succeeded.then(|| HeldFence::new(key.clone(), record)))
+}
+
+/// Looks which generations there are, without reading them.
+fn list(etcd: &dyn Etcd, keys: &StoreKeys) -> Result<Listing, LogError> {
+    let mut listing = Listing::default();
+    let mut range = keys.all();
+    while let Some(entry) = read_page(etcd, &range, 1, true)?.entries.first() {
+        let Some(base) = keys.base_of(&entry.key) else {
+            let key = String::from_utf8_lossy(&entry.key);
+            listing.problems.push(format!("the key {key} of etcd is none of this store"));
+            range = range.behind(&entry.key);
+            continue;
+        };
+        range.from = keys.generation(base).all().to;
+        listing.add(etcd, keys, base)?;
+    }
+    Ok(listing)
+}
+
+impl Listing {
+    /// Why what is there is not the store that the watermark in `dir` is of, if it is not.
+    fn judge(&self, found: &Found, prefix: &str, dir: &Path) -> Vec<String> {
+        let mut problems = self.problems.clone();
+        let Some(watermark) = found.watermark() else { return problems };
+        match self.store {
+            Some(store) if store != watermark.store => problems.push(format!(
+                "the store below `{prefix}` in etcd is another one than that of the watermark in {}",
+                dir.display()
+            )),
+            // One that was being made when its process ended has committed nothing.
+            None if problems.is_empty() && watermark.revision > 0 => {
+                problems.push(format!("etcd holds no store below `{prefix}`"));
+            }
+            _ => {}
+        }
+        problems
+    }
+
+    fn add(&mut self, etcd: &dyn Etcd, keys: &StoreKeys, base: Revision) -> Result<(), LogError> {
+        let of = keys.generation(base);
+        let mut entries = read_page(etcd, &of.head(), 3, false)?.entries;
+        let manifest = KeyRange { from: of.manifest(), to: next_key(&of.manifest()) };
+        entries.extend(read_page(etcd, &manifest, 1, false)?.entries);
+        let value = |key: &Bytes| entries.iter().find(|entry| entry.key == *key).map(|entry| &entry.value);
+        if value(&of.dropping()).is_some() {
+            self.dropping.push(base);
+            return Ok(());
+        }
+        let read = || -> Result<_, LogError> {
+            let key = of.begin();
+            let lost =
+                || LogError::Corrupt(format!("the key {} of etcd is gone", String::from_utf8_lossy(&key)));
+            let begin: BeginRecord = open(&key, value(&key).ok_or_else(lost)?)?;
+            if begin.base != base.0 {
+                return Err(LogError::Corrupt(format!(
+                    "generation {base} in etcd says that it is another one"
+                )));
+            }
+            let end = value(&of.end()).map(|value| open::<End>(&of.end(), value)).transpose()?;
+            let manifest =
+                value(&of.manifest()).map(|value| open::<Manifest>(&of.manifest(), value)).transpose()?;
+            Ok((begin, end, manifest))
+        };
+        match read() {
+            Ok((begin, end, manifest)) => {
+                let generation = EtcdGeneration::new(base, begin.previous_crc, of.clone());
+                if let Some(end) = end {
+                    generation.set_end(end);
+                }
+                if let Some(manifest) = manifest {
+                    generation.set_manifest(manifest);
+                }
+                self.store = Some(begin.store);
+                self.generations.push(Arc::new(generation));
+                Ok(())
+            }
+            Err(LogError::Corrupt(what)) => {
+                self.problems.push(what);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What is done with a store in etcd before its log is opened: whether there is one, and what a migration leaves there.
+
+use bytes::Bytes;
+use godel_etcd::{Compare, Op, TxnReply, TxnRequest, prefix_end};
+
+use super::{
+    EtcdConfig,
+    keys::{KeyRange, StoreKeys, next_key},
+    opening::{is_in_etcd, mark_dir, read_fence},
+    reading::{N_KEYS, read_page, unread},
+};
+use crate::{
+    log::{
+        LogError,
+        files::{remove_dir, sync_dir},
+        sled::is_store,
+    },
+    snapshot::until_known,
+};
+
+impl EtcdConfig {
+    fn mark_key(&self) -> Bytes {
+        StoreKeys::mark(&self.prefix)
+    }
+
+    /// All keys below the prefix but the mark of a migration.
+    fn keys_but_mark(&self) -> [KeyRange; 2] {
+        let (mark, prefix) = (self.mark_key(), Bytes::from(self.prefix.clone()));
+        let behind = KeyRange { from: next_key(&mark), to: prefix_end(&prefix) };
+        [KeyRange { from: prefix, to: mark }, behind]
+    }
+
+    /// Whether a store was ever made there.
+    pub(crate) fn holds_store(&self) -> Result<bool, LogError> {
+        Ok(read_fence(&*self.etcd, &StoreKeys::fence(&self.prefix))?.is_some())
+    }
+
+    /// Whether there is anything in the etcd or in the directory of the state, but for the mark of a migration.
+    pub(crate) fn holds_anything(&self) -> Result<bool, LogError> {
+        for range in self.keys_but_mark() {
+            if !read_page(&*self.etcd, &range, 1, true)?.entries.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(is_in_etcd(&self.dir) || is_store(&self.dir))
+    }
+
+    /// Removes everything but the mark of a migration, which must be there, and the watermark on this machine.
+    pub(crate) fn clear(&self) -> Result<(), LogError> {
+        for range in self.keys_but_mark() {
+            loop {
+                let page = read_page(&*self.etcd, &range, N_KEYS, true)?;
+                let (Some(first), Some(last)) = (page.entries.first(), page.entries.last()) else { break };
+                let reply = self.make(&TxnRequest {
+                    compares: vec![Compare::Present(self.mark_key())],
+                    ops: vec![Op::DeleteRange(first.key.clone(), next_key(&last.key))],
+                    reads: Vec::new(),
+                })?;
+                if !reply.succeeded {
+                    return Err(LogError::Engine("the mark of a migration is gone from etcd".to_owned()));
+                }
+            }
+        }
+        let watermark = mark_dir(&self.dir);
+        if watermark.exists() {
+            remove_dir(&watermark)?;
+            sync_dir(&self.dir)?;
+        }
+        Ok(())
+    }
+
+    /// The mark of a migration, encoded.
+    pub(crate) fn read_mark(&self) -> Result<Option<Vec<u8>>, LogError> {
+        let key = self.mark_key();
+        let page = read_page(&*self.etcd, &KeyRange { to: next_key(&key), from: key }, 1, false)?;
+        Ok(page.entries.first().map(|entry| entry.value.to_vec()))
+    }
+
+    /// Leaves the mark of a migration, or takes it away.
+    pub(crate) fn write_mark(&self, mark: Option<&[u8]>) -> Result<(), LogError> {
+        let key = self.mark_key();
+        let op = match mark {
+            Some(mark) => Op::Put(key, Bytes::copy_from_slice(mark)),
+            None => Op::Delete(key),
+        };
+        self.make(&TxnRequest { ops: vec![op], ..TxnRequest::default() }).map(drop)
+    }
+
+    /// Whether both are below the same prefix of one etcd.
+    pub(crate) fn is_same(&self, other: &Self) -> Result<bool, LogError> {
+        let cluster = |config: &Self| Ok::<_, LogError>(config.etcd.sizes().map_err(unread)?.header.cluster);
+        Ok(self.prefix == other.prefix && cluster(self)? == cluster(other)?)
+    }
+
+    /// Makes a transaction that may be made twice.
+    fn make(&self, txn: &TxnRequest) -> Result<TxnReply, LogError> {
+        until_known(|| self.etcd.txn(txn.clone()).map_err(unread))
+    }
+}

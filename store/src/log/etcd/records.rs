@@ -1,0 +1,109 @@
+//! What keys hold beside chunks.
+
+use bytes::Bytes;
+use godel_etcd::{Compare, Entry};
+use prost::Message;
+
+use crate::log::LogError;
+
+/// Which process may write. The next process that takes the store over replaces it by its own.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(super) struct FenceRecord {
+    /// Counts who has taken the store over.
+    #[prost(uint64, tag = "1")]
+    pub(super) number: u64,
+    /// Of the process, at random: two that take the store over at once do not take each other for themselves.
+    #[prost(fixed64, tag = "2")]
+    pub(super) token: u64,
+    /// The line of keys that counts.
+    #[prost(uint32, tag = "3")]
+    pub(super) line: u32,
+}
+
+/// How a generation begins.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub(super) struct BeginRecord {
+    /// Its log begins behind this revision.
+    #[prost(uint64, tag = "1")]
+    pub(super) base: u64,
+    /// Checksum of the last chunk of the log before it.
+    #[prost(uint32, tag = "2")]
+    pub(super) previous_crc: u32,
+    /// What ties watermarks and generations of this store together, and to no other.
+    #[prost(fixed64, tag = "3")]
+    pub(super) store: u64,
+}
+
+/// Appends the checksum of a record to it.
+pub(super) fn seal(record: &impl Message) -> Bytes {
+    let mut bytes = record.encode_to_vec();
+    let crc = crc32c::crc32c(&bytes);
+    bytes.extend(crc.to_be_bytes());
+    bytes.into()
+}
+
+/// The record in a value.
+pub(super) fn open<M: Message + Default>(key: &Bytes, value: &Bytes) -> Result<M, LogError> {
+    let record = value.split_last_chunk::<4>().and_then(|(bytes, crc)| {
+        let is_whole = crc32c::crc32c(bytes).to_be_bytes() == *crc;
+        M::decode(bytes).ok().filter(|_| is_whole)
+    });
+    record.ok_or_else(|| {
+        LogError::Corrupt(format!(
+            "the key {} of etcd is damaged: its checksum differs",
+            String::from_utf8_lossy(key)
+        ))
+    })
+}
+
+/// The fence as this process holds it.
+#[derive(Clone, Debug)]
+pub(super) struct HeldFence {
+    pub(super) key: Bytes,
+    pub(super) record: FenceRecord,
+    value: Bytes,
+}
+
+impl HeldFence {
+    pub(super) fn new(key: Bytes, record: FenceRecord) -> Self {
+        Self { key, value: seal(&record), record }
+    }
+
+    /// What each transaction of its holder compares.
+    pub(super) fn compare(&self) -> Compare {
+        Compare::Holds(self.key.clone(), self.value.clone())
+    }
+
+    /// Whether it is another's, given what its key holds.
+    pub(super) fn is_lost(&self, entry: Option<&Entry>) -> bool {
+        entry.is_none_or(|entry| entry.value != self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_was_changed_is_not_read() {
+        let record = BeginRecord { base: 7, previous_crc: 8, store: 9 };
+        let (key, sealed) = (Bytes::from_static(b"k"), seal(&record));
+        assert_eq!(open::<BeginRecord>(&key, &sealed).unwrap(), record);
+        for at in 0..sealed.len() {
+            let mut rotten = sealed.to_vec();
+            rotten[at] ^= 4;
+            assert!(open::<BeginRecord>(&key, &rotten.into()).is_err(), "{at}");
+        }
+        assert!(open::<BeginRecord>(&key, &Bytes::new()).is_err());
+    }
+
+    #[test]
+    fn a_fence_is_lost_to_a_process_with_another_token() {
+        let record = FenceRecord { number: 1, token: 2, line: 3 };
+        let own = HeldFence::new("f".into(), record.clone());
+        let other = HeldFence::new("f".into(), FenceRecord { token: 3, ..record });
+        let held = |fence: &HeldFence| Entry { value: fence.value.clone(), ..Entry::default() };
+        assert!(!own.is_lost(Some(&held(&own))));
+        assert!(own.is_lost(Some(&held(&other))) && own.is_lost(None));
+    }
+}

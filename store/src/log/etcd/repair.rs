@@ -1,0 +1,63 @@
+//! Puts another store in the place of one that is damaged, which is kept.
+//!
+//! The new one is written below another line of keys. Only then the fence names that line, in one transaction: whatever a repair
+//! that is cut off has written, the next one deletes.
+
+use super::{
+    EtcdLog,
+    beside::{Job, Sweep},
+    keys::StoreKeys,
+    opening::{change_fence, read_fence},
+    reading::unread,
+    records::FenceRecord,
+};
+use crate::{
+    log::{Claimed, Log as _, LogError, watermark::Found},
+    recovery, snapshot,
+    state::State,
+};
+
+impl EtcdLog {
+    /// Makes the store one that holds `state` and no history. Returns what the keys of the damaged one begin with, which stay.
+    ///
+    /// # Errors
+    /// Another process has taken the store over, or etcd does not answer: then the damaged store is as it was, or the new one is
+    /// whole.
+    pub(crate) fn replace(mut self, state: &State) -> Result<String, LogError> {
+        let (kept, held) = (self.keys.text(), self.held()?.clone());
+        let line = held.record.line + 1;
+        self.keys = StoreKeys::new(self.keys.prefix(), line);
+        self.shared.generations.write().clear();
+        self.store = rand::random_range(1..u64::MAX);
+        (self.found, self.watermark) = (Found::Missing, None);
+        self.unopened.clear();
+        self.dropping.clear();
+        self.beside.push(Job::Sweep(Sweep::new(self.keys.all(), None)));
+        self.finish_work()?;
+        snapshot::until_known(|| self.begin_store())?;
+        snapshot::write_whole(state, &mut self)?;
+        self.finish_work()?;
+        let recovered = recovery::recover(&*self.shared, &Claimed::Never)?;
+        if recovered.state != *state {
+            return Err(LogError::Corrupt("the repaired store reads back differently".to_owned()));
+        }
+        let FenceRecord { number, token, .. } = held.record;
+        let record = FenceRecord { number: number + 1, token, line };
+        let changed = snapshot::until_known(|| {
+            let changed = change_fence(&*self.shared.etcd, &held.key, Some(&held), record.clone());
+            changed.map_err(unread)
+        })?;
+        // Without an answer it may have been changed by the try before.
+        let fence = match changed {
+            Some(fence) => fence,
+            None => {
+                let now = read_fence(&*self.shared.etcd, &held.key)?;
+                now.filter(|now| now.record == record).ok_or(LogError::Fenced)?
+            }
+        };
+        self.fence = Some(fence);
+        self.opened(&recovered.generations, recovered.state.revision(), recovered.crc)?;
+        Box::new(self).close()?;
+        Ok(kept)
+    }
+}

@@ -1,0 +1,419 @@
+//! The log as its one writer uses it, from the decision that the store opens to its orderly end.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use godel_base::ids::Revision;
+use godel_etcd::{CallError, Compare, Op, TxnRequest};
+
+use super::{
+    EtcdLog,
+    beside::{Finished, Job, KeyBatch, Sweep, check_fence, judge},
+    generation::EtcdGeneration,
+    packing::{PIECE_BYTES_MAX, PIECE_VALUE_BYTES_MAX, TXN_BYTES_MAX, VALUE_BYTES_MAX, pack},
+    reading::{N_KEYS, list_groups, read_page},
+    records::{BeginRecord, HeldFence, seal},
+};
+use crate::{
+    history::Extent,
+    log::{
+        BesideWork, Claim, Claimed, End, Fence, Log, LogError, LogReader, Manifest, SnapshotPart, Waker,
+        watermark::{Found, Watermark, WatermarkFile},
+    },
+};
+
+/// How long a caller that has nothing else to do waits for work beside the commits.
+const WORK_PATIENCE: Duration = Duration::from_mins(10);
+
+/// What a call ended with that is made again until it is known to be done.
+fn ask_again(error: CallError) -> LogError {
+    LogError::Unknown(error.to_string())
+}
+
+/// A key and what it is to hold.
+#[derive(Clone, Debug)]
+struct Put {
+    key: Bytes,
+    value: Bytes,
+}
+
+impl HeldFence {
+    /// A transaction that puts keys, if `rests_on` holds and none of them is there.
+    fn put_new(&self, rests_on: Vec<Compare>, puts: Vec<Put>) -> TxnRequest {
+        let absent = puts.iter().map(|put| Compare::Absent(put.key.clone()));
+        let compares = rests_on.into_iter().chain(absent).collect();
+        self.put(compares, puts)
+    }
+
+    /// A transaction that puts keys, if `compares` hold.
+    fn put(&self, compares: Vec<Compare>, puts: Vec<Put>) -> TxnRequest {
+        TxnRequest {
+            compares: std::iter::once(self.compare()).chain(compares).collect(),
+            reads: std::iter::once(self.key.clone()).chain(puts.iter().map(|put| put.key.clone())).collect(),
+            ops: puts.into_iter().map(|Put { key, value }| Op::Put(key, value)).collect(),
+        }
+    }
+}
+
+impl EtcdLog {
+    /// The fence of this process; without one nothing is written.
+    pub(super) fn held(&self) -> Result<&HeldFence, LogError> {
+        self.fence.as_ref().ok_or(LogError::Fenced)
+    }
+
+    /// Makes a transaction that puts keys, once.
+    fn make(&mut self, txn: TxnRequest) -> Result<(), LogError> {
+        let reply = self.shared.etcd.txn(txn.clone()).map_err(ask_again)?;
+        let header = judge(&txn, &reply, self.held()?)?;
+        let bytes = txn.ops.iter().map(|op| match op {
+            Op::Put(key, value) => (key.len() + value.len()) as u64,
+            Op::Delete(_) | Op::DeleteRange(..) => 0,
+        });
+        self.space.add_written(bytes.sum());
+        self.hear(header.revision);
+        Ok(())
+    }
+
+    /// Notes how far etcd has come.
+    fn hear(&mut self, revision: u64) {
+        self.mark.revision = self.mark.revision.max(revision);
+    }
+
+    fn watermark(&self, last: Revision, crc: u32) -> Watermark {
+        let generations = self.shared.generations.read();
+        let floor = generations.first().map_or(1, |oldest| oldest.base.0 + 1);
+        let base = generations.last().map_or(0, |newest| newest.base.0);
+        let etcd = Some(self.mark);
+        let sequence = self.found.watermark().map_or(0, |found| found.sequence);
+        Watermark {
+            store: self.store,
+            sequence,
+            oldest: 0,
+            newest: 0,
+            floor,
+            base,
+            revision: last.0,
+            crc,
+            etcd,
+        }
+    }
+
+    fn put_watermark(&mut self, watermark: Watermark) -> Result<(), LogError> {
+        match &mut self.watermark {
+            Some(file) => file.write_durably(watermark),
+            None => {
+                self.watermark = Some(WatermarkFile::open(&self.dir, watermark)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// The first generation of a new store.
+    pub(super) fn begin_store(&mut self) -> Result<(), LogError> {
+        let base = Revision(0);
+        let keys = self.keys.generation(base);
+        let record = BeginRecord { base: 0, previous_crc: 0, store: self.store };
+        let puts = vec![
+            Put { key: keys.begin(), value: seal(&record) },
+            Put { key: keys.manifest(), value: seal(&Manifest::default()) },
+        ];
+        self.tail = keys.begin();
+        self.make(self.held()?.put_new(Vec::new(), puts))?;
+        let generation = EtcdGeneration::new(base, 0, keys);
+        generation.set_manifest(Manifest::default());
+        self.shared.generations.write().push(Arc::new(generation));
+        Ok(())
+    }
+
+    fn begin_generation(&mut self, base: Revision, end: End) -> Result<(), LogError> {
+        let before = self.shared.newest()?;
+        let keys = self.keys.generation(base);
+        let record = BeginRecord { base: base.0, previous_crc: end.crc, store: self.store };
+        let puts = vec![
+            Put { key: keys.begin(), value: seal(&record) },
+            Put { key: before.keys.end(), value: seal(&end) },
+        ];
+        let txn = self.held()?.put_new(vec![Compare::Present(self.tail.clone())], puts);
+        self.make(txn)?;
+        before.set_end(end);
+        self.tail = keys.begin();
+        let generation = EtcdGeneration::new(base, end.crc, keys);
+        generation.set_firsts(Vec::new());
+        self.shared.generations.write().push(Arc::new(generation));
+        Ok(())
+    }
+
+    fn complete_generation(&mut self, base: Revision, manifest: Manifest) -> Result<(), LogError> {
+        let generation = self.shared.generation(base)?;
+        let (key, begin) = (generation.keys.manifest(), generation.keys.begin());
+        // One that could not be read may be there.
+        let before = match generation.manifest() {
+            Some(before) => Compare::Holds(key.clone(), seal(&before)),
+            None => Compare::Absent(key.clone()),
+        };
+        let put = Put { key, value: seal(&manifest) };
+        let txn = self.held()?.put(vec![Compare::Present(begin), before], vec![put]);
+        self.make(txn)?;
+        generation.set_manifest(manifest);
+        Ok(())
+    }
+
+    /// Has a piece put beside the commits.
+    fn submit_piece(
+        &mut self,
+        base: Revision,
+        attempt: u64,
+        piece: u64,
+        chunks: &[Bytes],
+    ) -> Result<(), LogError> {
+        let generation = self.shared.generation(base)?;
+        for (part, value) in pack(chunks, PIECE_VALUE_BYTES_MAX).into_iter().enumerate() {
+            let put = Put { key: generation.keys.piece(attempt, piece, part), value };
+            self.space.add_written(put.value.len() as u64);
+            let rests_on = vec![Compare::Present(generation.keys.begin())];
+            let txn = self.held()?.put_new(rests_on, vec![put]);
+            self.beside.push(Job::Piece(txn));
+        }
+        self.tend(&no_waker()).map(drop)
+    }
+
+    /// Waits until all pieces are known to be there.
+    fn finish_pieces(&mut self) -> Result<(), LogError> {
+        self.finish(|log, _| !log.beside.has_piece())
+    }
+
+    /// Waits until there is no work beside the commits.
+    pub(super) fn finish_work(&mut self) -> Result<(), LogError> {
+        self.finish(|_, work| work == BesideWork::None)
+    }
+
+    fn finish(&mut self, is_done: fn(&Self, BesideWork) -> bool) -> Result<(), LogError> {
+        let deadline = Instant::now() + WORK_PATIENCE;
+        loop {
+            let work = self.tend(&no_waker())?;
+            if is_done(self, work) {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(LogError::Unknown(
+                    "etcd does not say what became of a snapshot or a deletion".to_owned(),
+                ));
+            }
+            self.beside.wait(left);
+        }
+    }
+
+    /// Has measured and compacted what is due.
+    fn keep_house(&mut self, now: Instant) {
+        if self.space.is_due(now) {
+            self.space.ask(now);
+            self.beside.push(Job::Sizes);
+        }
+        if let Some(revision) = self.compaction.due(now, self.mark.revision) {
+            self.beside.push(Job::Compact(revision));
+        }
+    }
+
+    fn note(&mut self, finished: Finished) {
+        match finished {
+            Finished::Sizes(sizes) => {
+                self.hear(sizes.as_ref().map_or(0, |sizes| sizes.header.revision));
+                self.space.learn(sizes);
+            }
+            Finished::Compacted => self.compaction.finish(),
+            Finished::Piece { took } => {
+                let pause = self.pacer.add_piece(took);
+                self.beside.set_piece_pause(pause);
+            }
+            Finished::Other => {}
+        }
+    }
+
+    /// Has deleted what earlier processes have left: generations that were being dropped, and attempts at snapshots that were
+    /// never completed.
+    fn sweep_leftovers(&mut self) -> Result<(), LogError> {
+        for base in std::mem::take(&mut self.dropping) {
+            let keys = self.keys.generation(base);
+            self.beside.push(Job::Sweep(Sweep::new(keys.body(), Some(keys.dropping()))));
+        }
+        let newest = self.shared.newest()?;
+        let mut range = newest.keys.snapshots();
+        while newest.manifest().is_none()
+            && let Some(entry) = read_page(&*self.shared.etcd, &range, 1, true)?.entries.first()
+        {
+            let Some(attempt) = newest.keys.attempt_of(&entry.key) else { break };
+            let left = newest.keys.attempt(attempt);
+            range.from = left.to.clone();
+            self.beside.push(Job::Sweep(Sweep::new(left, None)));
+        }
+        Ok(())
+    }
+}
+
+/// Does nothing: the caller waits by itself.
+fn no_waker() -> Waker {
+    Arc::new(|| {})
+}
+
+impl Log for EtcdLog {
+    fn append(&mut self, first: Revision, chunks: &[Bytes], _fence: Fence) -> Result<(), LogError> {
+        let newest = self.shared.newest()?;
+        let began = Instant::now();
+        let beside_piece = self.beside.is_putting_piece(began);
+        let mut after = self.tail.clone();
+        let mut puts = pack(chunks, VALUE_BYTES_MAX)
+            .into_iter()
+            .enumerate()
+            .map(|(part, value)| Put { key: newest.keys.value(first, part), value })
+            .peekable();
+        while puts.peek().is_some() {
+            let mut batch: Vec<Put> = Vec::new();
+            let mut bytes = 0;
+            while let Some(put) = puts.next_if(|put| bytes == 0 || bytes + put.value.len() <= TXN_BYTES_MAX) {
+                bytes += put.value.len();
+                batch.push(put);
+            }
+            let last = batch.last().map(|put| put.key.clone());
+            let txn = self.held()?.put_new(vec![Compare::Present(after.clone())], batch);
+            self.make(txn)?;
+            self.crash.hit("store.after-append");
+            after = last.unwrap_or(after);
+        }
+        self.tail = after;
+        newest.add_group(first, chunks.iter().map(|chunk| chunk.len() as u64).sum());
+        self.pacer.add_commit(began.elapsed(), beside_piece);
+        Ok(())
+    }
+
+    fn synced(&mut self, last: Revision, crc: u32) -> Result<(), LogError> {
+        let etcd = Some(self.mark);
+        let Some(file) = &mut self.watermark else { return Ok(()) };
+        let watermark = Watermark { revision: last.0, crc, etcd, ..file.last() };
+        file.write(watermark)
+    }
+
+    fn claimed(&self) -> Claimed {
+        match &self.found {
+            Found::Whole(watermark) | Found::Half(watermark) => Claimed::AtLeast(Claim {
+                floor: Revision(watermark.floor),
+                last: Revision(watermark.revision),
+                crc: watermark.crc,
+            }),
+            Found::Rotten => Claimed::Lost("the watermark cannot be read".to_owned()),
+            Found::Missing => Claimed::Never,
+        }
+    }
+
+    fn unopened(&self) -> Vec<String> {
+        self.unopened.clone()
+    }
+
+    fn put_snapshot(&mut self, revision: Revision, part: SnapshotPart<'_>) -> Result<(), LogError> {
+        match part {
+            SnapshotPart::Begin(end) => self.begin_generation(revision, end),
+            SnapshotPart::Piece { attempt, piece, chunks } => {
+                self.finish_pieces()?;
+                self.submit_piece(revision, attempt, piece, chunks)
+            }
+            SnapshotPart::Complete(manifest) => {
+                self.finish_pieces()?;
+                self.complete_generation(revision, manifest)
+            }
+        }
+    }
+
+    fn piece_bytes_max(&self) -> usize {
+        PIECE_BYTES_MAX
+    }
+
+    fn drop_before(&mut self, revision: Revision) -> Result<(), LogError> {
+        let dropped: Vec<_> = {
+            let mut generations = self.shared.generations.write();
+            let keep = generations.iter().position(|generation| generation.base >= revision);
+            generations.drain(..keep.unwrap_or(0)).collect()
+        };
+        if dropped.is_empty() {
+            return Ok(());
+        }
+        if let Some(last) = self.watermark.as_ref().map(WatermarkFile::last) {
+            self.put_watermark(self.watermark(Revision(last.revision), last.crc))?;
+        }
+        for generation in dropped {
+            self.beside.push(Job::Drop(generation));
+        }
+        self.tend(&no_waker()).map(drop)
+    }
+
+    fn drop_after(&mut self, revision: Revision) -> Result<(), LogError> {
+        let newest = self.shared.newest()?;
+        let range = newest.keys.log_from(Revision(revision.0 + 1));
+        while let Some(batch) = KeyBatch::of(&read_page(&*self.shared.etcd, &range, N_KEYS, true)?) {
+            let fence = self.held()?;
+            let reply = self.shared.etcd.txn(batch.deletion(fence)).map_err(ask_again)?;
+            check_fence(&reply, fence)?;
+        }
+        Ok(())
+    }
+
+    fn fence(&self) -> Fence {
+        Fence(self.fence.as_ref().map_or(0, |fence| fence.record.number))
+    }
+
+    fn reader(&self) -> Arc<dyn LogReader> {
+        Arc::clone(&self.shared) as Arc<dyn LogReader>
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>, LogError> {
+        Ok(Some(self.space.free_bytes()))
+    }
+
+    fn reserve_bytes(&self, _of_disk: u64) -> u64 {
+        self.space.reserve_bytes()
+    }
+
+    fn history_reserve_bytes(&self) -> u64 {
+        self.space.history_reserve_bytes()
+    }
+
+    fn advice(&self) -> String {
+        self.space.advice()
+    }
+
+    fn tend(&mut self, waker: &Waker) -> Result<BesideWork, LogError> {
+        self.keep_house(Instant::now());
+        let fence = self.fence.as_ref().ok_or(LogError::Fenced)?;
+        let mut finished = Vec::new();
+        let tended = self.beside.tend(fence, waker, &mut finished);
+        finished.into_iter().for_each(|finished| self.note(finished));
+        tended
+    }
+
+    fn opened(&mut self, extents: &[Extent], last: Revision, crc: u32) -> Result<(), LogError> {
+        let newest = self.shared.newest()?;
+        let (firsts, last_key) = list_groups(&self.shared.etcd, &newest.keys)?;
+        newest.set_firsts(firsts);
+        self.tail = last_key.unwrap_or_else(|| newest.keys.begin());
+        if let Some(extent) = extents.iter().find(|extent| extent.base == newest.base) {
+            newest.set_log_bytes(extent.bytes);
+        }
+        self.sweep_leftovers()?;
+        let watermark = self.watermark(last, crc);
+        self.put_watermark(watermark)
+    }
+
+    fn abandon(self: Box<Self>) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), LogError> {
+        if let Some(file) = &mut self.watermark {
+            let last = file.last();
+            file.write_durably(Watermark { etcd: Some(self.mark), ..last })?;
+        }
+        Ok(())
+    }
+}
