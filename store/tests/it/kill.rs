@@ -97,3 +97,31 @@ fn an_etcd_that_is_killed_loses_nothing() {
     assert_eq!(acks.missing_in(&store), [""; 0]);
     assert_eq!(holes_in_history(&store), [""; 0]);
 }
+
+/// One member after the other is killed or paused, and comes back.
+#[test]
+fn members_that_come_and_go_lose_nothing() {
+    let Some(mut place) = EtcdPlace::start(|config| config.n_members = 3) else { return };
+    let home = in_etcd(&place, "members");
+    let mut writer = Writer::spawn(&home, &Orders::default());
+    for (round, member) in (0..8).zip([0, 1, 2].into_iter().cycle()) {
+        writer.wait_for_more(1 + spread(round, 100));
+        if round % 2 == 0 {
+            place.processes.kill(member)
+        } else {
+            place.processes.pause(member)
+        }
+        writer.wait_for_more(20);
+        if round % 2 == 0 { place.processes.restart(member).unwrap() } else { place.processes.resume(member) }
+    }
+    // Without a quorum nothing is acknowledged that would be lost.
+    place.processes.kill(0);
+    place.processes.kill(1);
+    let acks = writer.kill();
+    place.processes.restart(0).unwrap();
+    place.processes.restart(1).unwrap();
+    place.processes.wait_until_ready().unwrap();
+    let store = home.open();
+    assert_eq!(acks.missing_in(&store), [""; 0]);
+    assert_eq!(holes_in_history(&store), [""; 0]);
+}
