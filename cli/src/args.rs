@@ -23,7 +23,7 @@ use godel_client::{exit::EXIT_CODES, output::Format};
 
 use godel_client::unit_file::{label_pair, pair};
 pub use history::{HistoryArgs, HistoryKey};
-pub use offline::{Audit, Config, DoctorArgs, ReplayArgs, State, Trace};
+pub use offline::{Audit, Config, DoctorArgs, EtcdArgs, ReplayArgs, State, Trace};
 pub use unit::{
     CheckpointArgs, Delete, EditArgs, ListArgs, LogsArgs, Moment, Move, NamedUnits, Retry, ScaleArgs,
     SortKey, Stop, UnitVerb, WhichUnits, split,
@@ -339,6 +339,12 @@ pub struct Serve {
     /// Directory of the store (state).
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Storage engine of state: `sled` in the directory of the store, `etcd`, or `memory`. Default: sled.
+    #[arg(long, value_name = "ENGINE", value_parser = ["sled", "etcd", "memory"])]
+    pub engine: Option<String>,
+    /// Endpoints of the etcd that state keeps its store in, as `http://10.0.0.7:2379`, separated by commas; with `--engine etcd`.
+    #[arg(long, value_name = "URL,…")]
+    pub etcd_endpoints: Option<String>,
     /// File with a join token, with which the service gets its first certificate (`godel join-token`); `-` is standard input. Not for state.
     #[arg(long, value_name = "FILE")]
     pub join_file: Option<String>,

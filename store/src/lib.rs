@@ -55,7 +55,7 @@ mod writer;
 pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
 pub use floor::FloorReader;
 pub use loss::Loss;
-pub use place::BadPlace;
+pub use place::{BadPlace, StorePlace};
 pub use record::{Key, Record};
 pub use role::Role;
 pub use state::{Committed, RefusalReason, State, TxnRefusal};

@@ -16,9 +16,10 @@ use crate::{
     history::Extent,
     identity,
     log::{Chunks, End, Generation, Log, LogError, LogReader, SnapshotPart},
+    place::StorePlace,
     recovery::{Recovered, unpanicked},
     snapshot::until_known,
-    store::{self, Engine, OpenError},
+    store::{self, Engine, OpenError, SledConfig},
 };
 
 /// First bytes of a mark; the last one is the version of the format.
@@ -78,8 +79,11 @@ pub(crate) fn judge_serving(engine: &Engine) -> Result<(), OpenError> {
     if mark.from.is_empty() {
         return Err(OpenError::Moved { place: engine.to_string(), to: mark.to });
     }
-    let source = mark.from.parse::<Engine>().ok();
-    let of_source = source.map_or(Ok(None), |source| read_mark(&source))?;
+    // Which etcd a source is in is not known here: the migration is ended by running it again.
+    let of_source = match mark.from.parse() {
+        Ok(StorePlace::Sled(dir)) => read_mark(&Engine::Sled(SledConfig::new(dir)))?,
+        Ok(StorePlace::Etcd(_)) | Err(_) => None,
+    };
     if of_source.is_some_and(|of_source| has_gone(&of_source, &mark)) {
         return Ok(engine.write_mark(None)?);
     }

@@ -22,18 +22,37 @@ use crate::{
 /// What a migration has left in the directory of a store: see [`crate::migration`].
 const MARK_FILE: &str = "migration";
 
+/// Where a store is kept, as people name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorePlace {
+    /// In the files of a directory.
+    Sled(PathBuf),
+    /// In an etcd; the directory of its state on this machine. Settings say which etcd it is.
+    Etcd(PathBuf),
+}
+
 /// Text that names no place of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no place of a store: name it as `sled:DIR`")]
+#[error("`{0}` is no place of a store: name it as `sled:DIR` or `etcd:DIR`")]
 pub struct BadPlace(String);
 
-impl FromStr for Engine {
+impl FromStr for StorePlace {
     type Err = BadPlace;
 
     fn from_str(text: &str) -> Result<Self, BadPlace> {
         match text.split_once(':') {
-            Some(("sled", dir)) if !dir.is_empty() => Ok(Self::Sled(SledConfig::new(dir))),
+            Some(("sled", dir)) if !dir.is_empty() => Ok(Self::Sled(dir.into())),
+            Some(("etcd", dir)) if !dir.is_empty() => Ok(Self::Etcd(dir.into())),
             _ => Err(BadPlace(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for StorePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sled(dir) => write!(f, "sled:{}", dir.display()),
+            Self::Etcd(dir) => write!(f, "etcd:{}", dir.display()),
         }
     }
 }
@@ -41,9 +60,9 @@ impl FromStr for Engine {
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sled(config) => write!(f, "sled:{}", config.dir.display()),
+            Self::Sled(config) => StorePlace::Sled(config.dir.clone()).fmt(f),
             Self::Memory(_) => f.write_str("memory"),
-            Self::Etcd(config) => write!(f, "etcd:{} (state in {})", config.prefix, config.dir.display()),
+            Self::Etcd(config) => StorePlace::Etcd(config.dir.clone()).fmt(f),
         }
     }
 }
@@ -59,7 +78,7 @@ impl Engine {
     }
 
     /// As people name it where no other engine is meant.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         match self {
             Self::Sled(config) => config.dir.display().to_string(),
             Self::Memory(_) | Self::Etcd(_) => self.to_string(),
@@ -199,11 +218,12 @@ mod tests {
 
     #[test]
     fn places_come_back_as_they_are_named() {
-        let place: Engine = "sled:/var/lib/godel/state".parse().unwrap();
-        assert_eq!(place.to_string(), "sled:/var/lib/godel/state");
-        for text in ["", "sled", "sled:", "/var/lib/godel", "memory", "disk:/x"] {
-            let refused = text.parse::<Engine>().unwrap_err();
-            assert!(refused.to_string().contains("sled:DIR"), "{text}");
+        for text in ["sled:/var/lib/godel/state", "etcd:/var/lib/godel/state"] {
+            assert_eq!(text.parse::<StorePlace>().unwrap().to_string(), text);
+        }
+        for text in ["", "sled", "sled:", "/var/lib/godel", "memory", "disk:/x", "etcd:"] {
+            let refused = text.parse::<StorePlace>().unwrap_err();
+            assert!(refused.to_string().contains("`sled:DIR` or `etcd:DIR`"), "{text}");
         }
     }
 }

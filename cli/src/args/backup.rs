@@ -4,6 +4,8 @@ use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
 
+use super::EtcdArgs;
+
 const EXAMPLES: &str = "Try:
   godel backup create /backup/godel --keep 30       every hour: an increment, or a full backup where none is to be continued
   godel backup create /backup/godel --full          every night
@@ -57,6 +59,9 @@ pub struct BackupRestore {
     /// Directory of the new store; absent or empty.
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
+    /// The etcd that the new store is made in; without endpoints it is made in the directory.
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
     /// Also restore unreadable records, to remove them with `state repair --remove`.
     #[arg(long)]
     pub keep_unreadable: bool,

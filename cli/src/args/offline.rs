@@ -4,9 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Subcommand};
 use godel_base::duration;
-use godel_store::Engine;
+use godel_store::StorePlace;
 
-use super::positive;
+use super::{Layers, positive};
 
 /// `godel audit`.
 #[derive(Clone, Debug, ClapArgs)]
@@ -79,6 +79,9 @@ pub enum State {
     Check {
         /// Directory of the store.
         dir: PathBuf,
+        /// The etcd that it is in.
+        #[command(flatten)]
+        etcd: EtcdArgs,
     },
     /// Write the state of a store to a new file that only its owner may read.
     Export {
@@ -110,22 +113,40 @@ pub enum State {
         /// `damaged-2` and so on.
         #[arg(long)]
         truncate: bool,
+        /// The etcd that it is in.
+        #[command(flatten)]
+        etcd: EtcdArgs,
     },
     /// Move a store to another place with its id, revisions and history. Its source can be read afterwards, and is never served
     /// again. If this was interrupted, run it again.
     #[command(after_help = MIGRATE_EXAMPLES)]
     Migrate {
-        /// Where the store is, as `sled:DIR`.
+        /// Where the store is: `sled:DIR`, or `etcd:DIR` for one in an etcd, whose state has the directory DIR on this machine.
         #[arg(long, value_name = "PLACE")]
-        from: Engine,
-        /// Where it goes, as `sled:DIR`; absent or empty.
+        from: StorePlace,
+        /// Where it goes, in the same form; absent or empty.
         #[arg(long, value_name = "PLACE")]
-        to: Engine,
+        to: StorePlace,
+        /// The etcd of the one that is in one.
+        #[command(flatten)]
+        etcd: EtcdArgs,
     },
 }
 
 const MIGRATE_EXAMPLES: &str = "Try:
-  godel state migrate --from sled:/var/lib/godel/state --to sled:/mnt/fast/godel/state";
+  godel state migrate --from sled:/var/lib/godel/state --to sled:/mnt/fast/godel/state
+  godel state migrate --from sled:/var/lib/godel/state --to etcd:/var/lib/godel/etcd-state --etcd-endpoints http://10.0.0.7:2379";
+
+/// The etcd that a store is in, if it is in one.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct EtcdArgs {
+    /// Endpoints of the etcd that the store is in, as `http://10.0.0.7:2379`, separated by commas; other settings of it are `state.etcd.*`.
+    #[arg(long, value_name = "URL,…")]
+    pub etcd_endpoints: Option<String>,
+    /// Configuration layers below the flags.
+    #[command(flatten)]
+    pub layers: Layers,
+}
 
 /// `godel config`.
 #[derive(Clone, Debug, Subcommand)]

@@ -15,7 +15,7 @@ use godel_kit::{
 };
 use godel_proto::v1::{self, read_store_response::Part};
 use godel_store::{
-    Engine, SledConfig, SnapshotStart, StorePart, StoreStart,
+    SnapshotStart, StorePart, StoreStart,
     admin::UnreadablePolicy,
     backup::{
         self, BackupDir, BackupEntry, BackupError, BackupManifest, Continuation, NewBackup, VerifiedState,
@@ -27,7 +27,7 @@ use serde::Serialize;
 use tokio_stream::StreamExt as _;
 use tonic::{Code as RpcCode, Status, Streaming};
 
-use super::offline::{explain_admin, readable, start_of, tell};
+use super::offline::{engine_in, explain_admin, readable, start_in, tell};
 use crate::args::backup::{Backup, BackupCreate, BackupRestore};
 
 /// A stream that delivers nothing for so long is stuck.
@@ -371,12 +371,12 @@ fn verify(dir: &Path, format: Format) -> Result<(), Failure> {
 }
 
 fn restore(wanted: &BackupRestore, format: Format) -> Result<(), Failure> {
-    let BackupRestore { dir, at, data_dir, keep_unreadable } = wanted;
+    let BackupRestore { dir, at, data_dir, etcd, keep_unreadable } = wanted;
     let unreadable = if *keep_unreadable { UnreadablePolicy::Keep } else { UnreadablePolicy::Refuse };
-    let engine = Engine::Sled(SledConfig::new(data_dir));
+    let engine = engine_in(data_dir, etcd)?;
     let report = backup::restore(dir, at.map(Revision), &engine, &readable, unreadable);
     let report = report.map_err(|error| explain(&error))?;
-    let (start, to) = (start_of(data_dir), data_dir.display().to_string());
+    let (start, to) = (start_in(&engine), engine.shown());
     let view = RestoredView {
         backup: report.number,
         restored_revision: report.restored,

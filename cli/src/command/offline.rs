@@ -12,8 +12,9 @@ use godel_crash::CrashPoints;
 use godel_kit::clock::SystemClock;
 use godel_proto::v1;
 use godel_store::{
-    Engine, Key,
+    Engine, Key, SledConfig, StorePlace,
     admin::{self, UnreadablePolicy},
+    log::etcd::{EtcdConfig, is_in_etcd},
     migration::{self, MigrationReport},
 };
 use godel_wire::from_proto;
@@ -21,8 +22,8 @@ use godel_wire::ops;
 use serde::Serialize;
 
 use crate::{
-    args::{Args, Config, State},
-    config::Root,
+    args::{Args, Config, EtcdArgs, State},
+    config::{self, Root},
 };
 
 view! {
@@ -108,8 +109,12 @@ pub(super) async fn state(state: State, format: Format) -> Result<(), Failure> {
 
 fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
     match state {
-        State::Check { dir } => {
-            let report = admin::check(&dir, &readable).map_err(|error| explain_admin(&error))?;
+        State::Check { dir, etcd } => {
+            let report = match etcd_of(&dir, &etcd)? {
+                Some(etcd) => admin::check_etcd(&etcd, &readable),
+                None => admin::check(&dir, &readable),
+            };
+            let report = report.map_err(|error| explain_admin(&error))?;
             output::show(format, &CheckView::from(&report), || format!("{report}\n"))?;
             if report.is_ok() { Ok(()) } else { Err(damaged(&report, &dir)) }
         }
@@ -133,13 +138,19 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
             ];
             tell(format, &CopiedView { revision, store_id, to, start: Some(start) }, &said)
         }
-        State::Migrate { from, to } => migrate(&from, &to, format),
-        State::Repair { dir, remove, truncate } => match &remove[..] {
+        State::Migrate { from, to, etcd } => {
+            let engines = (engine_of(&from, &etcd)?, engine_of(&to, &etcd)?);
+            migrate(&engines.0, &engines.1, format)
+        }
+        State::Repair { dir, remove, truncate, etcd } => match &remove[..] {
             [kind, key] if !truncate => {
                 let (kind, key) = record_named(kind, key)?;
                 let now_ms = SystemClock::shared().wall_ms();
-                let report =
-                    admin::remove(&dir, kind, &key, now_ms).map_err(|error| explain_admin(&error))?;
+                let report = match etcd_of(&dir, &etcd)? {
+                    Some(etcd) => admin::remove_etcd(&etcd, kind, &key, now_ms),
+                    None => admin::remove(&dir, kind, &key, now_ms),
+                };
+                let report = report.map_err(|error| explain_admin(&error))?;
                 let mut said: Vec<String> =
                     report.removed.iter().map(|removed| format!("removed: {removed}")).collect();
                 said.push(format!("committed as revision {}", report.revision));
@@ -147,8 +158,13 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
                 tell(format, &RemovedView { removed, revision: report.revision }, &said)
             }
             _ => {
-                let report = admin::truncate(&dir).map_err(|error| explain_admin(&error))?;
-                let kept_in = report.kept_in.display().to_string();
+                let etcd = etcd_of(&dir, &etcd)?;
+                let report = etcd.as_ref().map_or_else(|| admin::truncate(&dir), admin::truncate_etcd);
+                let report = report.map_err(|error| explain_admin(&error))?;
+                let kept_in = match etcd {
+                    Some(_) => format!("the keys of etcd that begin with {}", report.kept_in.display()),
+                    None => report.kept_in.display().to_string(),
+                };
                 let said = [
                     format!("recovered everything up to revision {}", report.recovered),
                     format!("lost: {}", report.loss),
@@ -166,11 +182,7 @@ fn migrate(from: &Engine, to: &Engine, format: Format) -> Result<(), Failure> {
     let report = migration::migrate(from, to, &CrashPoints::default());
     let MigrationReport { store_id, revision, floor, generations, bytes } =
         report.map_err(|error| explain_admin(&error))?;
-    let start = match to {
-        Engine::Sled(config) => start_of(&config.dir),
-        // It has no place that anybody could name.
-        Engine::Memory(_) => String::new(),
-    };
+    let start = start_in(to);
     let (from, to) = (from.to_string(), to.to_string());
     let said = [
         format!(
@@ -182,6 +194,51 @@ fn migrate(from: &Engine, to: &Engine, format: Format) -> Result<(), Failure> {
     ];
     let view = MigratedView { store_id, revision, floor, generations, bytes, from, to, start };
     tell(format, &view, &said)
+}
+
+/// The etcd that holds the store of the state in `dir`, if it is in one.
+fn etcd_of(dir: &Path, args: &EtcdArgs) -> Result<Option<EtcdConfig>, Failure> {
+    if args.etcd_endpoints.is_none() && !is_in_etcd(dir) {
+        return Ok(None);
+    }
+    etcd_named(dir, args).map(Some)
+}
+
+/// The etcd that the flags name, for the state in `dir`.
+fn etcd_named(dir: &Path, args: &EtcdArgs) -> Result<EtcdConfig, Failure> {
+    let root = config::load(&args.layers, &[("state.etcd.endpoints", args.etcd_endpoints.clone())])?;
+    let section = &root.state.etcd;
+    section.validate().map_err(|bad| Failure::usage(format!("state.{}: {}", bad.path, bad.description)))?;
+    section.store(dir).map_err(|error| Failure::chain(Code::Usage, &error))
+}
+
+/// The engine of a place.
+fn engine_of(place: &StorePlace, args: &EtcdArgs) -> Result<Engine, Failure> {
+    Ok(match place {
+        StorePlace::Sled(dir) => Engine::Sled(SledConfig::new(dir)),
+        StorePlace::Etcd(dir) => Engine::Etcd(etcd_named(dir, args)?),
+    })
+}
+
+/// The engine of a new store of the state in `dir`: an etcd, if endpoints are given.
+pub(super) fn engine_in(dir: &Path, args: &EtcdArgs) -> Result<Engine, Failure> {
+    Ok(match args.etcd_endpoints {
+        Some(_) => Engine::Etcd(etcd_named(dir, args)?),
+        None => Engine::Sled(SledConfig::new(dir)),
+    })
+}
+
+/// The command that starts the store in an engine.
+pub(super) fn start_in(engine: &Engine) -> String {
+    match engine {
+        Engine::Sled(config) => start_of(&config.dir),
+        Engine::Etcd(config) => {
+            let dir = config.dir.display();
+            format!("godel serve state --engine etcd --etcd-endpoints URL,… --data-dir {dir}")
+        }
+        // It has no place that anybody could name.
+        Engine::Memory(_) => String::new(),
+    }
 }
 
 /// The command that starts the store in `dir`: `godel up` reads the folder `state` of its data directory.
@@ -367,12 +424,22 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (dir, file) = (place.path().join("store"), place.path().join("e"));
         store_with_unreadable(&dir);
-        let check = |dir: &Path| state_blocking(State::Check { dir: dir.to_owned() }, Format::Json);
+        let check = |dir: &Path| {
+            state_blocking(State::Check { dir: dir.to_owned(), etcd: EtcdArgs::default() }, Format::Json)
+        };
         let repair = |remove: &[&str]| {
             let remove = remove.iter().map(|word| (*word).to_owned()).collect();
-            state_blocking(State::Repair { dir: dir.clone(), remove, truncate: false }, Format::Table)
+            state_blocking(
+                State::Repair { dir: dir.clone(), remove, truncate: false, etcd: EtcdArgs::default() },
+                Format::Table,
+            )
         };
-        let truncate = || State::Repair { dir: dir.clone(), remove: Vec::new(), truncate: true };
+        let truncate = || State::Repair {
+            dir: dir.clone(),
+            remove: Vec::new(),
+            truncate: true,
+            etcd: EtcdArgs::default(),
+        };
         let code = |done: Result<(), Failure>| done.err().map(|failure| failure.code);
         // One record that nobody can read.
         let failure = check(&dir).unwrap_err();
@@ -414,7 +481,11 @@ mod tests {
     #[test]
     fn a_directory_without_a_store_is_not_found() {
         let dir = tempfile::tempdir().unwrap();
-        let failure = state_blocking(State::Check { dir: dir.path().join("no") }, Format::Table).unwrap_err();
+        let failure = state_blocking(
+            State::Check { dir: dir.path().join("no"), etcd: EtcdArgs::default() },
+            Format::Table,
+        )
+        .unwrap_err();
         assert_eq!(failure.code, Code::NotFound);
     }
 }

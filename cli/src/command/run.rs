@@ -285,6 +285,12 @@ fn check_flags(serve: &Serve) -> Result<(), Failure> {
             "remove it; a service speaks TLS if it is given a join token (`--join-file`) or state's https:// address (`--address`)",
         ));
     }
+    if serve.part != ServicePart::State && (serve.engine.is_some() || serve.etcd_endpoints.is_some()) {
+        return Err(Failure::usage(
+            "`--engine` and `--etcd-endpoints` are for state: nothing else has a store",
+        )
+        .hint("leave them out"));
+    }
     Ok(())
 }
 
@@ -304,6 +310,8 @@ pub(super) async fn serve(serve: Serve, log: Option<String>, address: &str) -> R
     if serve.part == ServicePart::State {
         flags.push((key("tls"), serve.tls.clone()));
         flags.push((key("data_dir"), serve.data_dir.as_ref().map(|dir| dir.display().to_string())));
+        flags.push((key("engine"), serve.engine.clone()));
+        flags.push((key("etcd.endpoints"), serve.etcd_endpoints.clone()));
     } else {
         flags.push((key("identity.join_file"), serve.join_file.clone()));
         flags.push((key("identity.name"), serve.name.clone()));

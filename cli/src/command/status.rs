@@ -88,6 +88,9 @@ view! {
         watchers: u64 = store.watchers,
         stale_epoch_refusals: u64 = store.stale_epoch_refusals,
         full: bool = store.full,
+        /// Why commits wait; absent: they do not.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        waiting_for: Option<String> = Some(store.waiting_for).filter(|why| !why.is_empty()),
         /// Measured by agents, over all nodes.
         usage: BTreeMap<String, i64> = amounts(store.usage.as_ref()),
         guaranteed_usage: BTreeMap<String, i64> = amounts(store.guaranteed_usage.as_ref()),
@@ -270,6 +273,9 @@ fn text(view: &StatusView, paint: Paint) -> String {
         store.store_id,
         if store.full { "; FULL: writes are refused" } else { "" },
     ));
+    if let Some(why) = &store.waiting_for {
+        text.push_str(&format!("{} commits wait: {why}\n", paint.bad("ALERT      ")));
+    }
     text.push_str(&format!(
         "history     from revision {}: {} of log, {}\n",
         store.floor_revision,

@@ -6,6 +6,7 @@ mod agents;
 mod budgets;
 mod contexts;
 mod docs;
+mod etcd;
 mod godel;
 mod queues;
 mod secured;

@@ -19,6 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::identities::{SealPlace, server_names};
 
+mod etcd;
+
+pub use etcd::EtcdSection;
+
 /// Port of the state service.
 pub const PORT: u16 = 7700;
 /// The time that an agent has to stop a running unit before state places it elsewhere.
@@ -39,6 +43,8 @@ pub enum EngineKind {
     Sled,
     /// In memory; gone with the process. For tests.
     Memory,
+    /// In an etcd; survives what that survives.
+    Etcd,
 }
 
 /// Whether members prove who they are.
@@ -69,7 +75,8 @@ godel_kit::section! {
     pub struct Config {
         /// Name of this state service in the directory of members: `member/state/<name>`.
         pub name: String = "main".to_owned(),
-        /// Storage engine: `sled` stores everything in `data_dir`; `memory` stores nothing beyond the process.
+        /// Storage engine: `sled` stores everything in `data_dir`; `etcd` stores it in the etcd of `etcd.endpoints`, and in `data_dir`
+        /// how far it came; `memory` stores nothing beyond the process.
         pub engine: EngineKind = EngineKind::Sled,
         /// Directory of the store. It is created if absent.
         pub data_dir: PathBuf = PathBuf::from("godel-data/state"),
@@ -130,7 +137,7 @@ godel_kit::section! {
         pub history_bytes_min: u64 = 256 << 20,
         /// Age of the watch history that is kept on disk (`history_bytes_min`).
         pub history_age_min: HumanDuration = HumanDuration::from_secs(600),
-        /// Writes are refused while fewer bytes than this are free on the disk.
+        /// Writes are refused while fewer bytes than this are free on the disk. With the engine `etcd`, a fifth of `etcd.quota_bytes`.
         pub disk_reserve_bytes: u64 = 64 << 20,
         /// Memory for the newest watch history, in bytes.
         pub watch_history_bytes: u64 = 64 << 20,
@@ -170,6 +177,8 @@ godel_kit::section! {
         pub server: ServerConfig = ServerConfig { concurrency_limit: 8_192, ..ServerConfig::on_port(PORT) },
         /// The lease of the registration.
         pub lease: LeaseConfig,
+        /// The etcd of the engine `etcd`.
+        pub etcd: EtcdSection,
     }
 }
 
@@ -187,7 +196,7 @@ impl Config {
         match (&self.socket, self.engine) {
             (Some(path), _) => Some(path.clone()),
             (None, EngineKind::Memory) => None,
-            (None, EngineKind::Sled) => Some(self.beside_data().join("godel.sock")),
+            (None, EngineKind::Sled | EngineKind::Etcd) => Some(self.beside_data().join("godel.sock")),
         }
     }
 
@@ -202,7 +211,7 @@ impl Config {
         match (&self.pki_dir, self.engine) {
             (Some(dir), _) => SealPlace::Dir(dir.clone()),
             (None, EngineKind::Memory) => SealPlace::Memory,
-            (None, EngineKind::Sled) => {
+            (None, EngineKind::Sled | EngineKind::Etcd) => {
                 SealPlace::Beside { data_dir: self.data_dir.clone(), pki: self.beside_data().join("pki") }
             }
         }
@@ -274,6 +283,9 @@ impl Config {
         server_names(&self.san).map_err(|bad| BadField::new("san", bad.to_string()))?;
         if !(u128::from(TTL_MS_MIN)..=u128::from(TTL_MS_MAX)).contains(&self.lease.ttl.as_millis()) {
             return bad("lease.ttl", "must be 500 ms to 60 s");
+        }
+        if self.engine == EngineKind::Etcd {
+            self.etcd.validate()?;
         }
         Ok(())
     }

@@ -26,6 +26,9 @@ pub enum Error {
         #[source]
         source: OpenError,
     },
+    /// There is no client of the etcd that the store is in.
+    #[error("the client of etcd")]
+    Etcd(#[from] godel_etcd::ClientError),
     /// A setting is impossible.
     #[error("configuration: {0}")]
     Config(BadField),

@@ -41,7 +41,7 @@ mod serve;
 mod sessions;
 mod state_service;
 
-pub use config::{Config, EngineKind, PORT, TlsMode};
+pub use config::{Config, EngineKind, EtcdSection, PORT, TlsMode};
 pub use error::Error;
 pub use identities::{CaError, NewCa, OwnLeafError, make_new_ca};
 pub use serve::{Deps, serve};

@@ -27,6 +27,7 @@ godel_kit::metrics! {
         revision: Gauge = "store_revision", "Last durable revision";
         disk_bytes: Gauge = "store_disk_bytes", "Bytes of the store on disk";
         full: Gauge = "store_full", "1 while writes are refused because the disk is full";
+        waits: Gauge = "store_waits", "1 while commits wait for an etcd that does not answer";
     }
 }
 
@@ -42,6 +43,7 @@ impl StateMetrics {
         self.revision.set(as_gauge(status.revision.0));
         self.disk_bytes.set(as_gauge(status.disk_bytes));
         self.full.set(i64::from(status.full));
+        self.waits.set(i64::from(status.waiting_for.is_some()));
     }
 }
 

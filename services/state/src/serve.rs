@@ -39,8 +39,8 @@ use crate::{
 /// How often the store's sizes go into the metrics.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a start that found the disk full tries again.
-const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
+/// How often a start tries again that found the disk full, or no etcd.
+const OPEN_RETRY: Duration = Duration::from_secs(1);
 
 /// What a service gets from outside.
 pub struct Deps {
@@ -87,10 +87,12 @@ pub(crate) async fn open(
     crash: CrashPoints,
     stop: &CancellationToken,
 ) -> Result<Option<Store>, Error> {
-    let engine = engine.unwrap_or_else(|| match config.engine {
-        EngineKind::Sled => Engine::Sled(SledConfig::new(&config.data_dir)),
-        EngineKind::Memory => Engine::Memory(godel_store::log::memory::MemoryDisk::default()),
-    });
+    let engine = match (engine, config.engine) {
+        (Some(engine), _) => engine,
+        (None, EngineKind::Sled) => Engine::Sled(SledConfig::new(&config.data_dir)),
+        (None, EngineKind::Memory) => Engine::Memory(godel_store::log::memory::MemoryDisk::default()),
+        (None, EngineKind::Etcd) => Engine::Etcd(config.etcd.store(&config.data_dir)?),
+    };
     let store = StoreConfig {
         generation_bytes_min: config.generation_bytes_min,
         history_bytes_min: config.history_bytes_min,
@@ -106,13 +108,13 @@ pub(crate) async fn open(
         // Opening reads the whole log.
         tokio::task::spawn_blocking(move || Store::open(store, Arc::new(move || clock.wall_ms()), crash))
     };
-    wait_for_room(open, &config.data_dir, FULL_DISK_RETRY, stop).await
+    open_when_possible(open, &config.data_dir, OPEN_RETRY, stop).await
 }
 
-/// Opens a store, again and again while the disk has no room for it: others have filled it, and it is for them to
-/// make room. `None`: it was stopped first, however long opening would have taken. What is left behind is what a kill
+/// Opens a store, again and again while the disk has no room for it, or the etcd that it is in does not answer: it is for others
+/// to change that. `None`: it was stopped first, however long opening would have taken. What is left behind is what a kill
 /// leaves.
-async fn wait_for_room<T>(
+async fn open_when_possible<T>(
     mut open: impl FnMut() -> JoinHandle<Result<T, OpenError>>,
     dir: &Path,
     retry: Duration,
@@ -125,14 +127,25 @@ async fn wait_for_room<T>(
             Ok(store) => return Ok(Some(store)),
             Err(source) => source,
         };
-        let waits = source.is_full() && !stop.is_cancelled();
+        let waits = (source.is_full() || source.is_away()) && !stop.is_cancelled();
         if waits && !std::mem::replace(&mut has_said, true) {
-            tracing::error!(error = %source, dir = %dir.display(), "the disk is full: state waits until there is room");
+            let (error, dir) = (chain(&source), dir.display());
+            if source.is_full() {
+                tracing::error!(error, %dir, "the disk is full: state waits until there is room");
+            } else {
+                tracing::error!(error, "the etcd of the store cannot be used: state waits until it can");
+            }
         }
         if !waits || stop.run_until_cancelled(tokio::time::sleep(retry)).await.is_none() {
             return Err(Error::Open { dir: dir.display().to_string(), source });
         }
     }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |cause| cause.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Serves until `stop`. However that ends, all tasks have ended when this returns: none of them uses the store then.
@@ -152,6 +165,8 @@ async fn run(
     let tasks = ServiceTasks { service: &stop, end: &inner, running: &mut running };
     let served = run_parts(config, mode, listener, store, clock, metrics, crash, tasks).await;
     inner.cancel();
+    // Tasks that wait for an etcd that does not answer would wait for ever.
+    store.give_up_waiting();
     let ended = join(running).await;
     served?;
     ended
@@ -363,7 +378,7 @@ mod tests {
             let opened = if n_tries < 5 { Err(full()) } else { Ok(n_tries) };
             tokio::task::spawn_blocking(move || opened)
         };
-        assert_eq!(wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await.unwrap(), Some(5));
+        assert_eq!(open_when_possible(open, Path::new(DIR), Duration::ZERO, &stop).await.unwrap(), Some(5));
     }
 
     #[tokio::test]
@@ -380,7 +395,7 @@ mod tests {
                 never.recv().map_err(|_| full())
             })
         };
-        let opened = wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await;
+        let opened = open_when_possible(open, Path::new(DIR), Duration::ZERO, &stop).await;
         assert!(matches!(opened, Ok(None)));
         drop(end);
     }
@@ -395,10 +410,11 @@ mod tests {
             }
             tokio::task::spawn_blocking(|| Err::<(), _>(full()))
         };
-        let opened = wait_for_room(open, Path::new(DIR), Duration::ZERO, &stop).await;
+        let opened = open_when_possible(open, Path::new(DIR), Duration::ZERO, &stop).await;
         assert!(matches!(opened, Ok(None)));
         let open = || tokio::task::spawn_blocking(|| Err::<(), _>(OpenError::Locked { dir: DIR.into() }));
-        let opened = wait_for_room(open, Path::new(DIR), Duration::ZERO, &CancellationToken::new()).await;
+        let opened =
+            open_when_possible(open, Path::new(DIR), Duration::ZERO, &CancellationToken::new()).await;
         assert!(matches!(opened, Err(Error::Open { source: OpenError::Locked { .. }, .. })));
     }
 }

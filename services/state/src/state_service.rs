@@ -215,6 +215,7 @@ impl v1::state_service_server::StateService for StateRpc {
             security: Some(self.security.to_proto()),
             version: VERSION.to_owned(),
             now_ms: self.hub.wall_ms(),
+            waiting_for: status.waiting_for.unwrap_or_default(),
         }))
     }
 }

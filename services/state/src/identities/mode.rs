@@ -36,7 +36,7 @@ impl Config {
             (Some(mode), ..) => return Ok(mode),
             (None, true, _) => return Ok(TlsMode::Off),
             (None, false, EngineKind::Memory) => return Ok(TlsMode::On),
-            (None, false, EngineKind::Sled) => {}
+            (None, false, EngineKind::Sled | EngineKind::Etcd) => {}
         }
         let place = self.seal_place();
         match find_store(&self.data_dir, &place)? {
