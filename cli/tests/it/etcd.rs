@@ -80,7 +80,8 @@ fn state_is_served_from_an_etcd_that_flags_name() {
 fn flags_of_an_etcd_are_checked() {
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().join("state");
-    let state = ["serve", "state", "--insecure", "--listen", "127.0.0.1:0", "--data-dir", data_dir.to_str().unwrap()];
+    let state =
+        ["serve", "state", "--insecure", "--listen", "127.0.0.1:0", "--data-dir", data_dir.to_str().unwrap()];
     let missing = run(&[&state[..], &["--engine", "etcd"]].concat(), &[]);
     assert!(exit_code(&missing) != 0 && said(&missing).contains("--etcd-endpoints"), "{}", said(&missing));
     let foreign = run(&["serve", "binder", "--engine", "etcd"], &[]);

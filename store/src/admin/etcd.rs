@@ -15,9 +15,9 @@ use crate::{
         Log as _,
         etcd::{EtcdConfig, EtcdLog},
     },
-    record::Key,
     loss::Loss,
     migration,
+    record::Key,
     recovery,
     store::Engine,
 };

@@ -208,11 +208,11 @@ async fn history_that_is_gone_is_said_to_be_gone(place: Place) {
 async fn a_backup_that_is_cut_off_leaves_nothing(place: Place) {
     let dir = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::open(&place).await;
-    for n in 0..60 {
+    for n in 0..200 {
         recorded.write(n, 3_000).await;
     }
     back_up(&recorded.store, dir.path(), false);
-    recorded.write(60, 3_000).await;
+    recorded.write(200, 3_000).await;
     let backups = BackupDir::take(dir.path()).unwrap();
     assert!(matches!(BackupDir::take(dir.path()), Err(BackupError::Locked { .. })));
     assert!(matches!(verify(dir.path(), &|_| Ok(())), Err(BackupError::Locked { .. })));

@@ -3,18 +3,24 @@
 use std::{
     path::Path,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
+use godel_etcd::{Answer, CallError, Etcd, Reply, Request, model::EtcdModel};
 use godel_store::{
     Engine, OpenError, SledConfig, State, Store, StoreConfig,
     admin::{AdminError, UnreadablePolicy, check, export, remove, restore, truncate},
-    log::memory::MemoryDisk,
+    log::{etcd::EtcdConfig, memory::MemoryDisk},
     migration::migrate,
 };
 
-use crate::support::{Dispatcher, clock, open, partition, read_all, small, unit};
+use crate::support::{Dispatcher, Place, clock, open, partition, read_all, small, unit};
 
 fn sled(dir: &Path) -> Engine {
     Engine::Sled(SledConfig::new(dir))
@@ -22,6 +28,29 @@ fn sled(dir: &Path) -> Engine {
 
 fn memory() -> Engine {
     Engine::Memory(MemoryDisk::default())
+}
+
+fn etcd(session: Arc<dyn Etcd>, prefix: &str, dir: &Path) -> Engine {
+    Engine::Etcd(EtcdConfig { prefix: prefix.to_owned(), ..EtcdConfig::new(session, dir) })
+}
+
+/// An etcd that refuses every call that is waited for once it has answered so many.
+#[derive(Debug)]
+struct LimitedEtcd {
+    etcd: Arc<dyn Etcd>,
+    n_left: AtomicU64,
+}
+
+impl Etcd for LimitedEtcd {
+    fn call(&self, request: Request) -> Result<Reply, CallError> {
+        let left = self.n_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map_err(|_| CallError::Refused("the test has cut this off".to_owned()))?;
+        self.etcd.call(request)
+    }
+
+    fn submit(&self, request: Request, delay: Duration, answer: Answer) {
+        self.etcd.submit(request, delay, answer);
+    }
 }
 
 /// Opens a store that keeps the history that it has.
@@ -54,8 +83,20 @@ async fn fill(engine: &Engine) -> (State, Revision) {
 #[tokio::test]
 async fn a_store_moves_with_its_history_and_back() {
     let dir = tempfile::tempdir().unwrap();
-    let places =
-        [sled(&dir.path().join("a")), memory(), sled(&dir.path().join("b")), sled(&dir.path().join("c"))];
+    let model = EtcdModel::new(7);
+    let path = |name: &str| dir.path().join(name);
+    let real = Place::etcd();
+    let places: Vec<_> = [
+        sled(&path("a")),
+        etcd(model.connect(), "one/", &path("one")),
+        memory(),
+        etcd(model.connect(), "two/", &path("two")),
+        etcd(model.connect(), "three/", &path("three")),
+    ]
+    .into_iter()
+    .chain(real.as_ref().map(Place::engine))
+    .chain([sled(&path("b")), sled(&path("c"))])
+    .collect();
     let (mut state, mut floor) = fill(&places[0]).await;
     let mut commits = None;
     for pair in places.windows(2) {
@@ -79,8 +120,8 @@ async fn a_store_moves_with_its_history_and_back() {
         assert!(matches!(again, AdminError::Open(OpenError::Moved { .. })), "{again}");
     }
     // It goes on where it is now.
-    (state, floor) = fill(&places[3]).await;
-    let report = move_store(&places[3], &sled(&dir.path().join("d"))).unwrap();
+    (state, floor) = fill(&places[places.len() - 1]).await;
+    let report = move_store(&places[places.len() - 1], &sled(&dir.path().join("d"))).unwrap();
     assert_eq!((report.revision, report.floor), (state.revision().0, floor.0));
 }
 
@@ -185,5 +226,49 @@ async fn of_a_migration_that_was_killed_one_place_is_served() {
             assert!(store.read(|found| *found == state), "{point}");
             store.close().await;
         }
+    }
+}
+
+#[tokio::test]
+async fn a_migration_to_an_etcd_and_back_can_be_cut_off_at_any_call() {
+    let (dir, model) = (tempfile::tempdir().unwrap(), EtcdModel::new(7));
+    let (first, last) = (memory(), memory());
+    let (state, _) = fill(&first).await;
+    let whole = etcd(model.connect(), "godel/", dir.path());
+    for (from, to) in [(&first, &whole), (&whole, &last)] {
+        let (mut n_calls, mut n_cut) = (0, 0);
+        loop {
+            let limited = Arc::new(LimitedEtcd { etcd: model.connect(), n_left: AtomicU64::new(n_calls) });
+            let limited = etcd(limited, "godel/", dir.path());
+            let of = |engine: &Engine| {
+                if matches!(engine, Engine::Etcd(_)) { limited.clone() } else { engine.clone() }
+            };
+            match move_store(&of(from), &of(to)) {
+                Ok(report) => {
+                    assert_eq!(report.revision, state.revision().0);
+                    break;
+                }
+                Err(error) => assert!(format!("{error:?}").contains("cut this off"), "{error:?}"),
+            }
+            // The source is served until it says where the store has gone.
+            let served = match open_at(from) {
+                Ok(store) => Some(store),
+                Err(error) => {
+                    assert!(matches!(error, OpenError::Moved { .. }), "{n_calls}: {error:?}");
+                    open_at(to).ok()
+                }
+            };
+            if let Some(store) = served {
+                assert!(store.read(|found| *found == state), "{n_calls}");
+                store.close().await;
+            }
+            n_cut += 1;
+            n_calls += 1 + n_calls / 8;
+        }
+        assert!(n_cut > 10, "{n_cut}");
+        assert!(matches!(open_at(from), Err(OpenError::Moved { .. })));
+        let store = open_at(to).unwrap();
+        assert!(store.read(|found| *found == state));
+        store.close().await;
     }
 }
