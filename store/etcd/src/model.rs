@@ -86,6 +86,8 @@ struct Cluster {
     happened: Happened,
     /// Transactions that were sent and are not applied yet.
     late: Vec<LateTxn>,
+    /// They stay so until [`EtcdModel::settle`].
+    holds_late: bool,
     /// Answers that were not given yet.
     held: Vec<(Answer, Result<Reply, CallError>)>,
     /// Calls that find no quorum yet.
@@ -134,6 +136,7 @@ impl EtcdModel {
             faults: Faults::default(),
             happened: Happened::default(),
             late: Vec::new(),
+            holds_late: false,
             held: Vec::new(),
             n_down: 0,
             n_full: 0,
@@ -156,6 +159,11 @@ impl EtcdModel {
         cluster.faults = faults;
         cluster.n_down = 0;
         cluster.n_full = 0;
+    }
+
+    /// Transactions that are under way arrive with [`EtcdModel::settle`] and not before, however much happens meanwhile.
+    pub fn hold_late(&self) {
+        self.0.lock().holds_late = true;
     }
 
     /// No call finds a quorum, until it is back.
@@ -270,10 +278,10 @@ impl Cluster {
     /// What comes of a call now.
     fn take(&mut self, request: &Request, n_changes: &Arc<AtomicU64>) -> Result<Reply, CallError> {
         // What is under way arrives at any time, or never.
-        while !self.late.is_empty() && self.dice.has_luck(300) {
+        while !self.holds_late && !self.late.is_empty() && self.dice.has_luck(300) {
             self.apply_late();
         }
-        if !self.late.is_empty() && self.dice.has_luck(20) {
+        if !self.holds_late && !self.late.is_empty() && self.dice.has_luck(20) {
             let at = self.dice.index(self.late.len());
             self.late.swap_remove(at);
         }

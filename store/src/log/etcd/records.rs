@@ -69,6 +69,12 @@ impl HeldFence {
         Self { key, value: seal(&record), record }
     }
 
+    /// The one that the same process holds after it.
+    pub(super) fn next(&self) -> Self {
+        let FenceRecord { number, token, line } = self.record;
+        Self::new(self.key.clone(), FenceRecord { number: number + 1, token, line })
+    }
+
     /// What each transaction of its holder compares.
     pub(super) fn compare(&self) -> Compare {
         Compare::Holds(self.key.clone(), self.value.clone())

@@ -24,8 +24,8 @@ impl EtcdLog {
     /// Another process has taken the store over, or etcd does not answer: then the damaged store is as it was, or the new one is
     /// whole.
     pub(crate) fn replace(mut self, state: &State) -> Result<String, LogError> {
-        let (kept, held) = (self.keys.text(), self.held()?.clone());
-        let line = held.record.line + 1;
+        let kept = self.keys.text();
+        let line = self.held()?.record.line + 1;
         self.keys = StoreKeys::new(self.keys.prefix(), line);
         self.shared.generations.write().clear();
         self.store = rand::random_range(1..u64::MAX);
@@ -41,6 +41,7 @@ impl EtcdLog {
         if recovered.state != *state {
             return Err(LogError::Corrupt("the repaired store reads back differently".to_owned()));
         }
+        let held = self.held()?.clone();
         let FenceRecord { number, token, .. } = held.record;
         let record = FenceRecord { number: number + 1, token, line };
         let changed = snapshot::until_known(|| {

@@ -41,6 +41,10 @@ struct Put {
 }
 
 impl HeldFence {
+    fn put_own(&self) -> Put {
+        Put { key: self.key.clone(), value: seal(&self.record) }
+    }
+
     /// A transaction that puts keys, if `rests_on` holds and none of them is there.
     fn put_new(&self, rests_on: Vec<Compare>, puts: Vec<Put>) -> TxnRequest {
         let absent = puts.iter().map(|put| Compare::Absent(put.key.clone()));
@@ -111,17 +115,28 @@ impl EtcdLog {
         }
     }
 
-    /// The first generation of a new store.
+    /// The first generation of a new store. Nothing goes before it that would be gone for ever once it is deleted, so the fence
+    /// is changed with it: the same transaction never holds again.
     pub(super) fn begin_store(&mut self) -> Result<(), LogError> {
         let base = Revision(0);
         let keys = self.keys.generation(base);
         let record = BeginRecord { base: 0, previous_crc: 0, store: self.store };
+        let held = self.held()?;
+        let next = held.next();
         let puts = vec![
+            next.put_own(),
             Put { key: keys.begin(), value: seal(&record) },
             Put { key: keys.manifest(), value: seal(&Manifest::default()) },
         ];
+        let absent = [keys.begin(), keys.manifest()].map(Compare::Absent);
+        let txn = held.put(absent.to_vec(), puts);
+        let reply = self.shared.etcd.txn(txn.clone()).map_err(ask_again)?;
+        // An earlier try may have been made whose answer was lost: then the next fence is held already.
+        let is_next = !reply.succeeded && !next.is_lost(reply.reads.first().and_then(Option::as_ref));
+        let header = judge(&txn, &reply, if is_next { &next } else { held })?;
+        self.hear(header.revision);
         self.tail = keys.begin();
-        self.make(self.held()?.put_new(Vec::new(), puts))?;
+        self.fence = Some(next);
         let generation = EtcdGeneration::new(base, 0, keys);
         generation.set_manifest(Manifest::default());
         self.shared.generations.write().push(Arc::new(generation));

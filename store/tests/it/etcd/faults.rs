@@ -374,3 +374,62 @@ async fn a_group_that_takes_several_transactions_counts_only_whole() {
     }
     assert!(n_torn > 0 && n_whole > 0, "{n_torn} torn, {n_whole} whole");
 }
+
+/// Each transaction is applied once more, long after it was answered.
+const TWICE: Faults = Faults { unanswered: 0, lost: 0, late: 0, twice: 1_000, outage: 0, alarm: 0, held: 0 };
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_comes_again_after_its_generation_was_deleted_changes_nothing() {
+    let (model, dir) = (EtcdModel::new(1), tempfile::tempdir().unwrap());
+    model.set_faults(TWICE);
+    model.hold_late();
+    let (store, session) = open(&model, dir.path()).unwrap();
+    let dispatcher = Dispatcher::elect(&store).await;
+    let n_of_first = || {
+        let keys = model.dump().into_iter().map(|(key, _)| String::from_utf8_lossy(&key).into_owned());
+        keys.filter(|key| key.starts_with("godel/00000000/0000000000000000/")).count()
+    };
+    let mut generation = 0;
+    while n_of_first() > 0 {
+        generation += 1;
+        dispatcher.submit(&store, vec![partition("p", generation, 9_000)]).await.unwrap();
+    }
+    store.close().await;
+    session.cut();
+    let before = (model.dump(), model.happened().late);
+    model.settle();
+    assert!(model.happened().late > before.1 + 20, "{:?}", model.happened());
+    assert!(model.dump() == before.0, "something that came again has changed something");
+    let (store, _) = open(&model, dir.path()).unwrap();
+    assert_eq!(read_partition(&store, "p"), Some(generation));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_of_a_torn_group_that_comes_again_spares_the_group_in_its_place() {
+    let mut n_torn = 0;
+    // What comes again comes in another order for each seed.
+    for seed in 0..24 {
+        let n_calls = seed % 6;
+        let (model, dir) = (EtcdModel::new(seed), tempfile::tempdir().unwrap());
+        let (store, session) = open(&model, dir.path()).unwrap();
+        let dispatcher = Dispatcher::elect(&store).await;
+        session.cut_after(n_calls);
+        let large = dispatcher.txn(vec![partition("p", 1, TXN_BYTES_MAX - 200)]);
+        drop(store.enqueue(large, Role::Leased).await.unwrap());
+        cut_off(&session).await;
+        drop(store);
+        model.set_faults(TWICE);
+        model.hold_late();
+        let (store, session) = open(&model, dir.path()).unwrap();
+        n_torn += u64::from(store.opened().torn.is_some());
+        let dispatcher = Dispatcher::elect(&store).await;
+        dispatcher.submit(&store, vec![partition("p", 2, 100)]).await.unwrap();
+        drop(store);
+        session.cut();
+        model.set_faults(Faults::default());
+        model.settle();
+        let (store, _) = open(&model, dir.path()).unwrap();
+        assert_eq!(read_partition(&store, "p"), Some(2), "{seed}");
+    }
+    assert!(n_torn > 0, "no group was torn");
+}
