@@ -462,15 +462,20 @@ impl Cluster {
 
     /// Log lines at ERROR or WARN, and panics, that were not announced, beside those that contain one of these.
     pub fn complaints(&self, announced: &[impl AsRef<str>]) -> Vec<String> {
-        let mut unexpected = Vec::new();
-        for process in self.processes.values() {
+        let is_announced = |line: &String| {
+            let mut patterns = self.announced.iter().copied().chain(announced.iter().map(AsRef::as_ref));
+            patterns.any(|pattern| line.contains(pattern))
+        };
+        self.all_complaints().into_iter().filter(|line| !is_announced(line)).collect()
+    }
+
+    /// Log lines at ERROR or WARN, and panics, whether they were announced or not.
+    pub fn all_complaints(&self) -> Vec<String> {
+        let of_process = |process: &Process| {
             let lines = process.complaints().into_iter();
-            let is_announced = |line: &String| self.announced.iter().any(|pattern| line.contains(pattern));
-            let lines = lines.filter(|line| !is_announced(line));
-            let lines = lines.filter(|line| !announced.iter().any(|pattern| line.contains(pattern.as_ref())));
-            unexpected.extend(lines.map(|line| format!("{}: {line}", process.name())));
-        }
-        unexpected
+            lines.map(|line| format!("{}: {line}", process.name())).collect::<Vec<_>>()
+        };
+        self.processes.values().flat_map(of_process).collect()
     }
 
     /// The process whose address a lease shows.

@@ -204,7 +204,7 @@ async fn serves_the_rest(cluster: &mut Cluster, round: &str) {
     ];
     // The status may arrive before what the processes print.
     wait_for("a complaint of each kind", LIMIT, async || {
-        let complaints = cluster.complaints(&[""; 0]);
+        let complaints = cluster.all_complaints();
         for kind in kinds {
             let is_said = |line: &String| line.contains(SAID) && line.contains(kind);
             ensure!(complaints.iter().any(is_said), "nobody says {kind}: {complaints:?}");

@@ -20,31 +20,13 @@ use godel_store::{
 
 use crate::{
     disk::scratch,
-    support::{Dispatcher, PATIENCE, clock, partition, read_all, small},
+    support::{Dice, Dispatcher, PATIENCE, clock, partition, read_all, small},
 };
 
 const N_COMMITS: u64 = 2_000;
 /// In the normal run; all of them with `GODEL_TEST_LONG=1`.
 const N_DAMAGES: u64 = 60;
 const N_DAMAGES_LONG: u64 = 500;
-
-/// What a damage is made of, all from one seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        // splitmix64
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below.max(1)
-    }
-
-    fn index(&mut self, below: usize) -> usize {
-        usize::try_from(self.roll(below as u64)).unwrap()
-    }
-}
 
 /// A store of which everything is known, as a kill and as an orderly stop left it.
 struct Original {

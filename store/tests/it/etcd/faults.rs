@@ -23,7 +23,7 @@ use godel_store::{
 use godel_wire::TXN_BYTES_MAX;
 use prost::Message as _;
 
-use crate::support::{Dispatcher, clock, internal, lease, partition, read_all, read_partition, small};
+use crate::support::{Dice, Dispatcher, clock, internal, lease, partition, read_all, read_partition, small};
 
 /// In the normal run; more with `GODEL_TEST_LONG=1`.
 const N_SEEDS: u64 = 10;
@@ -32,19 +32,6 @@ const N_SEEDS_LONG: u64 = 300;
 const N_PROCESSES: u64 = 6;
 /// Records that are overwritten in turn.
 const N_RECORDS: u64 = 5;
-
-/// Chance of the test itself (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below.max(1)
-    }
-}
 
 /// What is known of one record: its generations were submitted in order.
 #[derive(Debug, Default)]

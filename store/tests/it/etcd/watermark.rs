@@ -7,7 +7,7 @@ use godel_etcd::{Compare, Etcd, Op, TxnRequest, model::EtcdModel};
 use godel_store::{OpenError, RefusalReason, Role};
 
 use super::{open, open_session};
-use crate::support::{Dispatcher, partition, read_partition};
+use crate::support::{Dice, Dispatcher, partition, read_partition};
 
 /// Commits some more, and ends.
 async fn write(model: &EtcdModel, dir: &Path, generations: std::ops::Range<u64>) {
@@ -113,19 +113,6 @@ fn is_of_log(key: &Bytes) -> bool {
     String::from_utf8_lossy(key).contains("/log/")
 }
 
-/// The chance of what is damaged (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % (below as u64)).unwrap()
-    }
-}
-
 /// Opens the store of damaged keys: it serves all that was acknowledged, or says what is lost.
 fn judge(model: &EtcdModel, dir: &Path, n_commits: u64) -> Result<bool, String> {
     let before = keys_of_store(model);
@@ -169,7 +156,7 @@ async fn damaged_keys_are_mended_or_said() {
         session.cut();
         let mut dice = Dice(seed);
         let entries = keys_of_store(&model);
-        let (key, value) = entries[dice.roll(entries.len())].clone();
+        let (key, value) = entries[dice.index(entries.len())].clone();
         let name = String::from_utf8_lossy(&key).into_owned();
         let what = match dice.roll(3) {
             0 => {
@@ -178,13 +165,13 @@ async fn damaged_keys_are_mended_or_said() {
             }
             1 if !value.is_empty() => {
                 let mut rotten = value.to_vec();
-                let at = dice.roll(rotten.len());
+                let at = dice.index(rotten.len());
                 rotten[at] ^= 1 << dice.roll(8);
                 change(&model, Op::Put(key, rotten.into()));
                 "rotten"
             }
             _ => {
-                let len = dice.roll(value.len().max(1));
+                let len = dice.index(value.len());
                 change(&model, Op::Put(key, value.slice(..len)));
                 "short"
             }
