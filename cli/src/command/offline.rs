@@ -14,7 +14,7 @@ use godel_proto::v1;
 use godel_store::{
     Engine, Key, SledConfig, StorePlace,
     admin::{self, UnreadablePolicy},
-    log::etcd::{EtcdConfig, is_in_etcd},
+    log::etcd::{EtcdConfig, PREFIX_DEFAULT, is_in_etcd},
     migration::{self, MigrationReport},
 };
 use godel_wire::from_proto;
@@ -234,7 +234,11 @@ pub(super) fn start_in(engine: &Engine) -> String {
         Engine::Sled(config) => start_of(&config.dir),
         Engine::Etcd(config) => {
             let dir = config.dir.display();
-            format!("godel serve state --engine etcd --etcd-endpoints URL,… --data-dir {dir}")
+            let command = format!("godel serve state --engine etcd --etcd-endpoints URL,… --data-dir {dir}");
+            if config.prefix == PREFIX_DEFAULT {
+                return command;
+            }
+            format!("{command} --set state.etcd.prefix={}", config.prefix)
         }
         // It has no place that anybody could name.
         Engine::Memory(_) => String::new(),
