@@ -31,6 +31,7 @@ pub use directory::{Directory, FailedCall, Leader};
 pub(crate) use known::KnownChannels;
 pub use lazy::{ChannelFuture, LazyChannel};
 pub(crate) use methods::{MethodShape, is_known, is_stream_path, shape};
+pub(crate) use refused::leaf_status_in;
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
 
 pub use crate::address::BadAddress;

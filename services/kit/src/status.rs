@@ -188,22 +188,23 @@ pub fn refused_call(refusal: &CallerRefusal) -> Status {
         CallerRefusal::NotAllowed { .. } => (Code::PermissionDenied, reason::NOT_ALLOWED),
     };
     match refusal {
-        CallerRefusal::Refused { caller, .. } => {
+        CallerRefusal::Refused { caller, .. } | CallerRefusal::Expired { caller } => {
             with_info(code, reason, refusal.to_string(), [(IDENTITY, caller.to_string())])
         }
-        CallerRefusal::Unknown { .. } | CallerRefusal::Expired { .. } | CallerRefusal::NotAllowed { .. } => {
+        CallerRefusal::Unknown { .. } | CallerRefusal::NotAllowed { .. } => {
             with_info(code, reason, refusal.to_string(), NO_METADATA)
         }
     }
 }
 
-/// Key of the refused identity, `<role>/<name>`, in the details of `IDENTITY_REFUSED`.
+/// Key of the refused identity, `<role>/<name>`, in the details of `IDENTITY_REFUSED` and `IDENTITY_EXPIRED`.
 pub(crate) const IDENTITY: &str = "identity";
 
 /// UNAUTHENTICATED: the local answer of a client whose certificate the server has refused. `retry_after` is the time until the server is asked again.
-pub(crate) fn refused_identity(words: String, retry_after: Duration) -> Status {
+pub(crate) fn refused_identity(identity: String, words: String, retry_after: Duration) -> Status {
     let mut details = ErrorDetails::with_retry_info(Some(retry_after));
-    details.set_error_info(reason::IDENTITY_REFUSED, DOMAIN, HashMap::new());
+    let metadata = HashMap::from([(IDENTITY.to_owned(), identity)]);
+    details.set_error_info(reason::IDENTITY_REFUSED, DOMAIN, metadata);
     Status::with_error_details(Code::Unauthenticated, words, details)
 }
 

@@ -68,7 +68,7 @@ impl RefusalGate {
             return Ok(());
         }
         let retry_after = known.until.saturating_duration_since(now);
-        Err(Box::new(status::refused_identity(known.words.clone(), retry_after)))
+        Err(Box::new(status::refused_identity(leaf.leaf().identity.key(), known.words.clone(), retry_after)))
     }
 
     /// Notes that the server refused a call that showed `leaf`.
@@ -106,13 +106,19 @@ impl RefusalGate {
 
 /// The server's message, if the headers of its answer say that it refuses the leaf of `holder`.
 pub(super) fn refusal_in(headers: &HeaderMap, holder: &Identity) -> Option<String> {
+    let status = leaf_status_in(headers, holder)?;
+    status::has_reason(&status, reason::IDENTITY_REFUSED).then(|| status.message().to_owned())
+}
+
+/// The status, if the headers of an answer say that the leaf of `holder` has expired or is refused.
+pub(crate) fn leaf_status_in(headers: &HeaderMap, holder: &Identity) -> Option<Status> {
     if headers.get(GRPC_STATUS).is_none_or(|code| code != UNAUTHENTICATED) {
         return None;
     }
     let status = Status::from_header_map(headers).filter(|status| status.code() == Code::Unauthenticated)?;
-    // When state forwards a call, the refused identity may be state's own.
+    // When state forwards a call, the identity may be state's own or its caller's.
     let is_its = status::metadata_of(&status, status::IDENTITY).is_some_and(|whose| whose == holder.key());
-    (status::has_reason(&status, reason::IDENTITY_REFUSED) && is_its).then(|| status.message().to_owned())
+    is_its.then_some(status)
 }
 
 #[cfg(test)]
@@ -121,10 +127,6 @@ mod tests {
 
     use super::*;
     use crate::security::tests::TestCluster;
-
-    fn status(words: &str) -> Status {
-        status::refused_identity(words.to_owned(), Duration::ZERO)
-    }
 
     #[test]
     fn refused_client_asks_once_after_each_growing_pause() {
@@ -182,7 +184,8 @@ mod tests {
         let words = refusal_in(&headers(refused.clone()), &own).unwrap();
         assert!(words.contains("its name is revoked"), "{words}");
         assert_eq!(refusal_in(&headers(refused), &other), None, "it is another one's");
-        assert_eq!(refusal_in(&headers(status("revoked")), &own), None, "nobody's");
+        let local = status::refused_identity(own.key(), "revoked".to_owned(), Duration::ZERO);
+        assert!(refusal_in(&headers(local), &own).is_some(), "a local answer names the holder too");
         assert_eq!(refusal_in(&headers(Status::unauthenticated("no token")), &own), None);
         assert_eq!(refusal_in(&HeaderMap::new(), &own), None);
     }

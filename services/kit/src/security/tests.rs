@@ -87,10 +87,9 @@ impl TestCluster {
         ClientSecurity::new(self.process(key))
     }
 
-    /// A client of the administrator, whose token is good for an hour.
+    /// A client of the administrator, whose token is good for an hour from now.
     pub(crate) fn person(&self) -> ClientSecurity {
-        let token = make_token(&self.signer, "admin", NOW_MS + 3_600_000).unwrap();
-        let (_, token) = watch::channel(BearerToken::new(&token).unwrap());
+        let (_, token) = watch::channel(self.token_for(3_600_000));
         self.stranger().with_token(token)
     }
 

@@ -36,7 +36,7 @@ use super::{
     slots::{CallSlot, SlotPool, SlotShare},
 };
 use crate::{
-    client::{KnownChannels, LazyChannel, MethodShape, connect_lazily, is_known, shape},
+    client::{KnownChannels, LazyChannel, MethodShape, connect_lazily, is_known, leaf_status_in, shape},
     config::{ClientConfig, ServerConfig},
     security::{ExpectedServer, expected_scheduler},
     status::{self, OUTCOME, OUTCOME_UNKNOWN, reason, with_info},
@@ -123,7 +123,16 @@ impl Forwarded {
         *request.extensions_mut() = http::Extensions::new();
         let answer = channel.oneshot(request).await;
         let answer = answer.map_err(|error| unreachable(Status::from_error(Box::new(error))))?;
+        if let Some(refusal) = self.own_refusal(answer.headers()) {
+            return Err(refused_state(part, &address, &refusal));
+        }
         Ok(answer.map(|inner| Body::new(ForwardedBody { inner, part, address, _slot: slot })))
+    }
+
+    /// The answer of a member that does not believe this server, because its leaf has expired or was revoked. The caller has no part in it.
+    fn own_refusal(&self, answer: &HeaderMap) -> Option<Status> {
+        let own = self.client.security.own_leaf()?;
+        leaf_status_in(answer, &own.leaf().identity)
     }
 
     fn slot(&self, shape: MethodShape, connection: Option<&Arc<Connection>>) -> Result<CallSlot, Status> {
@@ -195,6 +204,12 @@ fn unreachable(part: ServingPart, address: &str, status: Status) -> Status {
     let outcome = (status.code() != Code::Unavailable).then_some((OUTCOME, OUTCOME_UNKNOWN));
     let metadata = [("address", address)].into_iter().chain(outcome);
     with_info(Code::Unavailable, reason::UNREACHABLE, message, metadata)
+}
+
+/// What a caller hears of a member that does not believe state: it has done nothing, and the call may be made again. State renews its leaf by itself.
+fn refused_state(part: ServingPart, address: &str, refusal: &Status) -> Status {
+    let message = format!("{} at {address} refuses the call of state: {}", named(part), refusal.message());
+    with_info(Code::Unavailable, reason::UNREACHABLE, message, [("address", address)])
 }
 
 /// The answer of a member. If it breaks off, the caller gets a status all the same.

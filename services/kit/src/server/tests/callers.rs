@@ -164,6 +164,9 @@ async fn nobody_but_state_says_who_calls() {
     cluster.pass_ms(LIFETIME_MS);
     let late = passed_on("person/admin").await;
     assert!(status::has_reason(&late, reason::IDENTITY_EXPIRED), "{late}");
+    // That the leaf of state has expired is no fault of the caller's: the call may be made again.
+    let late = by_state(cluster.person(), &[]).await;
+    assert!(late.message().contains("state/main has expired") && status::is_retryable(&late), "{late}");
 }
 
 #[tokio::test]

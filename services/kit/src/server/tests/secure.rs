@@ -121,8 +121,9 @@ async fn without_a_certificate_of_the_cluster_nobody_calls() {
     let mut health = HealthClient::new(health);
     let request = HealthCheckRequest { service: String::new() };
     assert_eq!(health.check(request).await.unwrap().into_inner().status, 1);
+    let person = cluster.person();
     cluster.pass_ms(3_600_000);
-    let late = refused(&over_tls(&served, cluster.person())).await;
+    let late = refused(&over_tls(&served, person)).await;
     assert!(status::has_reason(&late, reason::BAD_TOKEN) && late.message().contains("has expired"), "{late}");
     // Made-up methods make no series.
     let mut made_up = tonic::client::Grpc::new(health_channel(&address, cluster.stranger()));
