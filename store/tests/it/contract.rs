@@ -9,8 +9,8 @@ use prost::Message as _;
 use crate::{
     history::settle,
     support::{
-        Dispatcher, Place, delete, follow, internal, lease, leased, node, open, partition, priority_class,
-        queue, read_partition, unit, until,
+        Dispatcher, Place, SMALL_GENERATION_BYTES, delete, follow, internal, lease, leased, node, open,
+        partition, priority_class, queue, read_partition, unit, until,
     },
 };
 
@@ -202,7 +202,7 @@ async fn history_ends_with_the_generation_before_the_last(place: Place) {
         dispatcher.submit(&store, vec![partition("default", generation, 2_000)]).await.unwrap();
     }
     until("generations are complete", || store.status().floor > Revision(1)).await;
-    settle(&store, &place, 64 << 10).await;
+    settle(&store, &place, SMALL_GENERATION_BYTES).await;
     let status = store.status();
     let (floor, revision) = (status.floor, status.revision);
     let compacted = WatchRefused::Compacted(Compacted { floor });

@@ -114,9 +114,12 @@ impl Place {
     }
 }
 
+/// Log bytes of a generation in [`small`] stores.
+pub(crate) const SMALL_GENERATION_BYTES: u64 = 64 << 10;
+
 pub(crate) fn small(engine: Engine) -> StoreConfig {
     StoreConfig {
-        generation_bytes_min: 64 << 10,
+        generation_bytes_min: SMALL_GENERATION_BYTES,
         snapshot_piece_bytes: 2 << 10,
         reserve_bytes: 0,
         history_bytes_min: 0,
