@@ -16,6 +16,7 @@
 //! - `decisions`: the decisions alone, without I/O.
 //! - `e2e`: placements per second over real processes.
 //! - `endurance`: growth while running units come and go.
+//! - `engine`: the engine of the store, and the etcd of a run.
 //! - `explain`: time until the reasons for a unit without a place are known.
 //! - `hostile`: connections that mean harm to a server with TLS.
 //! - `latency`: latency of single units offered at a steady rate.
@@ -47,6 +48,7 @@ mod colocation;
 mod decisions;
 mod e2e;
 mod endurance;
+mod engine;
 mod explain;
 mod hostile;
 mod latency;

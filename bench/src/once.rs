@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{
     cases::{dir_name, in_dir},
     cluster::Layout,
+    engine::StoreEngine,
     setup::at_least_one,
 };
 
@@ -75,6 +76,7 @@ impl Once {
                 partition: v1::PartitionMode::Global,
                 set: self.set.clone(),
                 tls: false,
+                engine: StoreEngine::Sled,
             };
             let figures = measure(layout).await?;
             figures.report(format, self.json.as_deref())?;

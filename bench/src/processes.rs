@@ -1,5 +1,5 @@
-//! The processes of a run: the parts of the control plane and the agents, each from this program, each with its log.
-//! They die with this value.
+//! The processes of a run: the parts of the control plane and the agents, each from this program, each with its log, and the
+//! etcd that the store may be in. They die with this value.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,10 @@ use godel_client::{
     usage,
 };
 
-use super::report::mib;
+use super::{
+    engine::{BenchEtcd, StoreEngine},
+    report::mib,
+};
 
 /// Time for a process to say its first line; the agents say theirs when all of their nodes are connected.
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -40,12 +43,23 @@ pub(super) struct BenchProcesses {
     program: PathBuf,
     dir: PathBuf,
     running: Vec<ChildProcess>,
+    etcd: Option<BenchEtcd>,
 }
 
 impl BenchProcesses {
     /// None yet; logs go to `dir`.
     pub(super) fn new(dir: &Path) -> Result<Self, Failure> {
-        Ok(Self { program: crate::godel()?, dir: dir.to_owned(), running: Vec::new() })
+        Ok(Self { program: crate::godel()?, dir: dir.to_owned(), running: Vec::new(), etcd: None })
+    }
+
+    /// Starts the etcd that the engine needs, or again after a kill; its endpoints, none for another engine.
+    pub(super) async fn start_etcd(&mut self, engine: StoreEngine) -> Result<Vec<String>, Failure> {
+        let StoreEngine::Etcd { n_members } = engine else { return Ok(Vec::new()) };
+        let etcd = match self.etcd.take() {
+            Some(etcd) => etcd.restart().await?,
+            None => BenchEtcd::start(&self.dir.join("etcd"), n_members).await?,
+        };
+        Ok(self.etcd.insert(etcd).endpoints())
     }
 
     /// Starts one and waits for its first line.
@@ -127,13 +141,17 @@ impl BenchProcesses {
     /// SIGKILL for all at once, and their ends.
     pub(super) async fn kill_all(&mut self) {
         kill(std::mem::take(&mut self.running)).await;
+        if let Some(etcd) = &mut self.etcd {
+            etcd.kill();
+        }
     }
 
     /// Names and process ids, this process included.
     pub(super) fn pids(&self) -> Vec<(String, u32)> {
         let children =
             self.running.iter().filter_map(|process| Some((process.name.clone(), process.child.id()?)));
-        children.chain([("load".to_owned(), std::process::id())]).collect()
+        let etcd = self.etcd.iter().flat_map(BenchEtcd::pids);
+        children.chain(etcd).chain([("load".to_owned(), std::process::id())]).collect()
     }
 }
 

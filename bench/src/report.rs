@@ -13,6 +13,9 @@ use super::{endurance::Endurance, explain::Explain, once::Figures};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) workload: String,
+    /// Of the store: `sled`, or `etcd` with its members.
+    #[serde(default)]
+    pub(super) engine: String,
     pub(super) nodes: usize,
     pub(super) schedulers: usize,
     pub(super) partition: String,
@@ -119,7 +122,7 @@ impl Figures for RunReport {
             last[0].push_str(" (median)");
         }
         let mut text = output::columns(&headers, &rows);
-        let Run { cpu_s, rss_mib, placements, bytes_written, audit_s, load_average, agents, .. } =
+        let Run { cpu_s, rss_mib, placements, bytes_written, audit_s, load_average, agents, engine, .. } =
             &self.median;
         let each = |seconds: f64| seconds * 1e6 / count(*placements);
         text.push_str("\nCPU us each  ");
@@ -135,7 +138,7 @@ impl Figures for RunReport {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "\nwritten      {:.1} MiB\nagents       {agents}\nload before  {load_average:.2}\naudit        ok in {audit_s:.1} s; a restarted state lists what the watch showed",
+            "\nwritten      {:.1} MiB\nstore        {engine}\nagents       {agents}\nload before  {load_average:.2}\naudit        ok in {audit_s:.1} s; a restarted state lists what the watch showed",
             mib(*bytes_written),
         );
         text.extend(self.median.endurance.as_ref().map(Endurance::text));

@@ -12,6 +12,7 @@ use godel_proto::v1;
 use super::{
     cases::{dir_name, in_dir},
     cluster::Layout,
+    engine::EngineFlags,
     once::{Figures as _, unless_interrupted},
     report::{Run, RunReport},
 };
@@ -52,6 +53,8 @@ pub(super) struct Setup {
     /// Set a configuration key in every process, as `scheduler.surplus=10`.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    engine: EngineFlags,
     /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
@@ -117,13 +120,15 @@ impl Setup {
             },
             set: self.set.iter().cloned().chain(off).collect(),
             tls: false,
+            engine: self.engine.engine(),
         }
     }
 
     fn named(&self, workload: &str, run: Run) -> Run {
         let half_full = run.half_full.map(|before| Box::new(self.named(workload, *before)));
         let ablate = self.ablate.iter().map(|off| off.name().to_owned()).collect();
-        Run { workload: workload.to_owned(), ablate, half_full, ..run }
+        let engine = self.engine.engine().name();
+        Run { workload: workload.to_owned(), engine, ablate, half_full, ..run }
     }
 }
 

@@ -17,7 +17,10 @@ use godel_client::{
 use godel_kit::security::Role;
 use godel_proto::v1;
 
-use crate::processes::BenchProcesses;
+use crate::{
+    engine::{QUOTA_BYTES, StoreEngine},
+    processes::BenchProcesses,
+};
 
 /// Nodes without agents stay ready for so long.
 const DETACHED_TTL: &str = "1h";
@@ -36,6 +39,8 @@ pub(crate) struct Layout {
     pub(crate) set: Vec<String>,
     /// Everybody speaks TLS.
     pub(crate) tls: bool,
+    /// Where state keeps its store.
+    pub(crate) engine: StoreEngine,
 }
 
 impl Layout {
@@ -134,7 +139,8 @@ pub(crate) async fn start_state(
     layout: &Layout,
     agents: bool,
 ) -> Result<String, Failure> {
-    serve(processes, "state", state(layout, agents), &layout.set).await
+    let args = state(processes, layout, agents).await?;
+    serve(processes, "state", args, &layout.set).await
 }
 
 /// Starts state again where it was before.
@@ -143,11 +149,16 @@ pub(crate) async fn start_state_at(
     layout: &Layout,
     listen: SocketAddr,
 ) -> Result<(), Failure> {
-    processes.start("state", &on_ports(state(layout, true), &layout.set, listen)).await.map(drop)
+    let args = state(processes, layout, true).await?;
+    processes.start("state", &on_ports(args, &layout.set, listen)).await.map(drop)
 }
 
-/// The command line of state, but for its ports.
-fn state(layout: &Layout, agents: bool) -> Vec<String> {
+/// The command line of state, but for its ports. The etcd of its store runs then.
+async fn state(
+    processes: &mut BenchProcesses,
+    layout: &Layout,
+    agents: bool,
+) -> Result<Vec<String>, Failure> {
     let data_dir = layout.dir.join("state").display().to_string();
     let mut args: Vec<String> = ["serve", "state", "--data-dir", &data_dir].map(str::to_owned).into();
     args.push(if layout.tls { "--tls=on" } else { "--insecure" }.to_owned());
@@ -157,7 +168,12 @@ fn state(layout: &Layout, agents: bool) -> Vec<String> {
             "state.node_grace=2h".to_owned(),
         ]));
     }
-    args
+    let endpoints = processes.start_etcd(layout.engine).await?;
+    if !endpoints.is_empty() {
+        args.extend(["--engine", "etcd", "--etcd-endpoints", &endpoints.join(",")].map(str::to_owned));
+        args.extend(sets(&[format!("state.etcd.quota_bytes={QUOTA_BYTES}")]));
+    }
+    Ok(args)
 }
 
 /// The address of a part on free ports.

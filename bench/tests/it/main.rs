@@ -12,6 +12,8 @@ use std::{
     process::{Command, Output},
 };
 
+use godel_testkit::skip;
+
 /// Runs the program to its end; the test runner ends one that does not.
 fn run(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_godel-bench"));
@@ -20,6 +22,16 @@ fn run(words: &[&str]) -> Output {
 
 fn exit_code(output: &Output) -> i32 {
     output.status.code().unwrap()
+}
+
+/// Whether it failed because no etcd is installed; the test then says so.
+fn has_no_etcd(output: &Output) -> bool {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let has_none = exit_code(output) == 1 && said.contains("no `etcd` is in PATH");
+    if has_none {
+        skip(said);
+    }
+    has_none
 }
 
 /// The operator's program beside it.
