@@ -1,6 +1,8 @@
 //! `godel bench store`: what the store bears on this disk, without network and services: the real store with the
-//! transactions that dispatcher, binder and agents send.
+//! transactions that dispatcher, binder and agents send. Where the store is in an etcd, a bare client puts the values that the store
+//! has written once more, one and two at a time.
 
+mod bare;
 mod txns;
 
 use std::{
@@ -20,14 +22,17 @@ use godel_client::{
 };
 use godel_kit::clock::SystemClock;
 use godel_proto::raw;
-use godel_store::{Committed, Engine, Role, SledConfig, Store as LogStore, StoreConfig};
+use godel_store::{
+    Committed, Engine, Role, SledConfig, Store as LogStore, StoreConfig, log::etcd::EtcdConfig,
+};
 use serde::Serialize;
 
-use self::txns::Txns;
+use self::{bare::Recorder, txns::Txns};
 use godel_crash::CrashPoints;
 
 use super::{
     cases::{dir_name, in_dir, per, show},
+    engine::{BenchEtcd, EngineFlags, QUOTA_BYTES, StoreEngine},
     report::wide,
 };
 
@@ -42,6 +47,8 @@ pub struct StoreArgs {
     /// Directory in which the store is created and removed again, on the disk to measure.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     data_dir: PathBuf,
+    #[command(flatten)]
+    engine: EngineFlags,
     /// Run each case for a twentieth of a second, as a check.
     #[arg(long)]
     quick: bool,
@@ -53,8 +60,8 @@ pub struct StoreArgs {
 /// Figures of one case; field names are stable.
 #[derive(Debug, Default, Serialize)]
 struct StoreCase {
-    case: &'static str,
-    what: &'static str,
+    case: String,
+    what: String,
     txns: u64,
     /// Puts or placements.
     ops: u64,
@@ -69,6 +76,9 @@ struct StoreCase {
     bytes_written: u64,
     bytes_per_op: f64,
     txns_per_sync: f64,
+    /// Its rate, of that of a bare client that puts the same values one at a time; absent without an etcd.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_bare: Option<f64>,
 }
 
 /// A transaction ready to be sent.
@@ -86,86 +96,94 @@ struct AnsweredTxns {
 }
 
 pub(super) async fn run(wanted: StoreArgs, format: Format) -> Result<(), Failure> {
-    let StoreArgs { quick, data_dir, json } = wanted;
+    let StoreArgs { quick, data_dir, engine, json } = wanted;
+    let time = if quick { Duration::from_millis(50) } else { Duration::from_millis(1_500) };
     in_dir(&data_dir, &dir_name("store"), async |dir| {
-        show("store", format, json.as_deref(), measure(&dir.join("data"), quick)).await
+        show("store", format, json.as_deref(), async {
+            let bench = StoreBench::open(dir, engine.engine(), time).await?;
+            bench.measure().await
+        })
+        .await
     })
     .await
 }
 
-async fn measure(dir: &Path, quick: bool) -> Result<Vec<StoreCase>, Failure> {
-    let time = if quick { Duration::from_millis(50) } else { Duration::from_millis(1_500) };
-    let store = open(dir).await?;
-    let mut txns = Txns::default();
-    output::say("registering nodes");
-    for made in txns.set_up() {
-        store.submit(made.txn, made.role).await.map_err(|refusal| refused(&refusal))?;
-    }
-    let mut cases = Vec::new();
-    let bench = StoreBench { store: &store, time };
-
-    let put = || Some(txns.put_units(1, 1_000));
-    let (case, answered) =
-        bench.pipeline("put-serial", "one unit a transaction, one after the other", 1, put).await?;
-    cases.push(case);
-    let services = txns.take_units(&answered.committed);
-
-    cases.push(bench.clients(&txns).await?);
-
-    let put = || Some(txns.put_units(100, 1));
-    let what = "100 units a transaction";
-    let (case, answered) = bench.pipeline("put-100", what, N_IN_FLIGHT, put).await?;
-    cases.push(case);
-    let singles = txns.take_units(&answered.committed);
-
-    let mut made = txns.bind(&services, 1, 1_000).into_iter();
-    let what = "a unit's 1,000 placements a transaction";
-    let (case, _) = bench.pipeline("bind-1000", what, N_IN_FLIGHT, || made.next()).await?;
-    cases.push(case);
-
-    let mut made = txns.bind(&singles, 100, 1).into_iter();
-    let what = "the placements of 100 units of one replica a transaction";
-    let (case, _) = bench.pipeline("bind-100x1", what, N_IN_FLIGHT, || made.next()).await?;
-    cases.push(case);
-
-    store.close().await;
-    Ok(cases)
-}
-
-async fn open(dir: &Path) -> Result<LogStore, Failure> {
-    let config = StoreConfig::new(Engine::Sled(SledConfig::new(dir)));
-    let clock = SystemClock::shared();
-    let open = move || LogStore::open(config, Arc::new(move || clock.wall_ms()), CrashPoints::default());
-    let opened = tokio::task::spawn_blocking(open).await;
-    let opened = opened.map_err(|error| Failure::failed(format!("the store cannot be opened: {error}")))?;
-    opened.map_err(|error| Failure::chain(Code::Failed, &error))
-}
-
-struct StoreBench<'a> {
-    store: &'a LogStore,
+/// The store and its etcd, if it is in one.
+struct StoreBench {
+    store: LogStore,
     time: Duration,
+    recorder: Option<Arc<Recorder>>,
+    etcd: Option<BenchEtcd>,
+    cases: Vec<StoreCase>,
 }
 
-impl StoreBench<'_> {
+/// What this process, the etcd and the store have used.
+struct StoreUse {
+    cpu_s: f64,
+    bytes_written: u64,
+    groups: u64,
+}
+
+impl StoreBench {
+    async fn open(dir: &Path, engine: StoreEngine, time: Duration) -> Result<Self, Failure> {
+        let data = dir.join("data");
+        let (config, recorder, etcd) = match engine {
+            StoreEngine::Sled => (Engine::Sled(SledConfig::new(data)), None, None),
+            StoreEngine::Etcd { n_members } => {
+                let etcd = BenchEtcd::start(&dir.join("etcd"), n_members).await?;
+                let recorder = Recorder::new(etcd.client()?);
+                let config =
+                    EtcdConfig { quota_bytes: QUOTA_BYTES, ..EtcdConfig::new(recorder.clone(), data) };
+                (Engine::Etcd(config), Some(recorder), Some(etcd))
+            }
+        };
+        Ok(Self { store: open(config).await?, time, recorder, etcd, cases: Vec::new() })
+    }
+
+    async fn measure(mut self) -> Result<Vec<StoreCase>, Failure> {
+        let mut txns = Txns::default();
+        output::say("registering nodes");
+        for made in txns.set_up() {
+            self.store.submit(made.txn, made.role).await.map_err(|refusal| refused(&refusal))?;
+        }
+
+        let put = || Some(txns.put_units(1, 1_000));
+        let what = "one unit a transaction, one after the other";
+        let answered = self.pipeline("put-serial", what, 1, put).await?;
+        let services = txns.take_units(&answered.committed);
+
+        self.clients(&txns).await?;
+
+        let put = || Some(txns.put_units(100, 1));
+        let answered = self.pipeline("put-100", "100 units a transaction", N_IN_FLIGHT, put).await?;
+        let singles = txns.take_units(&answered.committed);
+
+        let mut made = txns.bind(&services, 1, 1_000).into_iter();
+        let what = "a unit's 1,000 placements a transaction";
+        self.pipeline("bind-1000", what, N_IN_FLIGHT, || made.next()).await?;
+
+        let mut made = txns.bind(&singles, 100, 1).into_iter();
+        let what = "the placements of 100 units of one replica a transaction";
+        self.pipeline("bind-100x1", what, N_IN_FLIGHT, || made.next()).await?;
+
+        self.store.close().await;
+        Ok(self.cases)
+    }
+
     /// One writer with up to `n_in_flight` transactions under way, until the time is over or none is left.
     async fn pipeline(
-        &self,
-        case: &'static str,
-        what: &'static str,
+        &mut self,
+        case: &str,
+        what: &str,
         n_in_flight: usize,
         make: impl FnMut() -> Option<Made>,
-    ) -> Result<(StoreCase, AnsweredTxns), Failure> {
-        let answered = pipeline(self.store, n_in_flight, self.time, make);
-        self.measured(StoreCase { case, what, ..StoreCase::default() }, answered).await
+    ) -> Result<AnsweredTxns, Failure> {
+        let store = self.store.clone();
+        self.measured(case, what, pipeline(&store, n_in_flight, self.time, make)).await
     }
 
     /// Many writers of one transaction each.
-    async fn clients(&self, txns: &Txns) -> Result<StoreCase, Failure> {
-        let case = StoreCase {
-            case: "put-64",
-            what: "one node report a transaction, from 64 tasks",
-            ..StoreCase::default()
-        };
+    async fn clients(&mut self, txns: &Txns) -> Result<(), Failure> {
         let tasks: Vec<_> = (0..N_CLIENTS)
             .map(|client| {
                 let (store, time, mut made) = (self.store.clone(), self.time, txns.reports(client));
@@ -184,27 +202,83 @@ impl StoreBench<'_> {
             }
             Ok(all)
         };
-        Ok(self.measured(case, all).await?.0)
+        self.measured("put-64", "one node report a transaction, from 64 tasks", all).await.map(drop)
     }
 
     async fn measured(
-        &self,
-        case: StoreCase,
+        &mut self,
+        case: &str,
+        what: &str,
         work: impl Future<Output = Result<AnsweredTxns, Failure>>,
-    ) -> Result<(StoreCase, AnsweredTxns), Failure> {
-        output::say(format!("{}: {}", case.case, case.what));
-        let pid = std::process::id();
-        let used = || {
-            let cpu = usage::cpu_time(pid).unwrap_or_default().as_secs_f64();
-            (cpu, usage::bytes_written(pid).unwrap_or(0), self.store.status().groups)
-        };
-        let (before, start) = (used(), Instant::now());
+    ) -> Result<AnsweredTxns, Failure> {
+        output::say(format!("{case}: {what}"));
+        self.take_written();
+        let (before, start) = (self.used(), Instant::now());
         let mut answered = work.await?;
-        let (seconds, after) = (start.elapsed().as_secs_f64(), used());
-        let (cpu_us, bytes_written) = ((after.0 - before.0) * 1e6, after.1 - before.1);
+        let (seconds, after) = (start.elapsed().as_secs_f64(), self.used());
         let txns = answered.committed.len() as u64;
         let ops = answered.committed.iter().map(|(_, n_ops)| n_ops).sum();
         let case = StoreCase {
+            case: case.to_owned(),
+            what: what.to_owned(),
+            txns_per_sync: per(wide(txns), wide(after.groups - before.groups)),
+            ..StoreCase::of(txns, ops, seconds, &before, &after)
+        };
+        let latency_ms = Latency::of(std::mem::take(&mut answered.latencies));
+        self.compare(StoreCase { latency_ms, ..case }).await?;
+        Ok(answered)
+    }
+
+    /// Adds a case, and what a bare client reaches with the values that it has put.
+    async fn compare(&mut self, case: StoreCase) -> Result<(), Failure> {
+        let written = Arc::new(self.take_written());
+        let Some(recorder) = self.recorder.clone() else {
+            self.cases.push(case);
+            return Ok(());
+        };
+        let mut bare = Vec::new();
+        for (suffix, what, n_in_flight) in [
+            ("bare", "the same values by a bare client, one after the other", 1),
+            ("bare-2", "the same values by a bare client, two at a time", 2),
+        ] {
+            let name = format!("{}-{suffix}", case.case);
+            output::say(format!("{name}: {what}"));
+            let (before, start) = (self.used(), Instant::now());
+            let latencies = recorder.put_bare(&format!("bare/{name}"), &written, n_in_flight).await?;
+            let (seconds, after) = (start.elapsed().as_secs_f64(), self.used());
+            bare.push(StoreCase {
+                case: name,
+                what: what.to_owned(),
+                latency_ms: Latency::of(latencies),
+                ..StoreCase::of(written.len() as u64, case.ops, seconds, &before, &after)
+            });
+        }
+        let seconds = bare[0].seconds;
+        let of_bare = |case: StoreCase| StoreCase { of_bare: Some(per(seconds, case.seconds)), ..case };
+        self.cases.extend(std::iter::once(case).chain(bare).map(of_bare));
+        Ok(())
+    }
+
+    fn take_written(&self) -> Vec<Vec<bytes::Bytes>> {
+        self.recorder.as_ref().map_or_else(Vec::new, |recorder| recorder.take_written())
+    }
+
+    fn used(&self) -> StoreUse {
+        let members = self.etcd.iter().flat_map(BenchEtcd::pids).map(|(_, pid)| pid);
+        let pids: Vec<u32> = members.chain([std::process::id()]).collect();
+        StoreUse {
+            cpu_s: pids.iter().filter_map(|pid| usage::cpu_time(*pid)).sum::<Duration>().as_secs_f64(),
+            bytes_written: pids.iter().filter_map(|pid| usage::bytes_written(*pid)).sum(),
+            groups: self.store.status().groups,
+        }
+    }
+}
+
+impl StoreCase {
+    fn of(txns: u64, ops: u64, seconds: f64, before: &StoreUse, after: &StoreUse) -> Self {
+        let cpu_us = (after.cpu_s - before.cpu_s) * 1e6;
+        let bytes_written = after.bytes_written - before.bytes_written;
+        Self {
             txns,
             ops,
             seconds,
@@ -212,14 +286,20 @@ impl StoreBench<'_> {
             ops_per_s: per(wide(ops), seconds),
             cpu_us_per_txn: per(cpu_us, wide(txns)),
             cpu_us_per_op: per(cpu_us, wide(ops)),
-            latency_ms: Latency::of(std::mem::take(&mut answered.latencies)),
             bytes_written,
             bytes_per_op: per(wide(bytes_written), wide(ops)),
-            txns_per_sync: per(wide(txns), wide(after.2 - before.2)),
-            ..case
-        };
-        Ok((case, answered))
+            ..Self::default()
+        }
     }
+}
+
+async fn open(engine: Engine) -> Result<LogStore, Failure> {
+    let config = StoreConfig::new(engine);
+    let clock = SystemClock::shared();
+    let open = move || LogStore::open(config, Arc::new(move || clock.wall_ms()), CrashPoints::default());
+    let opened = tokio::task::spawn_blocking(open).await;
+    let opened = opened.map_err(|error| Failure::failed(format!("the store cannot be opened: {error}")))?;
+    opened.map_err(|error| Failure::chain(Code::Failed, &error))
 }
 
 async fn pipeline(
@@ -261,7 +341,7 @@ fn revisions(committed: Committed, n_ops: u64) -> impl Iterator<Item = Revision>
 
 impl View for StoreCase {
     const COLUMNS: &'static [ViewColumn<Self>] = &[
-        ("CASE", |view| view.case.to_owned()),
+        ("CASE", |view| view.case.clone()),
         ("TXNS/S", |view| format!("{:.0}", view.txns_per_s)),
         ("OPS/S", |view| format!("{:.0}", view.ops_per_s)),
         ("CPU US/TXN", |view| format!("{:.1}", view.cpu_us_per_txn)),
@@ -269,12 +349,13 @@ impl View for StoreCase {
         ("P50 MS", |view| format!("{:.2}", view.latency_ms.p50)),
         ("P99 MS", |view| format!("{:.2}", view.latency_ms.p99)),
         ("BYTES/OP", |view| format!("{:.0}", view.bytes_per_op)),
+        ("OF BARE", |view| view.of_bare.map_or_else(String::new, |share| format!("{share:.2}"))),
     ];
     const WIDE: &'static [ViewColumn<Self>] = &[
         ("TXNS", |view| view.txns.to_string()),
         ("OPS", |view| view.ops.to_string()),
         ("SECONDS", |view| format!("{:.2}", view.seconds)),
         ("TXNS/SYNC", |view| format!("{:.1}", view.txns_per_sync)),
-        ("WHAT", |view| view.what.to_owned()),
+        ("WHAT", |view| view.what.clone()),
     ];
 }

@@ -2,13 +2,21 @@
 
 use serde_json::Value;
 
-use crate::{exit_code, run};
+use crate::{exit_code, has_no_etcd, run};
 
 /// The cases of a benchmark's file.
 fn cases(words: &[&str]) -> Vec<Value> {
+    cases_if_there_is_etcd(words).unwrap()
+}
+
+/// The same of one that may need an etcd; `None`: this machine has none, and the test said so.
+fn cases_if_there_is_etcd(words: &[&str]) -> Option<Vec<Value>> {
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("report.json");
     let output = run(&[words, &["--quick", "--json", json.to_str().unwrap()]].concat());
+    if has_no_etcd(&output) {
+        return None;
+    }
     assert_eq!(exit_code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert_eq!(report["bench"], words[0]);
@@ -16,7 +24,7 @@ fn cases(words: &[&str]) -> Vec<Value> {
     let cases = report["cases"].as_array().unwrap().clone();
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(table.lines().count(), cases.len() + 1, "{table}");
-    cases
+    Some(cases)
 }
 
 fn names(cases: &[Value], field: &str) -> Vec<String> {
@@ -57,6 +65,27 @@ fn the_store_bench_commits_what_services_send() {
         assert!(case["latency_ms"]["p50"].as_f64() <= case["latency_ms"]["p99"].as_f64(), "{case}");
         assert!(case["bytes_written"].is_u64() && case["cpu_us_per_op"].is_f64(), "{case}");
     }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_bare_client_puts_what_the_store_has_put_in_an_etcd() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["store", "--engine", "etcd", "--data-dir", dir.path().to_str().unwrap()];
+    let Some(cases) = cases_if_there_is_etcd(&flags) else { return };
+    let of_store = ["put-serial", "put-64", "put-100", "bind-1000", "bind-100x1"];
+    let all: Vec<String> = of_store
+        .iter()
+        .flat_map(|case| [(*case).to_owned(), format!("{case}-bare"), format!("{case}-bare-2")])
+        .collect();
+    assert_eq!(names(&cases, "case"), all);
+    assert_positive(&cases, &["txns", "ops", "seconds", "txns_per_s", "ops_per_s", "of_bare"]);
+    for case in cases.chunks(3) {
+        assert_eq!((&case[0]["ops"], &case[1]["txns"]), (&case[2]["ops"], &case[2]["txns"]), "{case:?}");
+        assert_eq!(case[1]["of_bare"], 1.0, "{case:?}");
+    }
+    // One transaction of etcd for each commit, as long as none waits for another.
+    assert_eq!(cases[0]["txns"], cases[1]["txns"]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
