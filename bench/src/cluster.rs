@@ -27,6 +27,7 @@ use tokio_util::sync::DropGuard;
 use super::{
     board::{Board, Progress},
     cap::Cap,
+    latency::snapshot::{BesideSnapshot, SnapshotSpan, SnapshotWatch},
     load::{Load, SubmitWay},
     processes::{self, BenchProcesses},
     report::{Run, count},
@@ -99,12 +100,39 @@ impl Counters {
 pub(super) struct Measured {
     load: Arc<Load>,
     run: Run,
+    /// Written meanwhile.
+    snapshot: Option<SnapshotSpan>,
+}
+
+impl Measured {
+    /// Tells latencies before a snapshot and beside it, too.
+    pub(super) fn beside(self, snapshot: SnapshotSpan) -> Self {
+        Self { snapshot: Some(snapshot), ..self }
+    }
 }
 
 impl BenchCluster {
     /// Starts everything and waits until it is quiet. `shapes`: nodes as `godel agent --simulate` takes them.
     pub(super) async fn start(layout: Layout, shapes: &[String], agents: bool) -> Result<Self, Failure> {
         let (processes, client) = bring_up(&layout, shapes, agents).await?;
+        Self::of(layout, agents, processes, client).await
+    }
+
+    /// Starts everything again that was killed, without agents, and waits until it is quiet.
+    pub(super) async fn start_again(mut processes: BenchProcesses, layout: Layout) -> Result<Self, Failure> {
+        let (address, _parts) = start_all(&mut processes, &layout, false).await?;
+        let client = layout.client(&address).await?;
+        client.wait_ready(READY_TIMEOUT).await?;
+        settle(&mut processes, &layout, &client, false).await?;
+        Self::of(layout, false, processes, client).await
+    }
+
+    async fn of(
+        layout: Layout,
+        agents: bool,
+        processes: BenchProcesses,
+        client: Client,
+    ) -> Result<Self, Failure> {
         // An earlier run of this process audited.
         usage::reset_rss_max();
         let stop = CancellationToken::new();
@@ -125,6 +153,11 @@ impl BenchCluster {
     /// Calls what was started.
     pub(super) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Looks for the first snapshot that state writes.
+    pub(super) fn watch_snapshot(&self) -> SnapshotWatch {
+        SnapshotWatch::start(self.processes.log("state"), Arc::clone(&self.board))
     }
 
     /// Holds each scheduler to so many hundredths of a core for as long as its cap lives.
@@ -182,7 +215,7 @@ impl BenchCluster {
             load_average,
             ..Run::default()
         };
-        Ok(Measured { load, run })
+        Ok(Measured { load, run, snapshot: None })
     }
 
     /// Audits the live system, kills everything, restarts state, and compares what it lists with what the watch
@@ -211,14 +244,17 @@ impl BenchCluster {
             )));
         }
         let bound: HashMap<u64, Duration> = self.board.bound_times().collect();
-        let with_latency = measured.into_iter().map(|Measured { load, run }| {
+        let with_latency = measured.into_iter().map(|Measured { load, run, snapshot }| {
             let latencies = load.sent().filter_map(|(uid, sent)| {
                 let bound = bound.get(by_uid.get(uid)?)?;
-                Some(bound.saturating_sub(sent))
+                Some((sent, bound.saturating_sub(sent)))
             });
-            Run { latency_ms: Latency::of(latencies.collect()), audit: true, audit_s, ..run }
+            let latencies: Vec<(Duration, Duration)> = latencies.collect();
+            let snapshot = snapshot.map(|span| BesideSnapshot::of(span, &latencies)).transpose()?;
+            let latency_ms = Latency::of(latencies.into_iter().map(|(_, latency)| latency).collect());
+            Ok(Run { latency_ms, audit: true, audit_s, snapshot, ..run })
         });
-        Ok(with_latency.collect())
+        with_latency.collect()
     }
 
     /// Waits until all of a load is where it ends up. What the processes had used by then is read at once.

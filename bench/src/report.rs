@@ -6,7 +6,7 @@ use godel_client::{exit::Failure, output, replay::Latency};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{endurance::Endurance, explain::Explain, once::Figures};
+use super::{endurance::Endurance, explain::Explain, latency::snapshot::BesideSnapshot, once::Figures};
 
 /// One run. Times are from the first submission to the last binding seen on a watch; where agents run what is
 /// placed, to the last end seen there.
@@ -65,6 +65,9 @@ pub(super) struct Run {
     /// With `--workload full`: the same in the cluster when it was half full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) half_full: Option<Box<Run>>,
+    /// Of units that were offered before a snapshot was written and meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) snapshot: Option<BesideSnapshot>,
     /// Of units that come and go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) endurance: Option<Endurance>,
@@ -141,6 +144,7 @@ impl Figures for RunReport {
             "\nwritten      {:.1} MiB\nstore        {engine}\nagents       {agents}\nload before  {load_average:.2}\naudit        ok in {audit_s:.1} s; a restarted state lists what the watch showed",
             mib(*bytes_written),
         );
+        text.extend(self.median.snapshot.as_ref().map(BesideSnapshot::text));
         text.extend(self.median.endurance.as_ref().map(Endurance::text));
         text.extend(self.median.explain.as_ref().map(Explain::text));
         text

@@ -101,7 +101,7 @@ pub(super) async fn run(wanted: RestartArgs, format: Format) -> Result<(), Failu
 
 async fn measure(wanted: &RestartArgs, layout: Layout) -> Result<Restart, Failure> {
     let mut maker = Maker::new(1, false);
-    let load = wanted.load(&mut maker);
+    let load = maker.services(wanted.running_units, wanted.replicas);
     let unit = maker.unit(v1::WorkloadClass::Service, 1);
     let (mut processes, client) = cluster::bring_up(&layout, &wanted.once.shapes(), false).await?;
     let (filled, watching) = fill(&client, load).await?;
@@ -165,19 +165,8 @@ fn children(processes: &BenchProcesses) -> Vec<(String, u32)> {
     processes.pids().into_iter().filter(|(name, _)| name != "load").collect()
 }
 
-impl RestartArgs {
-    fn load(&self, maker: &mut Maker) -> Load {
-        let mut load = Load::default();
-        while load.n_replicas() < self.running_units {
-            let n_left = u32::try_from(self.running_units - load.n_replicas()).unwrap_or(u32::MAX);
-            load.push(&maker.unit(v1::WorkloadClass::Service, self.replicas.min(n_left)));
-        }
-        load
-    }
-}
-
 /// Submits a load and waits until a watch has shown all of it bound.
-async fn fill(client: &Client, load: Load) -> Result<(Arc<Board>, DropGuard), Failure> {
+pub(super) async fn fill(client: &Client, load: Load) -> Result<(Arc<Board>, DropGuard), Failure> {
     let stop = CancellationToken::new();
     let board = Board::start(client, stop.clone()).await?;
     let n_replicas = load.n_replicas();

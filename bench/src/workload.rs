@@ -21,7 +21,7 @@ pub(super) use self::passing::Passing;
 use super::load::Load;
 
 /// Running units that a node of the plain cluster has room for: 100 CPU over 500 m.
-const N_ROOM_OF_NODE: usize = 200;
+pub(super) const N_ROOM_OF_NODE: usize = 200;
 /// Running units of a unit that only fills the cluster.
 const N_FILL_REPLICAS: usize = 1000;
 /// Zones of the mixed cluster; a constrained unit names one.
@@ -447,6 +447,16 @@ impl Maker {
     /// 500 m and 1 GiB each, of the guaranteed pool.
     pub(super) fn unit(&mut self, class: v1::WorkloadClass, replicas: u32) -> v1::UnitSpec {
         self.sized(class, replicas, 500, 1)
+    }
+
+    /// Services of so many replicas each, and a smaller one for the rest.
+    pub(super) fn services(&mut self, running_units: usize, replicas: u32) -> Load {
+        let mut load = Load::default();
+        while load.n_replicas() < running_units {
+            let n_left = u32::try_from(running_units - load.n_replicas()).unwrap_or(u32::MAX);
+            load.push(&self.unit(v1::WorkloadClass::Service, replicas.min(n_left)));
+        }
+        load
     }
 
     /// Replicas of any size, of the guaranteed pool.

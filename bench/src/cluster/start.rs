@@ -24,6 +24,8 @@ use crate::{
 
 /// Nodes without agents stay ready for so long.
 const DETACHED_TTL: &str = "1h";
+/// What state logs: also when it begins and completes a snapshot.
+const STATE_LOG: &str = "warn,godel_store=info";
 /// A free port.
 const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -139,8 +141,9 @@ pub(crate) async fn start_state(
     layout: &Layout,
     agents: bool,
 ) -> Result<String, Failure> {
-    let args = state(processes, layout, agents).await?;
-    serve(processes, "state", args, &layout.set).await
+    let args = on_free_ports(state(processes, layout, agents).await?, &layout.set);
+    let line = processes.start_logging("state", &args, STATE_LOG).await?;
+    address("state", &line)
 }
 
 /// Starts state again where it was before.
@@ -184,6 +187,11 @@ pub(crate) async fn serve(
     set: &[String],
 ) -> Result<String, Failure> {
     let line = processes.start(name, &on_free_ports(args, set)).await?;
+    address(name, &line)
+}
+
+/// The address in the first line of a part.
+fn address(name: &str, line: &str) -> Result<String, Failure> {
     let address = line.split_whitespace().nth(1).map(str::to_owned);
     address.ok_or_else(|| Failure::failed(format!("{name} printed `{line}` instead of its address")))
 }

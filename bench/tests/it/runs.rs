@@ -73,6 +73,17 @@ fn an_etcd_of_three_members_is_measured_member_by_member() {
 }
 
 #[test]
+fn latency_is_told_before_a_snapshot_and_beside_it() {
+    let flags = ["--units", "2000", "--rate", "1000", "--running-units", "1500", "--replicas", "10"];
+    let report = bench("latency", &flags);
+    let snapshot = &report["snapshot"];
+    assert_eq!((&snapshot["running_units"], &snapshot["replicas"]), (&1500.into(), &10.into()));
+    assert!(snapshot["seconds"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(snapshot["before_ms"]["p99"].as_f64().unwrap() > 0.0, "{report}");
+    assert_eq!((&report["placements"], &report["audit"]), (&2000.into(), &true.into()));
+}
+
+#[test]
 fn what_agents_run_is_followed_to_its_end() {
     let report = e2e(&["--agents", "--units", "2", "--replicas", "50"]);
     assert_eq!((&report["agents"], &report["placements"]), (&"attached".into(), &100.into()));
