@@ -52,11 +52,15 @@ const fn quick(key: &'static str, args: &'static str, quick: &'static str) -> Ru
 /// All runs, in order. Those that find the limits of the machine come first.
 pub(super) const RUNS: &[Run] = &[
     quick("store", "store", "store"),
+    run("store-etcd", "store --engine etcd"),
+    run("store-etcd-3", "store --engine etcd --members 3"),
     quick("wire", "wire", "wire"),
     quick("service", "e2e --workload service --repeat 3", "e2e --workload service"),
     quick("service-agents", "e2e --workload service --agents --repeat 3", "e2e --workload service --agents"),
     run("mixed", "e2e --workload mixed --repeat 3"),
     quick("single", "e2e --workload single --repeat 3", "e2e --workload single"),
+    run("service-etcd", "e2e --workload service --engine etcd --repeat 3"),
+    run("single-etcd", "e2e --workload single --engine etcd --repeat 3"),
     quick("unary", "e2e --workload unary --repeat 3", "e2e --workload unary --units 20000"),
     quick(
         "gang-10",
@@ -102,6 +106,11 @@ pub(super) const RUNS: &[Run] = &[
     run("simulate", "simulate"),
     run("simulate-shared", "simulate --workload mixed --partition global --schedulers 1,2,3,4,5,6"),
     quick("latency", "latency --rate 1000 --repeat 3", "latency --rate 1000 --units 5000"),
+    run("latency-etcd", "latency --rate 1000 --engine etcd --repeat 3"),
+    run(
+        "snapshot-etcd",
+        "latency --rate 1000 --units 200000 --running-units 1000000 --replicas 1 --engine etcd",
+    ),
     run("restart", "restart --nodes 20000 --running-units 1000000"),
     run("explain", "explain --nodes 20000"),
     run("agents", "agents --nodes 20000"),
@@ -172,6 +181,11 @@ const PUT: MachineLimit = store("store, 100 units a commit", "/put-100/ops_per_s
 const ITEMS: MachineLimit = wire("wire, small messages", "/stream-1/items_per_s");
 const CALLS: MachineLimit = wire("wire, calls of 64 clients", "/unary-64-service/items_per_s");
 const SERIAL: Figure = of("store", "/put-serial/latency_ms/p99");
+const SERIAL_ETCD: Figure = of("store-etcd", "/put-serial/latency_ms/p99");
+
+const fn of_bare(run: &'static str, at: &'static str) -> Check {
+    AtLeast { of: of(run, at), floor: 0.6, unit: "×" }
+}
 
 /// In order. 10,000 nodes unless said.
 pub(super) const TARGETS: &[Target] = &[
@@ -190,6 +204,16 @@ pub(super) const TARGETS: &[Target] = &[
         limits: &[ITEMS],
     },
     Target {
+        id: "P1e",
+        what: "P1 with the store in an etcd of one member",
+        goal: "≥ half of P1",
+        checks: &[
+            Times { of: "service-etcd", than: "service", factor: 0.5 },
+            Shown { of: rate("service-etcd"), unit: "/s" },
+        ],
+        limits: &[],
+    },
+    Target {
         id: "P1m",
         what: "mixed: sizes, shapes and nodes of the trace, a tenth constrained",
         goal: "≥ 100,000/s",
@@ -202,6 +226,16 @@ pub(super) const TARGETS: &[Target] = &[
         goal: "≥ 40,000/s, ≤ 45 CPU-µs",
         checks: &[per_s("single", 40_000.0), cpu_us("single", 45.0)],
         limits: &[PUT, BIND_SINGLES],
+    },
+    Target {
+        id: "P2e",
+        what: "P2 with the store in an etcd of one member",
+        goal: "≥ half of P2",
+        checks: &[
+            Times { of: "single-etcd", than: "single", factor: 0.5 },
+            Shown { of: rate("single-etcd"), unit: "/s" },
+        ],
+        limits: &[],
     },
     Target {
         id: "P3",
@@ -302,6 +336,24 @@ pub(super) const TARGETS: &[Target] = &[
         limits: &[MachineLimit { name: "store, one commit", of: SERIAL, unit: "ms at p99" }],
     },
     Target {
+        id: "P10e",
+        what: "P10 with the store in an etcd of one member; the same while a snapshot of 1,000,000 running units is written",
+        goal: "p99 < 3 × two serial commits; ≤ 1.5 × the p99 before the snapshot",
+        checks: &[
+            Shown { of: of("latency-etcd", "/latency_ms/p50"), unit: "ms at p50" },
+            AtMostOr {
+                of: of("latency-etcd", "/latency_ms/p99"),
+                ceiling: 0.0,
+                unit: "ms at p99",
+                times: 6.0,
+                other: SERIAL_ETCD,
+                name: "3 × two commits:",
+            },
+            at_most("snapshot-etcd", "/snapshot/p99_ratio", 1.5, "× at p99 beside the snapshot"),
+        ],
+        limits: &[MachineLimit { name: "store in etcd, one commit", of: SERIAL_ETCD, unit: "ms at p99" }],
+    },
+    Target {
         id: "P11",
         what: "20,000 nodes, 1,000,000 running units: cold restart to the first new binding; memory",
         goal: "< 5 s; state ≤ 600 MiB, scheduler ≤ 400 MiB",
@@ -389,6 +441,24 @@ pub(super) const TARGETS: &[Target] = &[
         limits: &[],
     },
     Target {
+        id: "P19",
+        what: "the store in an etcd: commits of one unit, of 64 writers, of 100 units, of 1,000 placements, of 100 times one; one member, then three",
+        goal: "≥ 0.6 × a bare client with the same values",
+        checks: &[
+            of_bare("store-etcd", "/put-serial/of_bare"),
+            of_bare("store-etcd", "/put-64/of_bare"),
+            of_bare("store-etcd", "/put-100/of_bare"),
+            of_bare("store-etcd", "/bind-1000/of_bare"),
+            of_bare("store-etcd", "/bind-100x1/of_bare"),
+            of_bare("store-etcd-3", "/put-serial/of_bare"),
+            of_bare("store-etcd-3", "/put-64/of_bare"),
+            of_bare("store-etcd-3", "/put-100/of_bare"),
+            of_bare("store-etcd-3", "/bind-1000/of_bare"),
+            of_bare("store-etcd-3", "/bind-100x1/of_bare"),
+        ],
+        limits: &[],
+    },
+    Target {
         id: "P20",
         what: "100 application masters of YARN over Hadoop RPC on 1,000 nodes: allocate() that changes nothing; 500 containers each",
         goal: "≥ 20,000 calls/s, none of which writes anything; containers told",
@@ -437,9 +507,9 @@ mod tests {
     #[test]
     fn the_design_has_a_row_for_each() {
         let ids: Vec<&str> = TARGETS.iter().map(|target| target.id).collect();
-        // Nothing has the number 19.
-        let numbered = (1..=18).chain([20]).flat_map(|n| match n {
-            1 => vec!["P1".to_owned(), "P1b".to_owned(), "P1m".to_owned()],
+        let numbered = (1..=20).flat_map(|n| match n {
+            1 => ["P1", "P1b", "P1e", "P1m"].map(str::to_owned).into(),
+            2 | 10 => vec![format!("P{n}"), format!("P{n}e")],
             8 => vec!["P8".to_owned(), "P8g".to_owned(), "P8s".to_owned()],
             _ => vec![format!("P{n}")],
         });
