@@ -16,7 +16,7 @@ use godel_etcd::{Answer, CallError, Etcd, Reply, Request, model::EtcdModel};
 use godel_store::{
     Engine, OpenError, SledConfig, State, Store, StoreConfig,
     admin::{AdminError, UnreadablePolicy, check, export, remove, restore, truncate},
-    log::{etcd::EtcdConfig, memory::MemoryDisk},
+    log::{LogError, etcd::EtcdConfig, memory::MemoryDisk},
     migration::migrate,
 };
 
@@ -50,6 +50,30 @@ impl Etcd for LimitedEtcd {
 
     fn submit(&self, request: Request, delay: Duration, answer: Answer) {
         self.etcd.submit(request, delay, answer);
+    }
+}
+
+/// An etcd that refuses to change anything beside the calls that are waited for, as it may refuse them all.
+#[derive(Debug)]
+struct RefusingEtcd {
+    etcd: Arc<dyn Etcd>,
+    error: CallError,
+}
+
+impl Etcd for RefusingEtcd {
+    fn call(&self, request: Request) -> Result<Reply, CallError> {
+        self.etcd.call(request)
+    }
+
+    fn submit(&self, request: Request, delay: Duration, answer: Answer) {
+        if !matches!(request, Request::Txn(_)) {
+            return self.etcd.submit(request, delay, answer);
+        }
+        let error = self.error.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(delay);
+            answer(Err(error));
+        });
     }
 }
 
@@ -271,4 +295,22 @@ async fn a_migration_to_an_etcd_and_back_can_be_cut_off_at_any_call() {
         assert!(store.read(|found| *found == state));
         store.close().await;
     }
+}
+
+#[tokio::test]
+async fn a_migration_that_etcd_refuses_says_so_at_once() {
+    let (dir, model, source) = (tempfile::tempdir().unwrap(), EtcdModel::new(7), memory());
+    let (state, _) = fill(&source).await;
+    for (error, words) in [
+        (CallError::Refused("etcdserver: permission denied".to_owned()), "permission denied"),
+        (CallError::NoSpace, "etcdctl defrag"),
+    ] {
+        let refusing = Arc::new(RefusingEtcd { etcd: model.connect(), error });
+        let refused = move_store(&source, &etcd(refusing, "godel/", dir.path())).unwrap_err();
+        // It is neither tried again nor waited for.
+        assert!(matches!(refused, AdminError::Open(OpenError::Log(LogError::Engine(_)))), "{refused:?}");
+        assert!(format!("{refused:?}").contains(words), "{refused:?}");
+    }
+    let report = move_store(&source, &etcd(model.connect(), "godel/", dir.path())).unwrap();
+    assert_eq!(report.revision, state.revision().0);
 }

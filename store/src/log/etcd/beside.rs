@@ -131,6 +131,10 @@ pub(super) struct Beside {
     piece_pause: Duration,
     /// Before a call that is made again.
     pause: Duration,
+    /// Calls that were done.
+    n_done: u64,
+    /// Why the last call was not done, until it is.
+    failure: Option<CallError>,
 }
 
 #[derive(Debug)]
@@ -202,8 +206,16 @@ impl Drop for SlotFiller {
 
 impl Beside {
     pub(super) fn new(etcd: Arc<dyn Etcd>) -> Self {
-        let (queue, running) = (VecDeque::new(), None);
-        Self { etcd, queue, running, watch: None, piece_pause: Duration::ZERO, pause: PAUSE_MIN }
+        Self {
+            etcd,
+            queue: VecDeque::new(),
+            running: None,
+            watch: None,
+            piece_pause: Duration::ZERO,
+            pause: PAUSE_MIN,
+            n_done: 0,
+            failure: None,
+        }
     }
 
     pub(super) fn push(&mut self, job: Job) {
@@ -216,6 +228,16 @@ impl Beside {
 
     pub(super) fn set_piece_pause(&mut self, pause: Duration) {
         self.piece_pause = pause;
+    }
+
+    /// Calls that were done: while this grows, the work goes on.
+    pub(super) fn n_done(&self) -> u64 {
+        self.n_done
+    }
+
+    /// Why the last call was not done, if it was not.
+    pub(super) fn failure(&self) -> Option<&CallError> {
+        self.failure.as_ref()
     }
 
     /// Whether a piece is to be put.
@@ -260,12 +282,16 @@ impl Beside {
                 let took = ended.saturating_duration_since(running.starts);
                 match running.job.advance(outcome, fence, took)? {
                     Step::Done(done) => {
-                        self.pause = PAUSE_MIN;
+                        self.note_done();
                         finished.push(done);
                     }
-                    Step::Next(job) => self.start(job, fence, Duration::ZERO),
+                    Step::Next(job) => {
+                        self.note_done();
+                        self.start(job, fence, Duration::ZERO);
+                    }
                     Step::Again(job, error) => {
                         tracing::debug!(%error, "work beside the commits is tried again");
+                        self.failure = Some(error);
                         let pause = self.pause.mul_f64(rand::random_range(0.5..1.0));
                         self.pause = (2 * self.pause).min(PAUSE_MAX);
                         self.start(job, fence, pause);
@@ -278,6 +304,11 @@ impl Beside {
             let pause = if matches!(job, Job::Piece(_)) { self.piece_pause } else { Duration::ZERO };
             self.start(job, fence, pause);
         }
+    }
+
+    fn note_done(&mut self) {
+        (self.pause, self.failure) = (PAUSE_MIN, None);
+        self.n_done += 1;
     }
 
     /// Looks now and then whether the fence is still this process's.

@@ -25,8 +25,8 @@ use crate::{
     },
 };
 
-/// How long a caller that has nothing else to do waits for work beside the commits.
-const WORK_PATIENCE: Duration = Duration::from_mins(10);
+/// How long a caller that has nothing else to do waits for the next step of work beside the commits.
+const WORK_PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a call ended with that is made again until it is known to be done.
 fn ask_again(error: CallError) -> LogError {
@@ -205,18 +205,27 @@ impl EtcdLog {
         self.finish(|_, work| work == BesideWork::None)
     }
 
+    /// Waits for work beside the commits, as long as etcd does some of it. What etcd refuses is not waited for: an operator
+    /// must change something.
     fn finish(&mut self, is_done: fn(&Self, BesideWork) -> bool) -> Result<(), LogError> {
-        let deadline = Instant::now() + WORK_PATIENCE;
+        let (mut n_done, mut since) = (self.beside.n_done(), Instant::now());
         loop {
             let work = self.tend(&no_waker())?;
             if is_done(self, work) {
                 return Ok(());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(error @ (CallError::Refused(_) | CallError::NoSpace)) = self.beside.failure() {
+                return Err(LogError::Engine(error.to_string()));
+            }
+            if self.beside.n_done() > n_done {
+                (n_done, since) = (self.beside.n_done(), Instant::now());
+            }
+            let left = WORK_PATIENCE.saturating_sub(since.elapsed());
             if left.is_zero() {
-                return Err(LogError::Unknown(
-                    "etcd does not say what became of a snapshot or a deletion".to_owned(),
-                ));
+                let why = self.beside.failure().map_or_else(String::new, |error| format!(": {error}"));
+                return Err(LogError::Unknown(format!(
+                    "etcd does not say what became of a snapshot or a deletion{why}"
+                )));
             }
             self.beside.wait(left);
         }
