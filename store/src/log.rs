@@ -35,8 +35,11 @@ pub enum LogError {
     #[error("log engine: {0}")]
     Engine(String),
     /// Another process has taken the log over.
-    #[error("another process has taken over the log")]
-    Fenced,
+    #[error("another process has taken over the log{by}")]
+    Fenced {
+        /// Which one, behind a colon, if that is known.
+        by: String,
+    },
     /// What was read cannot be right.
     #[error("{0}")]
     Corrupt(String),
@@ -47,6 +50,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Another process, nobody knows which, has taken the log over.
+    pub(crate) fn fenced() -> Self {
+        Self::Fenced { by: String::new() }
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -174,7 +174,7 @@ impl Log for MemoryLog {
     fn append(&mut self, first: Revision, chunks: &[Bytes], fence: Fence) -> Result<(), LogError> {
         let mut disk = self.disk.0.lock();
         if fence.0 < disk.fence {
-            return Err(LogError::Fenced);
+            return Err(LogError::fenced());
         }
         if std::mem::take(&mut disk.fail_next) {
             return Err(LogError::Engine("told to fail".to_owned()));

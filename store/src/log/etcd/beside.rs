@@ -317,7 +317,7 @@ impl Beside {
             match slot.take(waker) {
                 None => return Ok(()),
                 Some((Ok(Reply::Page(page)), _)) if fence.is_lost(page.entries.first()) => {
-                    return Err(LogError::Fenced);
+                    return Err(fence.lost_to(page.entries.first()));
                 }
                 Some(_) => {}
             }
@@ -451,7 +451,7 @@ impl Sweep {
 /// Whether the fence was held when a transaction was made whose first read is that of the fence.
 pub(super) fn check_fence(reply: &TxnReply, fence: &HeldFence) -> Result<(), LogError> {
     let entry = reply.reads.first().and_then(Option::as_ref);
-    if !reply.succeeded && fence.is_lost(entry) { Err(LogError::Fenced) } else { Ok(()) }
+    if !reply.succeeded && fence.is_lost(entry) { Err(fence.lost_to(entry)) } else { Ok(()) }
 }
 
 /// What became of a transaction that puts keys, and reads the fence and then those keys if it fails.

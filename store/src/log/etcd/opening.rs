@@ -103,7 +103,7 @@ impl EtcdLog {
         let mut fence = None;
         // A process that will not serve the store does not fence off the one that does.
         if purpose == Purpose::Repair || (purpose == Purpose::Serve && unopened.is_empty()) {
-            let held = take_fence(&*etcd, &fence_key)?;
+            let held = take_fence(&*etcd, &fence_key, &own_name(&config.dir))?;
             // It may have gone on since.
             keys = StoreKeys::new(&config.prefix, held.record.line);
             listing = list(&*etcd, &keys)?;
@@ -198,8 +198,16 @@ pub(super) fn read_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<Option<HeldFenc
     page.entries.first().map(read).transpose()
 }
 
+/// This process as an operator finds it, whose state is in `dir`.
+fn own_name(dir: &Path) -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "an unknown host" } else { host.trim() };
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    format!("process {} on {host}, whose data directory is {}", std::process::id(), dir.display())
+}
+
 /// Takes the store over: from now on the transactions of other processes change nothing.
-fn take_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<HeldFence, LogError> {
+fn take_fence(etcd: &dyn Etcd, key: &Bytes, holder: &str) -> Result<HeldFence, LogError> {
     let token = rand::random_range(1..u64::MAX);
     let mut last = None;
     for _ in 0..N_FENCE_TRIES {
@@ -210,9 +218,14 @@ fn take_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<HeldFence, LogError> {
             return Ok(held.clone());
         }
         let (number, line) = before.as_ref().map_or((0, 0), |held| (held.record.number, held.record.line));
-        let own = FenceRecord { number: number + 1, token, line };
+        let own = FenceRecord { number: number + 1, token, line, holder: holder.to_owned() };
         match change_fence(etcd, key, before.as_ref(), own) {
-            Ok(Some(held)) => return Ok(held),
+            Ok(Some(held)) => {
+                if let Some(before) = before {
+                    tracing::info!(from = before.record.holder, "the store in etcd was taken over");
+                }
+                return Ok(held);
+            }
             // Another process was quicker, or an earlier try of this one whose answer was lost.
             Ok(None) => {}
             Err(error @ CallError::Refused(_)) => return Err(unread(error)),

@@ -18,6 +18,17 @@ pub(super) struct FenceRecord {
     /// The line of keys that counts.
     #[prost(uint32, tag = "3")]
     pub(super) line: u32,
+    /// Which process it is, for people. Older versions have none.
+    #[prost(string, tag = "4")]
+    pub(super) holder: String,
+}
+
+impl FenceRecord {
+    /// That the process of this record has taken the log over.
+    pub(super) fn taken_over(&self) -> LogError {
+        let by = if self.holder.is_empty() { String::new() } else { format!(": {}", self.holder) };
+        LogError::Fenced { by }
+    }
 }
 
 /// How a generation begins.
@@ -71,8 +82,8 @@ impl HeldFence {
 
     /// The one that the same process holds after it.
     pub(super) fn next(&self) -> Self {
-        let FenceRecord { number, token, line } = self.record;
-        Self::new(self.key.clone(), FenceRecord { number: number + 1, token, line })
+        let number = self.record.number + 1;
+        Self::new(self.key.clone(), FenceRecord { number, ..self.record.clone() })
     }
 
     /// What each transaction of its holder compares.
@@ -83,6 +94,12 @@ impl HeldFence {
     /// Whether it is another's, given what its key holds.
     pub(super) fn is_lost(&self, entry: Option<&Entry>) -> bool {
         entry.is_none_or(|entry| entry.value != self.value)
+    }
+
+    /// That it is another's, given what its key holds.
+    pub(super) fn lost_to(&self, entry: Option<&Entry>) -> LogError {
+        let record = entry.and_then(|entry| open::<FenceRecord>(&self.key, &entry.value).ok());
+        record.map_or_else(LogError::fenced, |record| record.taken_over())
     }
 }
 
@@ -105,11 +122,13 @@ mod tests {
 
     #[test]
     fn a_fence_is_lost_to_a_process_with_another_token() {
-        let record = FenceRecord { number: 1, token: 2, line: 3 };
+        let record = FenceRecord { number: 1, token: 2, line: 3, holder: "process 4 on host b".to_owned() };
         let own = HeldFence::new("f".into(), record.clone());
         let other = HeldFence::new("f".into(), FenceRecord { token: 3, ..record });
         let held = |fence: &HeldFence| Entry { value: fence.value.clone(), ..Entry::default() };
         assert!(!own.is_lost(Some(&held(&own))));
         assert!(own.is_lost(Some(&held(&other))) && own.is_lost(None));
+        assert!(own.lost_to(Some(&held(&other))).to_string().ends_with("log: process 4 on host b"));
+        assert!(own.lost_to(None).to_string().ends_with("another process has taken over the log"));
     }
 }

@@ -42,8 +42,7 @@ impl EtcdLog {
             return Err(LogError::Corrupt("the repaired store reads back differently".to_owned()));
         }
         let held = self.held()?.clone();
-        let FenceRecord { number, token, .. } = held.record;
-        let record = FenceRecord { number: number + 1, token, line };
+        let record = FenceRecord { number: held.record.number + 1, line, ..held.record.clone() };
         let changed = snapshot::until_known(|| {
             let changed = change_fence(&*self.shared.etcd, &held.key, Some(&held), record.clone());
             changed.map_err(unread)
@@ -53,7 +52,7 @@ impl EtcdLog {
             Some(fence) => fence,
             None => {
                 let now = read_fence(&*self.shared.etcd, &held.key)?;
-                now.filter(|now| now.record == record).ok_or(LogError::Fenced)?
+                now.filter(|now| now.record == record).ok_or_else(LogError::fenced)?
             }
         };
         self.fence = Some(fence);

@@ -65,7 +65,7 @@ impl HeldFence {
 impl EtcdLog {
     /// The fence of this process; without one nothing is written.
     pub(super) fn held(&self) -> Result<&HeldFence, LogError> {
-        self.fence.as_ref().ok_or(LogError::Fenced)
+        self.fence.as_ref().ok_or_else(LogError::fenced)
     }
 
     /// Makes a transaction that puts keys, once.
@@ -409,7 +409,7 @@ impl Log for EtcdLog {
 
     fn tend(&mut self, waker: &Waker) -> Result<BesideWork, LogError> {
         self.keep_house(Instant::now());
-        let fence = self.fence.as_ref().ok_or(LogError::Fenced)?;
+        let fence = self.fence.as_ref().ok_or_else(LogError::fenced)?;
         let mut finished = Vec::new();
         let tended = self.beside.tend(fence, waker, &mut finished);
         finished.into_iter().for_each(|finished| self.note(finished));

@@ -93,7 +93,10 @@ async fn a_process_that_was_taken_over_ends() {
     let refusal = dispatcher.submit(&first, vec![partition("p", 1, 100)]).await.unwrap_err();
     assert_eq!(refusal.reason, RefusalReason::Closed);
     until("it is said why", || fatal.lock().unwrap().is_some()).await;
-    assert!(fatal.lock().unwrap().as_ref().is_some_and(|text| text.contains("taken over")));
+    let text = fatal.lock().unwrap().clone().unwrap();
+    let holder = format!("process {} on ", std::process::id());
+    let of_second = format!("whose data directory is {}", second_dir.path().display());
+    assert!(text.contains("taken over") && text.contains(&holder) && text.ends_with(&of_second), "{text}");
     let dispatcher = Dispatcher::elect(&second).await;
     dispatcher.submit(&second, vec![partition("p", 2, 100)]).await.unwrap();
 }
