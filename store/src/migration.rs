@@ -60,10 +60,6 @@ fn read_mark(engine: &Engine) -> Result<Option<Mark>, LogError> {
     envelope::open(MARK, &bytes).map(Some).map_err(bad)
 }
 
-fn write_mark(engine: &Engine, mark: &Mark) -> Result<(), LogError> {
-    engine.write_mark(Some(&envelope::seal(MARK, mark)))
-}
-
 /// What a migration has left in a place, in words.
 pub(crate) fn describe(engine: &Engine) -> Result<Option<String>, LogError> {
     let mark = read_mark(engine)?;
@@ -141,14 +137,17 @@ pub fn migrate(from: &Engine, to: &Engine, crash: &CrashPoints) -> Result<Migrat
             None => admin::refuse_used(&to)?,
         }
         let StoreId(migration) = identity::new_id();
-        write_mark(&to, &Mark { migration, to: String::new(), from: from.to_string() })?;
+        let mark = Mark { migration, to: String::new(), from: from.to_string() };
+        to.write_mark(Some(&envelope::seal(MARK, &mark)))?;
         crash.hit("store.migration-begun");
         let mut target = to.open_log(CrashPoints::default())?;
         copy(&*source, &mut *target)?;
         target.close()?;
         crash.hit("store.migration-copied");
         let report = compare(&*source, &recovered, &to)?;
-        write_mark(&from, &Mark { migration, to: to.to_string(), from: String::new() })?;
+        let mark = Mark { migration, to: to.to_string(), from: String::new() };
+        // Whoever has taken the source over meanwhile may have committed what the target lacks.
+        from.write_mark_as(&envelope::seal(MARK, &mark), log.fence())?;
         crash.hit("store.migration-moved");
         report
     };

@@ -10,7 +10,7 @@ use godel_crash::CrashPoints;
 
 use crate::{
     log::{
-        Log, LogError, LogReader as _,
+        Fence, Log, LogError, LogReader as _,
         etcd::{EtcdConfig, EtcdLog, is_in_etcd},
         files::{create_private_dir, failed, remove_dir, remove_file, sync_dir, write_file},
         memory::MemoryLog,
@@ -166,6 +166,15 @@ impl Engine {
                 Ok(())
             }
             Self::Etcd(config) => config.write_mark(mark),
+        }
+    }
+
+    /// Leaves the mark of a migration as the process that has the log under this fence: where another one may take the log over,
+    /// none has done so.
+    pub(crate) fn write_mark_as(&self, mark: &[u8], fence: Fence) -> Result<(), LogError> {
+        match self {
+            Self::Sled(_) | Self::Memory(_) => self.write_mark(Some(mark)),
+            Self::Etcd(config) => config.write_mark_as(mark, fence),
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 
 use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_etcd::{Answer, CallError, Etcd, Reply, Request, model::EtcdModel};
+use godel_etcd::{Answer, CallError, Etcd, Op, Reply, Request, model::EtcdModel};
 use godel_store::{
     Engine, OpenError, SledConfig, State, Store, StoreConfig,
     admin::{AdminError, UnreadablePolicy, check, export, remove, restore, truncate},
@@ -313,4 +313,60 @@ async fn a_migration_that_etcd_refuses_says_so_at_once() {
     }
     let report = move_store(&source, &etcd(model.connect(), "godel/", dir.path())).unwrap();
     assert_eq!(report.revision, state.revision().0);
+}
+
+/// An etcd in which another process takes the store over before a mark of a migration is left there.
+struct OvertakenEtcd {
+    etcd: Arc<dyn Etcd>,
+    take_over: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for OvertakenEtcd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OvertakenEtcd").field("etcd", &self.etcd).finish_non_exhaustive()
+    }
+}
+
+impl Etcd for OvertakenEtcd {
+    fn call(&self, request: Request) -> Result<Reply, CallError> {
+        let is_mark = |op: &Op| matches!(op, Op::Put(key, _) if key.ends_with(b"migration"));
+        if matches!(&request, Request::Txn(txn) if txn.ops.iter().any(is_mark))
+            && let Some(take_over) = self.take_over.lock().unwrap().take()
+        {
+            take_over();
+        }
+        self.etcd.call(request)
+    }
+
+    fn submit(&self, request: Request, delay: Duration, answer: Answer) {
+        self.etcd.submit(request, delay, answer);
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_another_process_has_taken_over_does_not_move() {
+    let (dir, model) = (tempfile::tempdir().unwrap(), EtcdModel::new(7));
+    let (rival, first) = (etcd(model.connect(), "godel/", &dir.path().join("rival")), memory());
+    fill(&first).await;
+    move_store(&first, &rival).unwrap();
+    let served = Arc::new(Mutex::new(None));
+    let (store, opened) = (Arc::clone(&served), rival.clone());
+    let take_over = Box::new(move || *store.lock().unwrap() = Some(open_at(&opened).unwrap()));
+    let overtaken = OvertakenEtcd { etcd: model.connect(), take_over: Mutex::new(Some(take_over)) };
+    let source = etcd(Arc::new(overtaken), "godel/", &dir.path().join("source"));
+    let target = memory();
+    let refused = move_store(&source, &target).unwrap_err();
+    assert!(
+        matches!(refused, AdminError::Open(OpenError::Log(LogError::Fenced { .. }))),
+        "what the other process commits would be lost: {refused:?}"
+    );
+    let store: Store = served.lock().unwrap().take().unwrap();
+    let dispatcher = Dispatcher::elect(&store).await;
+    dispatcher.submit(&store, vec![partition("p", 1, 10)]).await.unwrap();
+    let state = store.read(State::clone);
+    store.close().await;
+    assert!(matches!(open_at(&target), Err(OpenError::Unfinished { .. })));
+    // Run again it ends.
+    move_store(&source, &target).unwrap();
+    assert!(open_at(&target).unwrap().read(|found| *found == state));
 }

@@ -5,13 +5,14 @@ use godel_etcd::{Compare, Op, TxnReply, TxnRequest, prefix_end};
 
 use super::{
     EtcdConfig,
+    beside::check_fence,
     keys::{KeyRange, StoreKeys, next_key},
     opening::{is_in_etcd, mark_dir, read_fence},
     reading::{N_KEYS, read_page, unread},
 };
 use crate::{
     log::{
-        LogError,
+        Fence, LogError,
         files::{remove_dir, sync_dir},
         sled::is_store,
     },
@@ -84,6 +85,21 @@ impl EtcdConfig {
             None => Op::Delete(key),
         };
         self.make(&TxnRequest { ops: vec![op], ..TxnRequest::default() }).map(drop)
+    }
+
+    /// Leaves the mark of a migration, if the process with this fence still has the store.
+    pub(crate) fn write_mark_as(&self, mark: &[u8], fence: Fence) -> Result<(), LogError> {
+        let key = StoreKeys::fence(&self.prefix);
+        let held = read_fence(&*self.etcd, &key)?.ok_or_else(LogError::fenced)?;
+        if held.record.number != fence.0 {
+            return Err(held.record.taken_over());
+        }
+        let reply = self.make(&TxnRequest {
+            compares: vec![held.compare()],
+            ops: vec![Op::Put(self.mark_key(), Bytes::copy_from_slice(mark))],
+            reads: vec![key],
+        })?;
+        check_fence(&reply, &held)
     }
 
     /// Whether both are below the same prefix of one etcd.
