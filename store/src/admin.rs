@@ -33,7 +33,7 @@ use crate::{
     store::{Engine, OpenError, SledConfig},
 };
 
-pub use etcd::{check_etcd, remove_etcd, truncate_etcd};
+pub use etcd::{check_etcd, export_etcd, remove_etcd, truncate_etcd};
 pub use export::{ExportReport, UnreadablePolicy, export, restore};
 pub(crate) use export::{make_store, refuse_used};
 pub use repair::{RemoveReport, TruncateReport, remove, truncate};

@@ -83,12 +83,15 @@ pub enum State {
         #[command(flatten)]
         etcd: EtcdArgs,
     },
-    /// Write the state of a store to a new file that only its owner may read.
+    /// Write the state of a store to a new file that only its owner may read. One in an etcd may be served meanwhile.
     Export {
         /// Directory of the store.
         dir: PathBuf,
         /// The file to create; it must not exist.
         file: PathBuf,
+        /// The etcd that it is in.
+        #[command(flatten)]
+        etcd: EtcdArgs,
     },
     /// Create a store from an export.
     Restore {

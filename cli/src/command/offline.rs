@@ -118,8 +118,12 @@ fn state_blocking(state: State, format: Format) -> Result<(), Failure> {
             output::show(format, &CheckView::from(&report), || format!("{report}\n"))?;
             if report.is_ok() { Ok(()) } else { Err(damaged(&report, &dir)) }
         }
-        State::Export { dir, file } => {
-            let report = admin::export(&dir, &file).map_err(|error| explain_admin(&error))?;
+        State::Export { dir, file, etcd } => {
+            let report = match etcd_of(&dir, &etcd)? {
+                Some(etcd) => admin::export_etcd(&etcd, &file),
+                None => admin::export(&dir, &file),
+            };
+            let report = report.map_err(|error| explain_admin(&error))?;
             let (revision, store_id) = (report.revision, report.store_id);
             let said = format!("exported revision {revision} of store {store_id} to {}", file.display());
             let to = file.display().to_string();
@@ -449,7 +453,8 @@ mod tests {
         let failure = check(&dir).unwrap_err();
         assert_eq!(failure.code, Code::Failed);
         assert!(failure.hint.unwrap().contains("--remove KIND KEY"));
-        let export = || state_blocking(State::Export { dir: dir.clone(), file: file.clone() }, Format::Table);
+        let export = || State::Export { dir: dir.clone(), file: file.clone(), etcd: EtcdArgs::default() };
+        let export = || state_blocking(export(), Format::Table);
         export().unwrap();
         assert_eq!(code(export()), Some(Code::Conflict));
         let restore = |keep_unreadable| State::Restore {

@@ -19,7 +19,7 @@ use prost::Message as _;
 use super::{AdminError, ContentCheck, Copy};
 use crate::{
     identity,
-    log::{Log as _, LogError, files::private_file, sled::Which},
+    log::{Log, LogError, files::private_file, sled::Which},
     loss::Loss,
     nearby, recovery,
     snapshot::{self, PIECE_BYTES, Pieces, SnapshotLoader},
@@ -57,14 +57,22 @@ pub enum UnreadablePolicy {
 /// # Errors
 /// There is no store, it is damaged, another process has it, or the file is there already or cannot be written.
 pub fn export(dir: &Path, file: &Path) -> Result<ExportReport, AdminError> {
+    write_new(file, || match read_state(dir, Which::Written) {
+        // The snapshot before it may still be good: that takes what is sealed, too.
+        Err(AdminError::Open(OpenError::Damaged { .. })) => read_state(dir, Which::All),
+        state => state,
+    })
+}
+
+/// Writes a state to a file that must not exist, durably.
+pub(super) fn write_new(
+    file: &Path,
+    read_state: impl FnOnce() -> Result<State, AdminError>,
+) -> Result<ExportReport, AdminError> {
     if file.symlink_metadata().is_ok() {
         return Err(AdminError::Exists { file: file.to_owned() });
     }
-    let state = match read_state(dir, Which::Written) {
-        // The snapshot before it may still be good: that takes what is sealed, too.
-        Err(AdminError::Open(OpenError::Damaged { .. })) => read_state(dir, Which::All)?,
-        state => state?,
-    };
+    let state = read_state()?;
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".part-{}", std::process::id()));
     let temporary = file.with_file_name(name);
@@ -88,19 +96,22 @@ fn read_state(dir: &Path, which: Which) -> Result<State, AdminError> {
     if let Some(what) = copy.copied.problem.clone() {
         return Err(AdminError::Open(OpenError::Damaged { what, loss: Loss::default() }));
     }
-    let log = copy.open()?;
-    let (claimed, unopened) = (log.claimed(), log.unopened());
+    recover_state(&copy.open()?, |what| copy.of_store(what, dir))
+}
+
+/// The state of a log; `in_words` says what is wrong with it, if something is.
+pub(super) fn recover_state(log: &dyn Log, in_words: impl Fn(&str) -> String) -> Result<State, AdminError> {
+    let (reader, claimed, unopened) = (log.reader(), log.claimed(), log.unopened());
     let recovered = if unopened.is_empty() {
-        recovery::recover(&*log.reader(), &claimed)
+        recovery::recover(&*reader, &claimed)
     } else {
         Err(LogError::Corrupt(unopened.join("; ")))
     };
     match recovered {
         Ok(recovered) => Ok(recovered.state),
         Err(LogError::Corrupt(what)) => {
-            let loss = Loss::after(recovery::salvage(&*log.reader())?.revision(), &claimed);
-            let what = copy.of_store(&what, dir);
-            Err(AdminError::Open(OpenError::Damaged { what, loss }))
+            let loss = Loss::after(recovery::salvage(&*reader)?.revision(), &claimed);
+            Err(AdminError::Open(OpenError::Damaged { what: in_words(&what), loss }))
         }
         Err(error) => Err(error.into()),
     }

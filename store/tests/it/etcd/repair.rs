@@ -1,17 +1,24 @@
-//! What an operator does with a store in etcd: check it, accept a loss, remove a record.
+//! What an operator does with a store in etcd: check it, export it, accept a loss, remove a record.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
+use godel_base::ids::{Revision, StoreId};
+use godel_crash::CrashPoints;
 use godel_etcd::model::{EtcdModel, Faults};
 use godel_proto::v1;
 use godel_store::{
-    Key, OpenError, State,
-    admin::{AdminError, check_etcd, remove_etcd, truncate_etcd},
+    Engine, Key, OpenError, SledConfig, State,
+    admin::{
+        AdminError, ExportReport, UnreadablePolicy, check_etcd, export_etcd, remove_etcd, restore,
+        truncate_etcd,
+    },
+    identity,
     log::etcd::EtcdConfig,
+    migration::migrate,
 };
 
 use super::open;
-use crate::support::{Dispatcher, partition, read_partition};
+use crate::support::{Dispatcher, open_dir, partition, read_partition, unit, until};
 
 fn etcd(model: &EtcdModel, dir: &Path) -> EtcdConfig {
     EtcdConfig::new(model.connect(), dir)
@@ -115,4 +122,53 @@ async fn a_running_store_is_checked_and_fenced_off_by_a_removal() {
     assert!(dispatcher.submit(&store, vec![partition("p", 3, 100)]).await.is_err());
     drop(store);
     assert_eq!(read_partition(&open(&model, dir.path()).unwrap(), "p"), None);
+}
+
+/// What is restored from an export is `state`, as another store.
+fn assert_exported(file: &Path, to: &Path, state: &State, report: &ExportReport) {
+    assert_eq!((report.revision, report.store_id), (state.revision().0, state.store_id().0));
+    let restored = restore(file, to, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
+    let mut expected = state.clone();
+    identity::renew_as(&mut expected, StoreId(restored.store_id));
+    assert!(open_dir(to).unwrap().read(|found| *found == expected), "revision {}", report.revision);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_is_exported_while_it_is_served_and_once_it_has_moved() {
+    let (model, dir, files) = (EtcdModel::new(1), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = |name: String| files.path().join(name);
+    let config = etcd(&model, dir.path());
+    let none = export_etcd(&config, &file("none".to_owned())).unwrap_err();
+    assert!(matches!(&none, AdminError::NoStoreAt { place } if place.starts_with("etcd:")), "{none:?}");
+    let store = open(&model, dir.path()).unwrap();
+    let dispatcher = Dispatcher::elect(&store).await;
+    let mut states = BTreeMap::new();
+    for round in 0..6_u64 {
+        let begun = store.status().revision;
+        states.insert(begun.0, store.read(State::clone));
+        let (config, to) = (etcd(&model, dir.path()), file(format!("served-{round}")));
+        let exported = tokio::task::spawn_blocking(move || export_etcd(&config, &to));
+        // Generations come and go meanwhile.
+        for id in round * 60 + 1..=round * 60 + 60 {
+            let ops = vec![unit(id), partition(&format!("p{}", id % 5), id, 3_000)];
+            let committed = dispatcher.submit(&store, ops).await.unwrap();
+            states.insert(committed.revision.0, store.read(State::clone));
+        }
+        let report = exported.await.unwrap().unwrap();
+        assert!(report.revision >= begun.0, "{report:?} lacks what was acknowledged up to {begun}");
+        let to = file(format!("restored-{round}"));
+        assert_exported(&file(format!("served-{round}")), &to, &states[&report.revision], &report);
+    }
+    until("history has gone", || store.status().floor > Revision(1)).await;
+    let state = store.read(State::clone);
+    store.close().await;
+    let target = Engine::Sled(SledConfig::new(file("moved".to_owned())));
+    migrate(&Engine::Etcd(config.clone()), &target, &CrashPoints::default()).unwrap();
+    assert!(matches!(open(&model, dir.path()), Err(OpenError::Moved { .. })));
+    let report = export_etcd(&config, &file("moved-1".to_owned())).unwrap();
+    assert_exported(&file("moved-1".to_owned()), &file("restored".to_owned()), &state, &report);
+    let again = export_etcd(&config, &file("moved-1".to_owned())).unwrap_err();
+    assert!(matches!(again, AdminError::Exists { .. }), "{again:?}");
+    let checked = check_etcd(&config, &|_| Ok(())).unwrap();
+    assert!(checked.is_ok() && checked.to_string().contains("note: it was moved to sled:"), "{checked}");
 }
