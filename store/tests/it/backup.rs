@@ -37,7 +37,7 @@ on_each_engine!(
 
 /// Copies what the store keeps, as `godel backup create` does: again if it was dropped meanwhile, and all of it if the log
 /// does not go back so far.
-fn back_up(store: &Store, dir: &Path, is_full: bool) -> BackupManifest {
+pub(crate) fn back_up(store: &Store, dir: &Path, is_full: bool) -> BackupManifest {
     let backups = BackupDir::take(dir).unwrap();
     let mut continues = backups.continuation().unwrap().ok().filter(|_| !is_full);
     loop {

@@ -12,6 +12,7 @@ mod golden;
 mod history;
 mod integrity;
 mod kill;
+mod lives;
 mod migration;
 mod power;
 mod recovery;
