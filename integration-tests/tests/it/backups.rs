@@ -18,7 +18,7 @@ const N_TASKS: usize = 400;
 const INTERVAL_MS: u64 = 15;
 
 /// Snapshots are written and history is dropped while backups are made.
-fn small_generations() -> Vec<(String, String)> {
+pub(crate) fn small_generations() -> Vec<(String, String)> {
     let set = |key: &str, value: &str| (format!("state.{key}"), value.to_owned());
     vec![
         set("generation_bytes_min", "262144"),
@@ -32,31 +32,41 @@ fn succeeded(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", shown(output)))
 }
 
-fn run(cluster: &Cluster, args: &[&str]) -> Value {
+pub(crate) fn run(cluster: &Cluster, args: &[&str]) -> Value {
     succeeded(&cluster.godel(&[args, &["-o", "json"]].concat()))
 }
 
 /// What a list shows of units, their running units and nodes: what no session changes.
-#[derive(Debug, PartialEq)]
-struct Listed {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Listed {
     units: BTreeMap<u64, v1::UnitRecord>,
     created: BTreeMap<u64, u64>,
     rows: BTreeMap<u64, v1::UnitRows>,
     nodes: Vec<u32>,
 }
 
-fn listed(records: &Records) -> Listed {
-    let Records { units, created, rows, nodes, .. } = records.clone();
-    Listed { units, created, rows, nodes: nodes.into_keys().collect() }
+impl Listed {
+    pub(crate) fn of(records: &Records) -> Self {
+        let Records { units, created, rows, nodes, .. } = records.clone();
+        Self { units, created, rows, nodes: nodes.into_keys().collect() }
+    }
+
+    /// What it has of the units of another list.
+    pub(crate) fn only(mut self, of: &Self) -> Self {
+        self.units.retain(|id, _| of.units.contains_key(id));
+        self.created.retain(|id, _| of.units.contains_key(id));
+        self.rows.retain(|id, _| of.units.contains_key(id));
+        self
+    }
 }
 
 /// The state of a cluster in which nothing changes any more, and a backup of it.
-async fn settled_backup(cluster: &Cluster, dir: &str) -> (Records, Value) {
+pub(crate) async fn settled_backup(cluster: &Cluster, dir: &str) -> (Records, Value) {
     wait_for("a backup of everything", LIMIT, async || {
         let before = cluster.api.records().await?;
         let backup = run(cluster, &["backup", "create", dir]);
         let after = cluster.api.records().await?;
-        ensure!(listed(&before) == listed(&after), "units change still");
+        ensure!(Listed::of(&before) == Listed::of(&after), "units change still");
         Ok((after, backup))
     })
     .await
@@ -88,7 +98,7 @@ async fn what_was_backed_up_under_load_is_restored_whole() {
     assert!(made.is_sorted_by_key(revision));
     let middle = revision(&made[made.len() / 2]);
     let (before, newest) = settled_backup(&cluster, &dir).await;
-    assert_eq!(listed(&records), listed(&before));
+    assert_eq!(Listed::of(&records), Listed::of(&before));
     let verified = run(&cluster, &["backup", "verify", &dir]);
     assert_eq!(verified["ok"], true, "{verified}");
     let restorable = |at: u64| {
@@ -130,7 +140,7 @@ async fn restore_newest(cluster: &mut Cluster, dir: &str, before: &Records) {
     assert!(new.revision > old.revision);
     wait_for("the same lists", LIMIT, async || {
         let after = cluster.api.records().await?;
-        ensure!(listed(&after) == listed(before), "other lists");
+        ensure!(Listed::of(&after) == Listed::of(before), "other lists");
         Ok(())
     })
     .await;
@@ -164,7 +174,7 @@ async fn move_there_and_back(cluster: &mut Cluster) {
     assert_eq!(after.store_id, before.store_id);
     wait_for("the same lists", LIMIT, async || {
         let found = cluster.api.records().await?;
-        ensure!(listed(&found) == listed(&records), "other lists");
+        ensure!(Listed::of(&found) == Listed::of(&records), "other lists");
         Ok(())
     })
     .await;

@@ -11,6 +11,7 @@ mod contended;
 mod coverage;
 mod crashes;
 mod duplicates;
+mod engines;
 mod fencing;
 mod floods;
 mod front_door;
