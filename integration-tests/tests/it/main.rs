@@ -20,6 +20,7 @@ mod kills;
 mod logs;
 mod machines;
 mod overload;
+mod page;
 mod plain;
 mod processes;
 mod queues;
