@@ -17,7 +17,7 @@ if ! command -v mkfs.ext4 >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get
   say "installing e2fsprogs (mkfs.ext4, for the power-loss test of the store)"
   apt-get update -qq && apt-get install -y -qq e2fsprogs
 fi
-if ! command -v etcd >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+if ! { command -v etcd && command -v etcdctl; } >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   say "installing etcd-server and etcd-client (the tests of the store in an etcd)"
   # A service of that name need not run: tests start their own.
   apt-get update -qq && RUNLEVEL=1 apt-get install -y -qq --no-install-recommends etcd-server etcd-client

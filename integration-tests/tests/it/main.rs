@@ -19,6 +19,7 @@ mod keepers;
 mod kills;
 mod logs;
 mod machines;
+mod operations;
 mod overload;
 mod page;
 mod plain;
