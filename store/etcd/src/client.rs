@@ -1,8 +1,8 @@
 //! A client of etcd: a thread with connections to several endpoints of one cluster.
 //!
-//! The thread has a runtime of its own, so that any thread may call and wait, also one of another runtime. A call goes to the
-//! endpoint that answered last; if that is broken, the next one is used from then on. What surely was not done is tried again,
-//! at the next endpoint and with growing pauses, until the time of the call is over. What may have been done is tried
+//! The thread has a runtime of its own, so that any thread may call and wait, even a thread of another runtime. A call goes to the
+//! endpoint that answered last; if that endpoint fails, later calls go to the next one. A call that surely was not executed is tried again,
+//! at the next endpoint and with growing pauses, until its deadline. A call that may have been executed is tried
 //! again only if it changes nothing.
 
 use std::{
@@ -40,14 +40,14 @@ use crate::{
     },
 };
 
-/// Calls that may wait for the thread.
+/// At most this many calls wait for the thread.
 const N_CALLS_MAX: usize = 256;
-/// The largest answer: a page of 64 values of 512 KiB.
+/// Limit on the size of an answer; the largest one is a page of 64 values of 512 KiB.
 const RECEIVED_BYTES_MAX: usize = 40 << 20;
 /// First pause before a call is tried again; it doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Tokens that are fetched for one call at most.
+/// At most this many tokens are fetched for one call.
 const N_TOKENS_MAX: u32 = 2;
 
 /// How etcd is called.
@@ -57,22 +57,22 @@ pub struct ClientConfig {
     pub endpoints: Vec<String>,
     /// A call ends within this time.
     pub timeout: Duration,
-    /// Needed for endpoints with `https`.
+    /// Files of TLS, which `https` endpoints need.
     pub tls: Option<TlsFiles>,
-    /// Who calls, where etcd asks for that.
+    /// The user that calls, if etcd has authentication enabled.
     pub user: Option<User>,
 }
 
 /// A user of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its name.
+    /// Name of the user.
     pub name: String,
-    /// File with its password in the first line; read whenever a token is fetched.
+    /// File with the password in its first line. It is read whenever a token is fetched.
     pub password_file: PathBuf,
 }
 
-/// A client; connections open with the first call, and close with the client.
+/// A client. Its connections open with the first call and close with the client.
 #[derive(Debug)]
 pub struct Client {
     calls: mpsc::Sender<Call>,
@@ -121,7 +121,7 @@ impl Etcd for Client {
     fn call(&self, request: Request) -> Result<Reply, CallError> {
         let (sender, receiver) = sync_channel(1);
         let answer: Answer = Box::new(move |outcome| {
-            // It is waited for until it comes.
+            // The receiver waits until the outcome is sent.
             let _ = sender.send(outcome);
         });
         self.submit(request, Duration::ZERO, answer);
@@ -139,7 +139,7 @@ impl Etcd for Client {
     }
 }
 
-/// Makes calls until the client is dropped. Those that are under way then are given up.
+/// Makes calls until the client is dropped, which abandons the calls in progress.
 async fn run(members: Arc<Members>, mut queue: mpsc::Receiver<Call>) {
     let mut running = JoinSet::new();
     loop {
@@ -151,7 +151,7 @@ async fn run(members: Arc<Members>, mut queue: mpsc::Receiver<Call>) {
                     if !delay.is_zero() {
                         sleep(delay).await;
                     }
-                    answer(members.make(&request).await);
+                    answer(members.make_call(&request).await);
                 });
             }
             Some(ended) = running.join_next(), if !running.is_empty() => {
@@ -166,9 +166,9 @@ async fn run(members: Arc<Members>, mut queue: mpsc::Receiver<Call>) {
 /// The members of one cluster.
 struct Members {
     endpoints: Vec<Endpoint>,
-    /// Of each endpoint; `None`: no connection is open.
+    /// The connection to each endpoint, or `None` while it is not open.
     channels: Vec<tokio::sync::Mutex<Option<Channel>>>,
-    /// The endpoint that is called.
+    /// Index of the endpoint that is called.
     current: AtomicUsize,
     timeout: Duration,
     user: Option<User>,
@@ -178,8 +178,8 @@ struct Members {
 }
 
 impl Members {
-    /// Makes a call within its time.
-    async fn make(&self, request: &Request) -> Result<Reply, CallError> {
+    /// Makes a call before its deadline.
+    async fn make_call(&self, request: &Request) -> Result<Reply, CallError> {
         let deadline = Instant::now() + self.timeout;
         if matches!(request, Request::Sizes) {
             return self.sizes(deadline).await.map(Reply::Sizes);
@@ -201,8 +201,8 @@ impl Members {
                 Err(Verdict::Answered(error @ CallError::NotDone(_))) => error,
                 Err(Verdict::Answered(error)) => return Err(error),
                 Err(Verdict::Broken(error)) => {
-                    self.leave(at).await;
-                    // It may be this member alone that is configured wrongly.
+                    self.leave_endpoint(at).await;
+                    // Perhaps only this member is configured wrongly.
                     if matches!(error, CallError::Refused(_)) && n_tries >= self.endpoints.len() {
                         return Err(error);
                     }
@@ -223,8 +223,8 @@ impl Members {
         }
     }
 
-    /// Goes on to the next endpoint, unless another call has done so.
-    async fn leave(&self, at: usize) {
+    /// Closes the connection to an endpoint and moves on to the next one, unless another call has moved on already.
+    async fn leave_endpoint(&self, at: usize) {
         self.channels[at].lock().await.take();
         let next = (at + 1) % self.endpoints.len();
         // Another call may have moved on already.
@@ -234,7 +234,7 @@ impl Members {
     /// Makes a call at one endpoint.
     async fn try_at(&self, at: usize, request: &Request, deadline: Instant) -> Result<Reply, Verdict> {
         let channel = self.channel(at, deadline).await?;
-        // A read leaves time for another endpoint.
+        // A read leaves time to try another endpoint.
         let deadline = if matches!(request, Request::Txn(_)) {
             deadline
         } else {
@@ -263,7 +263,7 @@ impl Members {
         }
     }
 
-    /// The connection of an endpoint; opens one if there is none, to a member of the one cluster only.
+    /// Returns the connection to an endpoint, and opens it if necessary. A member of another cluster is refused.
     async fn channel(&self, at: usize, deadline: Instant) -> Result<Channel, Verdict> {
         let mut held = self.channels[at].lock().await;
         if let Some(channel) = &*held {
@@ -276,7 +276,7 @@ impl Members {
         let channel = connected.map_err(Verdict::Broken)?;
         let cluster = match self.sizes_at(at, &channel, deadline).await {
             Ok(sizes) => sizes.header.cluster,
-            // Only this was asked: what was to be done is not under way.
+            // Only the status was requested: the call itself has not been sent.
             Err(Verdict::Broken(CallError::Unknown(why)) | Verdict::Answered(CallError::Unknown(why))) => {
                 return Err(Verdict::Broken(CallError::NotDone(why)));
             }
@@ -293,7 +293,7 @@ impl Members {
         Ok(channel)
     }
 
-    /// The sizes of all members that answer: the largest.
+    /// Returns the largest sizes among the members that answer.
     async fn sizes(&self, deadline: Instant) -> Result<Sizes, CallError> {
         let (mut all, mut failed) = (None::<Sizes>, None);
         for at in 0..self.endpoints.len() {
@@ -319,7 +319,7 @@ impl Members {
                 Err(Verdict::StaleToken(words)) => failed = Some(CallError::NotDone(words)),
                 Err(Verdict::Answered(error)) => failed = Some(error),
                 Err(Verdict::Broken(error)) => {
-                    // Another cluster is not one that is out of order for a while.
+                    // A member of another cluster is a mistake, not an outage.
                     if matches!(error, CallError::Refused(_)) {
                         return Err(error);
                     }
@@ -334,13 +334,13 @@ impl Members {
 
     async fn sizes_at(&self, at: usize, channel: &Channel, deadline: Instant) -> Result<Sizes, Verdict> {
         let deadline = deadline.min(Instant::now() + self.timeout / 2);
-        // etcd asks for no token here: the call must work before there is one.
+        // etcd requires no token for this call, so that it works before a token is fetched.
         let mut client = MaintenanceClient::new(channel.clone());
         let answered = in_time(&self.endpoints[at], deadline, client.status(StatusRequest {})).await?;
         Ok(wire::sizes(&answered.into_inner()))
     }
 
-    /// A request with what goes with each: who calls, that the member must know a leader, and how long it may take.
+    /// Wraps a message with the metadata of every request: the token, the condition that the member has a leader, and the deadline.
     async fn request<T>(
         &self,
         message: T,
@@ -358,7 +358,7 @@ impl Members {
         Ok(request)
     }
 
-    /// The token of the user, if there is one; fetched where it is not known.
+    /// Returns the token of the user, if there is a user, and fetches it if necessary.
     async fn token(
         &self,
         at: usize,
@@ -379,7 +379,7 @@ impl Members {
         let mut client = AuthClient::new(channel.clone());
         let answered = in_time(&self.endpoints[at], deadline, client.authenticate(request)).await;
         let answered = answered.map_err(|verdict| match verdict {
-            // What was to be done is not under way.
+            // The call itself has not been sent.
             Verdict::Broken(CallError::Unknown(why)) => Verdict::Broken(CallError::NotDone(why)),
             other => other,
         })?;
@@ -393,7 +393,7 @@ impl Members {
     }
 }
 
-/// The answer of a member, if it comes in time.
+/// Waits for the answer of a member until the deadline.
 async fn in_time<T>(
     endpoint: &Endpoint,
     deadline: Instant,

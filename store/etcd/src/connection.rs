@@ -1,7 +1,7 @@
 //! Connections to one endpoint, in plain text or over TLS.
 //!
-//! A channel has one connection and never opens another one by itself: a call that finds it broken fails, and whether it was
-//! sent is known from where it failed. Files of certificates are read for each connection, so that new ones are used
+//! A channel has one connection and never opens another one by itself: a call on a broken connection fails, and the place
+//! of the failure tells whether the call was sent. Certificate files are read for each connection, so that renewed files are used
 //! without a restart.
 
 use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
@@ -22,9 +22,9 @@ use crate::error::{CallError, ClientError, chain};
 
 /// A connection is given up if it is not open within this time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the other side of a connection must show that it is there, and how soon.
+/// Interval and timeout of the keep-alive pings of a connection.
 const KEEPALIVE: Duration = Duration::from_secs(2);
-/// Bytes on their way to us: a page of a snapshot.
+/// Flow-control window for received bytes: a page of a snapshot.
 const WINDOW_BYTES: u32 = 4 << 20;
 
 /// Files of TLS, in PEM.
@@ -32,20 +32,20 @@ const WINDOW_BYTES: u32 = 4 << 20;
 pub struct TlsFiles {
     /// The roots of etcd's certificates.
     pub roots: PathBuf,
-    /// What is shown to etcd.
+    /// The certificate that the client presents to etcd.
     pub own: Option<CertificateFiles>,
 }
 
 /// Files of a certificate, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, with those that lead to the root.
+    /// The certificate, followed by the intermediate certificates up to the root.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: PathBuf,
 }
 
-/// Where a member of etcd is called.
+/// The address of a member of etcd.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     uri: Uri,
@@ -60,7 +60,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// Reads an endpoint; without a scheme it is in plain text.
+    /// Parses an endpoint. Without a scheme it is plain text.
     pub(crate) fn parse(text: &str, tls: Option<&TlsFiles>) -> Result<Self, ClientError> {
         let malformed = || ClientError::Malformed(text.to_owned());
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
@@ -116,7 +116,7 @@ impl Endpoint {
         let shaken = TlsConnector::from(Arc::new(config)).connect(name, socket).await;
         shaken.map_err(|error| {
             let words = format!("no TLS with {self}: {}", chain(&error));
-            // What rustls says of a certificate stays so; a connection that breaks may not.
+            // A certificate that rustls rejects stays rejected; a broken connection may recover.
             let is_of_tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
             if is_of_tls { CallError::Refused(words) } else { CallError::NotDone(words) }
         })
@@ -136,7 +136,7 @@ where
     endpoint.connect_with_connector(once).await
 }
 
-/// What is spoken with etcd, from the files as they are now.
+/// Builds the TLS configuration from the current contents of the files.
 fn client_config(files: &TlsFiles) -> Result<rustls::ClientConfig, String> {
     let failed = |what: &str, path: &PathBuf, error: &dyn std::error::Error| {
         format!("{what} {}: {}", path.display(), chain(error))

@@ -1,50 +1,50 @@
-//! How a call ended that brought no answer.
+//! Why a call returned no answer.
 
 use tonic::{Code, Status};
 
-/// Why a call brought no answer.
+/// Why a call returned no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Surely nothing was done; it may work later.
+    /// The call was surely not executed. It may succeed later.
     #[error("{0}")]
     NotDone(String),
-    /// It may have been done, may be done later, or never.
-    #[error("it is not known whether etcd did it: {0}")]
+    /// The call may have been executed, may be executed later, or never.
+    #[error("etcd may have executed the call, or not: {0}")]
     Unknown(String),
-    /// Surely nothing was done: the database is as large as its quota allows, and etcd refuses the writes of all clients until its
+    /// The call was surely not executed: the database has reached its quota, and etcd refuses the writes of all clients until its
     /// alarm is disarmed.
     #[error(
         "etcd has no space left and has raised its alarm NOSPACE: run `etcdctl defrag` for each member, then \
          `etcdctl alarm disarm`; a larger quota is etcd's flag `--quota-backend-bytes`"
     )]
     NoSpace,
-    /// What was asked for was compacted.
+    /// The requested revision was compacted.
     #[error("etcd has compacted this revision")]
     Compacted,
-    /// Surely nothing was done, and nothing will be with these settings: an operator must change something.
+    /// The call was surely not executed, and will not be with these settings: an operator must change something.
     #[error("{0}")]
     Refused(String),
 }
 
 impl CallError {
-    /// Nothing was done.
+    /// Whether the call was surely not executed.
     pub fn is_surely_not_done(&self) -> bool {
         !matches!(self, Self::Unknown(_))
     }
 }
 
-/// Why there is no client.
+/// Why a client cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// None is given.
+    /// No endpoint is given.
     #[error("no endpoint of etcd is given")]
     NoEndpoint,
-    /// It cannot be read.
+    /// The endpoint is malformed.
     #[error(
         "`{0}` is not an endpoint of etcd: write it as `http://10.0.0.7:2379` or `https://etcd.example:2379`"
     )]
     Malformed(String),
-    /// TLS needs roots.
+    /// An `https` endpoint is given without root certificates.
     #[error("`{0}` needs the file of the roots of etcd's certificates")]
     NoRoots(String),
     /// No thread could be started.
@@ -52,18 +52,18 @@ pub enum ClientError {
     Thread(#[source] std::io::Error),
 }
 
-/// What to do with an error of a call.
+/// How the client reacts to an error of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The call ends with it. The connection is good.
+    /// The call ends with this error, and the connection is kept.
     Answered(CallError),
-    /// The connection, or the member behind it, may be bad: another one is tried.
+    /// The connection or its member may have failed: the client closes it and tries another one.
     Broken(CallError),
-    /// Nothing was done: the token is too old, and another one must be fetched.
+    /// The call was not executed because the token has expired: the client fetches another one.
     StaleToken(String),
 }
 
-/// Judges what a call of `endpoint` ended with. etcd's own errors are known by their text: their codes mean several things.
+/// Classifies the error of a call to `endpoint`. Errors of etcd itself are recognised by their text, because one code stands for several errors.
 pub(crate) fn judge(endpoint: &str, status: &Status) -> Verdict {
     let said = status.message();
     let words = || format!("{endpoint}: {said}");
@@ -73,11 +73,11 @@ pub(crate) fn judge(endpoint: &str, status: &Status) -> Verdict {
     match own {
         "mvcc: database space exceeded" => Verdict::Answered(CallError::NoSpace),
         "mvcc: required revision has been compacted" => Verdict::Answered(CallError::Compacted),
-        // Judged before anything is proposed.
+        // etcd checks these before it proposes the transaction.
         "too many requests" => Verdict::Answered(CallError::NotDone(words())),
         "invalid auth token" | "revision of auth store is old" => Verdict::StaleToken(words()),
         "user name is empty" => Verdict::Answered(CallError::Refused(format!(
-            "{endpoint}: etcd wants to know its users: set a user and the file of its password"
+            "{endpoint}: etcd requires authentication: set a user and the file of its password"
         ))),
         "permission denied"
         | "authentication failed, invalid user ID or password"
@@ -86,23 +86,23 @@ pub(crate) fn judge(endpoint: &str, status: &Status) -> Verdict {
         | "too many operations in txn request"
         | "key is not provided"
         | "duplicate key given in txn request" => Verdict::Answered(CallError::Refused(words())),
-        // No leader, a leader that changed, a member that stops, a time-out: by then it may have been proposed.
+        // When there is no leader, a new leader, a stopping member or a timeout, the transaction may already be proposed.
         _ => Verdict::Broken(CallError::Unknown(words())),
     }
 }
 
-/// Of a connection, a proxy, or gRPC itself.
+/// Classifies an error of a connection, a proxy, or gRPC itself.
 fn judge_code(endpoint: &str, status: &Status) -> Verdict {
     let said = format!("{endpoint}: {}", chain(status));
     match status.code() {
         Code::Unimplemented => Verdict::Broken(CallError::Refused(format!("{said}; this is no etcd"))),
-        // The answer was too large for us: a read.
+        // The answer to a read exceeds the size limit.
         Code::OutOfRange => Verdict::Answered(CallError::Unknown(said)),
         _ => Verdict::Broken(CallError::Unknown(said)),
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

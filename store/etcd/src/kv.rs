@@ -1,4 +1,4 @@
-//! Requests and answers, and what the store needs of an etcd.
+//! Requests and answers, and the trait that the store uses to call an etcd.
 
 use std::{fmt, time::Duration};
 
@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use crate::CallError;
 
-/// Gets the outcome of a call. It is called on a thread of the etcd and must be quick; it is dropped if the client ends first.
+/// Receives the outcome of a call. It runs on a thread of the client and must be quick. It is dropped if the client ends first.
 pub type Answer = Box<dyn FnOnce(Result<Reply, CallError>) + Send>;
 
-/// An etcd, as far as the store needs one. All reads are linearizable.
+/// The calls of etcd that the store makes. All reads are linearizable.
 pub trait Etcd: fmt::Debug + Send + Sync {
-    /// Makes a call and waits for its outcome, at most as long as calls may take. From any thread, also one of a runtime.
+    /// Makes a call and waits for its outcome, at most for the timeout of calls. Any thread may call it, even a thread of a runtime.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -29,7 +29,7 @@ impl dyn Etcd + '_ {
     pub fn range(&self, request: RangeRequest) -> Result<Page, CallError> {
         match self.call(Request::Range(request))? {
             Reply::Page(page) => Ok(page),
-            other => Err(other.is_unexpected()),
+            other => Err(other.unexpected_answer()),
         }
     }
 
@@ -40,55 +40,55 @@ impl dyn Etcd + '_ {
     pub fn txn(&self, request: TxnRequest) -> Result<TxnReply, CallError> {
         match self.call(Request::Txn(request))? {
             Reply::Txn(reply) => Ok(reply),
-            other => Err(other.is_unexpected()),
+            other => Err(other.unexpected_answer()),
         }
     }
 
-    /// Asks for the sizes of the database.
+    /// Reads the sizes of the database.
     ///
     /// # Errors
     /// See [`CallError`].
     pub fn sizes(&self) -> Result<Sizes, CallError> {
         match self.call(Request::Sizes)? {
             Reply::Sizes(sizes) => Ok(sizes),
-            other => Err(other.is_unexpected()),
+            other => Err(other.unexpected_answer()),
         }
     }
 }
 
-/// What is asked of etcd.
+/// A request to etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A page of keys.
     Range(RangeRequest),
     /// A transaction.
     Txn(TxnRequest),
-    /// Forgets what was superseded or deleted up to this revision of etcd, for all clients of the etcd.
+    /// Compacts etcd: discards values that were superseded or deleted up to this revision of etcd, for all clients.
     Compact(u64),
     /// The sizes of the database.
     Sizes,
 }
 
-/// What etcd answers.
+/// An answer of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To [`Request::Range`].
+    /// The answer to [`Request::Range`].
     Page(Page),
-    /// To [`Request::Txn`].
+    /// The answer to [`Request::Txn`].
     Txn(TxnReply),
-    /// To [`Request::Compact`].
+    /// The answer to [`Request::Compact`].
     Compacted,
-    /// To [`Request::Sizes`].
+    /// The answer to [`Request::Sizes`].
     Sizes(Sizes),
 }
 
 impl Reply {
-    fn is_unexpected(&self) -> CallError {
-        CallError::Refused(format!("etcd answered something else than was asked: {self:?}"))
+    fn unexpected_answer(&self) -> CallError {
+        CallError::Refused(format!("etcd sent an unexpected answer: {self:?}"))
     }
 }
 
-/// Which etcd answered, and in which state it was.
+/// Identifies the etcd that answered, and its revision at that moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// Id of the cluster.
@@ -97,62 +97,62 @@ pub struct Header {
     pub revision: u64,
 }
 
-/// Keys from `from` on, those before `to`.
+/// Requests a page of the keys from `from`, inclusive, to `to`, exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRequest {
     /// First key.
     pub from: Bytes,
-    /// Behind the last key.
+    /// End of the range; it is not part of it.
     pub to: Bytes,
-    /// Keys in one page at most; not 0.
+    /// Maximum number of keys in the page; not 0.
     pub limit: u32,
-    /// Leaves the values out.
+    /// Omits the values.
     pub keys_only: bool,
 }
 
 /// Some keys, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Who answered.
+    /// The etcd that answered.
     pub header: Header,
     /// The keys.
     pub entries: Vec<Entry>,
-    /// There are more behind the last one.
+    /// The range has more keys behind the last one.
     pub has_more: bool,
 }
 
-/// A key and what it holds.
+/// A key and its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: Bytes,
-    /// Empty if only keys were asked for.
+    /// The value; empty if only keys were requested.
     pub value: Bytes,
-    /// Revision of etcd at which the key was made.
+    /// Revision of etcd at which the key was created.
     pub create_revision: u64,
 }
 
-/// Operations that are made at once if all comparisons hold, and none otherwise.
+/// A transaction: all its operations are applied at once if all comparisons hold, and none of them otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxnRequest {
-    /// What must hold.
+    /// The comparisons.
     pub compares: Vec<Compare>,
-    /// What is done then.
+    /// The operations.
     pub ops: Vec<Op>,
-    /// Keys that are read if something does not hold.
+    /// Keys that are read if a comparison does not hold.
     pub reads: Vec<Bytes>,
 }
 
 /// A condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// There is no such key.
+    /// The key does not exist.
     Absent(Bytes),
-    /// There is such a key.
+    /// The key exists.
     Present(Bytes),
-    /// The key was made at this revision of etcd and was not deleted since.
+    /// The key was created at this revision of etcd and has not been deleted since.
     CreatedAt(Bytes, u64),
-    /// The key holds this.
+    /// The key has this value.
     Holds(Bytes, Bytes),
 }
 
@@ -163,12 +163,12 @@ pub enum Op {
     Put(Bytes, Bytes),
     /// Deletes a key.
     Delete(Bytes),
-    /// Deletes the keys from the first one on, those before the second.
+    /// Deletes the keys from the first one, inclusive, to the second, exclusive.
     DeleteRange(Bytes, Bytes),
 }
 
 impl Op {
-    /// Bytes that it writes.
+    /// Number of bytes that the operation writes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Put(key, value) => key.len() + value.len(),
@@ -180,28 +180,28 @@ impl Op {
 /// The outcome of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxnReply {
-    /// Who answered. If the operations were made, the revision is that of their change.
+    /// The etcd that answered. If the operations were applied, its revision is that of their change.
     pub header: Header,
-    /// All comparisons held: the operations were made.
+    /// Whether all comparisons held and the operations were applied.
     pub succeeded: bool,
-    /// Otherwise what [`TxnRequest::reads`] asked for, in its order; `None`: there is no such key.
+    /// If not, the entries of [`TxnRequest::reads`] in their order, with `None` for a key that does not exist.
     pub reads: Vec<Option<Entry>>,
 }
 
-/// How large the database is: of several members, that of the largest.
+/// The sizes of the database; with several members, those of the largest one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
-    /// Who answered.
+    /// The etcd that answered.
     pub header: Header,
-    /// Bytes of the database's file. It never shrinks, but by defragmentation.
+    /// Size of the file of the database. Only defragmentation shrinks it.
     pub db_bytes: u64,
-    /// Bytes of it that are in use.
+    /// Number of bytes of the file that are in use.
     pub in_use_bytes: u64,
-    /// The alarm for want of space is raised: etcd refuses the writes of all clients.
+    /// Whether the alarm `NOSPACE` is raised: etcd then refuses the writes of all clients.
     pub has_no_space: bool,
 }
 
-/// The key behind all that begin with `prefix`.
+/// Returns the first key behind all keys that begin with `prefix`.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -210,7 +210,7 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
             return end.into();
         }
     }
-    // There is none: as etcd has it, all keys.
+    // There is no such key; etcd takes 0 as the end of all keys.
     Bytes::from_static(&[0])
 }
 

@@ -1,17 +1,17 @@
 //! The calls of etcd that the store makes, over gRPC, and a model of etcd for tests. It knows nothing of the store.
 //!
-//! A call ends within its deadline with one of few outcomes: it was done, it surely was not, or that is not known
+//! A call ends by its deadline with one of three outcomes: it was executed, it surely was not, or the outcome is unknown
 //! ([`CallError`]). A caller that changes something must be able to make the same call again.
 //!
 //! # Modules
 //!
 //! - `client`: a client of etcd: a thread with connections to several endpoints of one cluster.
 //! - `connection`: connections to one endpoint, in plain text or over TLS.
-//! - `error`: how a call ended that brought no answer.
-//! - `kv`: requests and answers, and what the store needs of an etcd.
+//! - `error`: why a call returned no answer.
+//! - `kv`: requests and answers, and the trait that the store uses to call an etcd.
 //! - `model`: an etcd in memory that answers late, twice or never.
 //! - `process`: an etcd of one's own on this machine, for tests and measurements.
-//! - `wire`: requests and answers as etcd's messages.
+//! - `wire`: conversion of requests and answers to and from the messages of etcd.
 
 mod client;
 mod connection;

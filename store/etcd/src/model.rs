@@ -1,11 +1,11 @@
 //! An etcd in memory that answers late, twice or never.
 //!
-//! What it does to a call is drawn from a seed. A transaction may be applied without an answer, lost, or kept back and applied
-//! later, in any order with others, also when its caller has given up, and after another process has taken over. It loses its
-//! quorum for a while, raises its alarm for want of space, and compacts. What it has applied it never loses.
+//! A seed decides what happens to each call. A transaction may be applied without an answer, lost, or delayed and applied
+//! later in any order, even when its caller has given up or another process has taken over. The model also loses its
+//! quorum for a while, raises its alarm for lack of space, and compacts. It never loses an applied transaction.
 //!
-//! [`Etcd::call`] answers at once, if only that it does not know; answers to [`Etcd::submit`] may be kept back, until a later
-//! call or [`EtcdModel::settle`]. A call with a delay is made by a thread of its own.
+//! [`Etcd::call`] always returns at once, possibly with an unknown outcome. Answers to [`Etcd::submit`] may be delayed until a later
+//! call or [`EtcdModel::settle`]. A call with a delay is made by its own thread.
 
 mod dice;
 mod keys;
@@ -28,33 +28,33 @@ use crate::{
     kv::{Answer, Etcd, Header, Reply, Request, Sizes, TxnRequest},
 };
 
-/// How often a call meets which fault, in thousandths.
+/// How often each fault happens to a call, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// A transaction is applied, and the caller never hears of it.
     pub unanswered: u64,
     /// A transaction is lost, and the caller does not know.
     pub lost: u64,
-    /// A transaction is kept back, and the caller does not know.
+    /// A transaction is delayed, and the caller does not know.
     pub late: u64,
     /// A transaction is applied and answered, and applied once more later.
     pub twice: u64,
     /// The quorum is lost for some calls.
     pub outage: u64,
-    /// The alarm for want of space is raised for some calls.
+    /// The alarm for lack of space is raised for some calls.
     pub alarm: u64,
-    /// An answer to [`Etcd::submit`] is kept back.
+    /// An answer to [`Etcd::submit`] is delayed.
     pub held: u64,
 }
 
 impl Faults {
-    /// About every third transaction meets one.
+    /// About every third transaction has a fault.
     pub fn many() -> Self {
         Self { unanswered: 80, lost: 60, late: 80, twice: 80, outage: 20, alarm: 5, held: 400 }
     }
 }
 
-/// What has happened so far.
+/// Counts of what has happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Happened {
     /// Transactions that were applied.
@@ -67,14 +67,14 @@ pub struct Happened {
     pub late_changes: u64,
     /// Calls that found no quorum.
     pub outages: u64,
-    /// Transactions that were refused for want of space.
+    /// Transactions that were refused for lack of space.
     pub refused: u64,
 }
 
-/// The longest outage, in calls.
+/// Length of the longest outage, in calls.
 const N_OUTAGE_CALLS: u64 = 6;
 
-/// The cluster. Clones are the same one.
+/// The cluster. Clones share it.
 #[derive(Clone)]
 pub struct EtcdModel(Arc<Mutex<Cluster>>);
 
@@ -86,15 +86,15 @@ struct Cluster {
     happened: Happened,
     /// Transactions that were sent and are not applied yet.
     late: Vec<LateTxn>,
-    /// They stay so until [`EtcdModel::settle`].
+    /// Whether delayed transactions are held until [`EtcdModel::settle`].
     holds_late: bool,
     /// Answers that were not given yet.
     held: Vec<(Answer, Result<Reply, CallError>)>,
-    /// Calls that find no quorum yet.
+    /// Number of calls that still find no quorum.
     n_down: u64,
-    /// Calls that find the alarm raised yet.
+    /// Number of calls that still find the alarm raised.
     n_full: u64,
-    /// The alarm stays until it is disarmed.
+    /// Whether the alarm is raised until it is disarmed.
     is_alarmed: bool,
 }
 
@@ -104,13 +104,13 @@ struct LateTxn {
     n_changes: Arc<AtomicU64>,
 }
 
-/// One process that uses the cluster. Clones are the same one.
+/// One process that uses the cluster. Clones share it.
 #[derive(Clone)]
 pub struct Session {
     cluster: EtcdModel,
-    /// Calls that it may still make.
+    /// Number of calls that the process may still make.
     n_calls: Arc<AtomicU64>,
-    /// Transactions of it that changed something.
+    /// Number of its transactions that changed something.
     n_changes: Arc<AtomicU64>,
 }
 
@@ -127,7 +127,7 @@ impl fmt::Debug for Session {
 }
 
 impl EtcdModel {
-    /// An empty cluster without faults; what it draws follows from `seed`.
+    /// Creates an empty cluster without faults, whose random decisions follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Cluster {
             id: seed | 1,
@@ -144,7 +144,7 @@ impl EtcdModel {
         })))
     }
 
-    /// A process that uses it.
+    /// Connects a process to the cluster.
     pub fn connect(&self) -> Arc<Session> {
         Arc::new(Session {
             cluster: self.clone(),
@@ -153,7 +153,7 @@ impl EtcdModel {
         })
     }
 
-    /// Sets which faults calls meet from now on.
+    /// Sets the faults of later calls.
     pub fn set_faults(&self, faults: Faults) {
         let mut cluster = self.0.lock();
         cluster.faults = faults;
@@ -161,27 +161,27 @@ impl EtcdModel {
         cluster.n_full = 0;
     }
 
-    /// Transactions that are under way arrive with [`EtcdModel::settle`] and not before, however much happens meanwhile.
+    /// Holds delayed transactions until [`EtcdModel::settle`], however much happens meanwhile.
     pub fn hold_late(&self) {
         self.0.lock().holds_late = true;
     }
 
-    /// No call finds a quorum, until it is back.
+    /// Takes the quorum away, or gives it back.
     pub fn set_quorum(&self, is_there: bool) {
         self.0.lock().n_down = if is_there { 0 } else { u64::MAX };
     }
 
-    /// Raises or disarms the alarm for want of space.
+    /// Raises or disarms the alarm for lack of space.
     pub fn set_alarm(&self, is_raised: bool) {
         self.0.lock().is_alarmed = is_raised;
     }
 
-    /// Makes it another cluster, as one that is restored from a backup is.
+    /// Changes the id of the cluster, as a restore from a backup does.
     pub fn set_cluster(&self, id: u64) {
         self.0.lock().id = id;
     }
 
-    /// Applies what is under way, in any order, and gives all answers.
+    /// Applies all delayed transactions in random order, and gives all answers.
     pub fn settle(&self) {
         let held = {
             let mut cluster = self.0.lock();
@@ -193,22 +193,22 @@ impl EtcdModel {
         give(held);
     }
 
-    /// What has happened so far.
+    /// Returns the counts of what has happened so far.
     pub fn happened(&self) -> Happened {
         self.0.lock().happened
     }
 
-    /// All keys and what they hold, in order.
+    /// Returns all keys with their values, in order.
     pub fn dump(&self) -> Vec<(Bytes, Bytes)> {
         self.0.lock().keys.all()
     }
 
-    /// Puts these keys in place of all there are, as a restored backup does; the revision is `revision`.
+    /// Replaces all keys by these and sets the revision, as a restored backup does.
     pub fn restore(&self, keys: Vec<(Bytes, Bytes)>, revision: u64) {
         self.0.lock().keys = Keys::of(keys, revision);
     }
 
-    /// Revision of its store, and up to where it is compacted.
+    /// Returns the revision of the store, and the revision of the last compaction.
     pub fn revisions(&self) -> Revisions {
         let cluster = self.0.lock();
         Revisions { last: cluster.keys.revision, compacted: cluster.keys.compacted }
@@ -218,13 +218,13 @@ impl EtcdModel {
 /// Revisions of the store of an [`EtcdModel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revisions {
-    /// The last one.
+    /// The last revision.
     pub last: u64,
-    /// The last one that was compacted.
+    /// The last revision that was compacted.
     pub compacted: u64,
 }
 
-/// Gives answers, without the lock: who gets one may call again.
+/// Gives answers without holding the lock, because a receiver may call again.
 fn give(held: Vec<(Answer, Result<Reply, CallError>)>) {
     for (answer, outcome) in held {
         answer(outcome);
@@ -240,7 +240,7 @@ impl Cluster {
         Header { cluster: self.id, revision: self.keys.revision }
     }
 
-    /// Applies one of the transactions that are under way.
+    /// Applies one of the delayed transactions.
     fn apply_late(&mut self) {
         let at = self.dice.index(self.late.len());
         let LateTxn { txn, n_changes } = self.late.swap_remove(at);
@@ -275,9 +275,9 @@ impl Cluster {
         Ok(Reply::Txn(reply))
     }
 
-    /// What comes of a call now.
+    /// Decides the outcome of a call.
     fn take(&mut self, request: &Request, n_changes: &Arc<AtomicU64>) -> Result<Reply, CallError> {
-        // What is under way arrives at any time, or never.
+        // A delayed transaction arrives at any time, or never.
         while !self.holds_late && !self.late.is_empty() && self.dice.has_luck(300) {
             self.apply_late();
         }
@@ -335,7 +335,7 @@ impl Cluster {
         };
         let Faults { unanswered, lost, late, twice, .. } = self.faults;
         if is_drawn(unanswered) {
-            // The caller does not hear of it.
+            // The caller gets no answer.
             let _ = self.apply(txn, n_changes);
             return Err(unknown());
         }
@@ -354,28 +354,28 @@ impl Cluster {
 }
 
 impl Session {
-    /// The process has ended: nothing more comes from it than what is under way.
+    /// Ends the process: only its delayed transactions may still arrive.
     pub fn cut(&self) {
         self.cut_after(0);
     }
 
-    /// The process ends after so many more calls, between two of them.
+    /// Ends the process after this many more calls.
     pub fn cut_after(&self, n_calls: u64) {
         self.n_calls.store(n_calls, Ordering::Relaxed);
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     pub fn is_cut(&self) -> bool {
         self.n_calls.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether it may make a call, which counts.
+    /// Counts a call; returns whether the process may still make it.
     fn may_call(&self) -> bool {
         let left = |n_calls: u64| if n_calls == u64::MAX { Some(n_calls) } else { n_calls.checked_sub(1) };
         self.n_calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
-    /// Transactions of it that have changed something, however late.
+    /// Returns the number of its transactions that have changed something, however late.
     pub fn n_changes(&self) -> u64 {
         self.n_changes.load(Ordering::Relaxed)
     }
@@ -408,7 +408,7 @@ impl Etcd for Session {
                 std::thread::sleep(delay);
                 session.submit(request, Duration::ZERO, answer);
             };
-            // Without a thread the answer is dropped, as that of a client that ends.
+            // Without a thread the answer is dropped, as when a client ends.
             drop(std::thread::Builder::new().name("etcd-model".to_owned()).spawn(later));
             return;
         }

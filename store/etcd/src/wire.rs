@@ -1,10 +1,10 @@
-//! Requests and answers as etcd's messages.
+//! Conversion of requests and answers to and from the messages of etcd.
 
 use bytes::Bytes;
 
 use crate::kv::{Compare, Entry, Header, Op, Page, RangeRequest, Sizes, TxnReply, TxnRequest};
 
-/// etcd's own messages and clients.
+/// Messages and clients of etcd, generated from its `.proto` files.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -13,11 +13,11 @@ use crate::kv::{Compare, Entry, Header, Op, Page, RangeRequest, Sizes, TxnReply,
     reason = "generated from etcd's files"
 )]
 pub(crate) mod proto {
-    /// Keys and values.
+    /// Messages of keys and values.
     pub mod mvccpb {
         tonic::include_proto!("mvccpb");
     }
-    /// Calls.
+    /// Messages and clients of calls.
     pub mod etcdserverpb {
         tonic::include_proto!("etcdserverpb");
     }
@@ -32,7 +32,7 @@ use proto::{
     mvccpb,
 };
 
-/// Revisions and sizes are never negative.
+/// Converts a revision or a size, which etcd never sends negative.
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -140,7 +140,7 @@ pub(crate) fn txn_reply(response: pb::TxnResponse) -> TxnReply {
     TxnReply { header: header(from.as_ref()), succeeded, reads }
 }
 
-/// What etcd calls the alarm for want of space, in the status of a member.
+/// Name of the alarm for lack of space in the status of a member.
 const NO_SPACE: &str = "NOSPACE";
 
 pub(crate) fn sizes(response: &pb::StatusResponse) -> Sizes {
@@ -148,7 +148,7 @@ pub(crate) fn sizes(response: &pb::StatusResponse) -> Sizes {
     Sizes {
         header: header(response.header.as_ref()),
         db_bytes,
-        // Versions before 3.4 do not say.
+        // Versions before 3.4 do not report it.
         in_use_bytes: if response.db_size_in_use > 0 { unsigned(response.db_size_in_use) } else { db_bytes },
         has_no_space: response.errors.iter().any(|error| error.contains(NO_SPACE)),
     }
