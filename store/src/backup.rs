@@ -1,15 +1,15 @@
-//! Backups of a store in a directory: full ones and increments, made of the chunks that the engine keeps.
+//! Backups of a store in a directory: full backups and increments, which consist of the chunks that the engine keeps.
 //!
-//! A full backup has a snapshot and the log from its base; an increment has the log since the backup before it. Both are
-//! of one revision, and any revision between can be restored. Chunks are kept as the engine has them: their checksums
-//! are one chain over snapshot, log and increments, which proves that nothing is missing or changed (ADR 0103).
+//! A full backup has a snapshot and the log from its base; an increment has the log since the previous backup. Both end
+//! at one revision, and any revision of the log can be restored. Chunks are copied as the engine has them: their checksums
+//! form one chain over snapshot, log and increments, which proves that nothing is missing or changed (ADR 0103).
 //!
-//! Nobody else may read a backup. What the store holds sealed is sealed in it, and the key is not part of it.
+//! Only its owner may read a backup. Private keys are sealed in it as in the store, and the key that opens them is not part of it.
 //!
 //! ```text
-//! <dir>/backup-000001/manifest        what it is of, what it continues, and its files with their checksums
+//! <dir>/backup-000001/manifest        its store and revisions, the backup that it continues, and its files with their checksums
 //! <dir>/backup-000001/snapshot.chunks chunks of the snapshot, each behind its length (u16, big endian)
-//! <dir>/backup-000001/log.chunks      the same of the log
+//! <dir>/backup-000001/log.chunks      chunks of the log, in the same form
 //! <dir>/part-000002/                  a backup that is being made or removed
 //! ```
 
@@ -46,59 +46,59 @@ pub use write::{BackupWriter, NewBackup};
 const SNAPSHOT_FILE: &str = "snapshot.chunks";
 const LOG_FILE: &str = "log.chunks";
 
-/// Why something cannot be done with backups.
+/// Why an operation on backups failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// There are none.
+    /// The directory has no backup.
     #[error("no backup in {}", .dir.display())]
     NoBackup {
-        /// As given.
+        /// The directory, as given.
         dir: PathBuf,
     },
-    /// Another process makes one or reads them.
+    /// Another process makes or reads backups in the directory.
     #[error("{} is in use by another process", .dir.display())]
     Locked {
-        /// As given.
+        /// The directory, as given.
         dir: PathBuf,
     },
-    /// What comes from the store does not go on where the last backup ended.
+    /// The log of the store does not continue the last backup.
     #[error("the store has another history than backup {number}")]
     Diverged {
-        /// The last backup.
+        /// Number of the last backup.
         number: u64,
     },
-    /// What came from the store is not whole.
-    #[error("what state sent is not whole: {what}")]
+    /// The chunks from the store are incomplete or damaged.
+    #[error("the data from state is incomplete or damaged: {what}")]
     BadStream {
-        /// What is wrong.
+        /// Description of the problem.
         what: String,
     },
     /// A backup cannot be used.
     #[error("{what}")]
     Damaged {
-        /// Which one, and what is wrong.
+        /// The backup and the problem.
         what: String,
     },
-    /// The revision to restore is in no backup.
+    /// No backup has the revision to restore.
     #[error("{what}")]
     NotThere {
-        /// What there is.
+        /// The revisions that can be restored.
         what: String,
     },
-    /// It holds records that nobody can read.
+    /// The backup has records that services cannot read.
     #[error(
         "the backup contains unreadable records, so nothing was restored: {}. Restore it with \
          `--keep-unreadable` and remove them with `godel state repair --remove`",
         .records.join("; ")
     )]
     Unreadable {
-        /// Which ones, and why.
+        /// The records, each with the reason.
         records: Vec<String>,
     },
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] LogError),
-    /// The new store cannot be made.
+    /// The new store cannot be created.
     #[error(transparent)]
     Store(#[from] AdminError),
 }
@@ -109,29 +109,29 @@ impl BackupError {
     }
 }
 
-/// A backup of a directory, as far as its manifest can be read.
+/// A backup in a directory. Its manifest may be unreadable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackupEntry {
-    /// From its name.
+    /// The number in the name of the backup.
     pub number: u64,
-    /// Its manifest, or what is wrong with it.
+    /// The manifest, or why it cannot be read.
     pub manifest: Result<BackupManifest, String>,
 }
 
-/// Where the next increment begins.
+/// The position at which the next increment begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continuation {
-    /// Of the backup that it continues.
+    /// Number of the backup that the increment continues.
     pub number: u64,
-    /// Which store it is of.
+    /// Id of the store.
     pub store_id: u64,
-    /// Its first revision.
+    /// First revision of the increment.
     pub first: Revision,
-    /// Checksum of the chunk before that.
+    /// Checksum of the chunk before that revision.
     pub previous_crc: u32,
 }
 
-/// A directory with backups, taken by this process while it makes or removes some.
+/// A directory with backups, locked by this process while it makes or removes backups.
 #[derive(Debug)]
 pub struct BackupDir {
     dir: PathBuf,
@@ -139,11 +139,11 @@ pub struct BackupDir {
 }
 
 impl BackupDir {
-    /// Takes a directory for new backups, and creates it if it is absent. What an interrupted process left of backups
-    /// that were being made or removed goes.
+    /// Locks a directory for new backups, and creates it if it is absent. Removes leftovers of an interrupted process: parts of backups
+    /// that were being made or removed.
     ///
     /// # Errors
-    /// It cannot be created or used, or another process uses it.
+    /// The directory cannot be created or used, or another process uses it.
     pub fn take(dir: &Path) -> Result<Self, BackupError> {
         create_private_dir(dir)?;
         let lock = File::open(dir).map_err(failed("opening", dir))?;
@@ -155,7 +155,7 @@ impl BackupDir {
         Ok(backups)
     }
 
-    /// The backups, oldest first.
+    /// Lists the backups, oldest first.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -163,8 +163,8 @@ impl BackupDir {
         entries(&self.dir)
     }
 
-    /// Where an increment to the last backup begins; `None`: there is none that can be continued, and why, if there is
-    /// one.
+    /// Returns where an increment to the last backup begins, or why the last backup cannot be continued; the reason is `None` if there is
+    /// no backup.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -199,17 +199,17 @@ impl BackupDir {
     /// Begins the next backup.
     ///
     /// # Errors
-    /// Its files cannot be created.
+    /// The files of the backup cannot be created.
     pub fn begin(&self, new: NewBackup) -> Result<BackupWriter, BackupError> {
         let number = self.entries()?.last().map_or(1, |last| last.number + 1);
         BackupWriter::create(&self.dir, number, new)
     }
 
-    /// Removes backups until the newest `keep` are left, with all that they rest on; their numbers.
+    /// Removes all backups except the newest `keep` and those that they continue. Returns the numbers of the removed backups.
     ///
     /// # Errors
-    /// The manifest of one cannot be read, so that it is not known what rests on it; or one cannot be removed. Those that are
-    /// left can be used.
+    /// The manifest of a backup cannot be read, so that its continuations are unknown; or a backup cannot be removed. The remaining
+    /// backups are usable.
     pub fn prune(&self, keep: NonZeroUsize) -> Result<Vec<u64>, BackupError> {
         let entries = self.entries()?;
         for entry in &entries {
@@ -228,10 +228,10 @@ impl BackupDir {
     }
 }
 
-/// The backups in `dir`, oldest first, whatever else is done with them now.
+/// Lists the backups in `dir`, oldest first, without a lock.
 ///
 /// # Errors
-/// There is no such directory, or it cannot be read.
+/// The directory does not exist or cannot be read.
 pub fn list(dir: &Path) -> Result<Vec<BackupEntry>, BackupError> {
     let entries = match entries(dir) {
         Err(BackupError::File(LogError::Io { source, .. }))
@@ -247,7 +247,7 @@ pub fn list(dir: &Path) -> Result<Vec<BackupEntry>, BackupError> {
     Ok(entries)
 }
 
-/// The same for a process that reads them: none is removed meanwhile.
+/// Lists the backups in `dir` for a process that reads them, and locks the directory, so that none is removed meanwhile.
 fn list_locked(dir: &Path) -> Result<(Vec<BackupEntry>, File), BackupError> {
     let lock = match File::open(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -275,12 +275,12 @@ fn entries(dir: &Path) -> Result<Vec<BackupEntry>, BackupError> {
     Ok(names(dir, "backup-")?.into_iter().map(entry).collect())
 }
 
-/// The manifests that can be read.
+/// Returns the manifests that can be read.
 fn readable(entries: &[BackupEntry]) -> Vec<BackupManifest> {
     entries.iter().filter_map(|entry| entry.manifest.clone().ok()).collect()
 }
 
-/// Names in `dir` of a prefix and a number, by number.
+/// Lists the entries of `dir` whose names are a prefix and a number, by number.
 fn names(dir: &Path, prefix: &str) -> Result<std::collections::BTreeMap<u64, String>, LogError> {
     let mut names = std::collections::BTreeMap::new();
     for entry in fs::read_dir(dir).map_err(failed("listing", dir))? {

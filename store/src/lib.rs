@@ -19,14 +19,14 @@
 //! - `loss`: what of a store cannot be recovered.
 //! - `migration`: moves a store from one place to another.
 //! - `nearby`: stores right above or below a directory that holds none.
-//! - `place`: where a store is kept, and what is done with any engine before a store runs on it.
+//! - `place`: places of stores, and operations on any engine before a store runs on it.
 //! - `record`: records, their keys and their encoding.
 //! - `recovery`: rebuilds the state from the log engine.
 //! - `role`: which writer may write which record.
 //! - `snapshot`: snapshots of the state in the log.
 //! - `state`: the state machine: one transaction after the other.
 //! - `store`: the store as services use it.
-//! - `store_reader`: what the engine keeps, as chunks up to one revision.
+//! - `store_reader`: reads the chunks of a store up to one revision.
 //! - `writer`: the thread that writes, and commits in groups.
 
 pub mod admin;

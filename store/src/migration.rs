@@ -1,10 +1,10 @@
-//! Moves a store from one place to another: the same id, revisions, uids and history, in whole generations as they are.
+//! Moves a store from one place to another, with its id, revisions, uids and history: whole generations are copied unchanged.
 //!
-//! Of the two places never both can be served, and never none. A mark in the target says from where a store comes to it:
-//! such a place is not served. A mark in the source says where its store has gone: such a place can be read, and is not
-//! served. The second mark is left once the target is whole and was compared with its source, and is the moment at
-//! which the store moves: from then on the target counts, whether its own mark has gone already or not. A migration that was
-//! cut off before that begins again, with an empty target.
+//! At any moment exactly one of the two places can be served. A mark in the target names the source: a place with such a mark
+//! is not served. A mark in the source names the place to which its store has moved: such a place can be read, but is not
+//! served. The mark in the source is written once the target is complete and was compared with it, and this is the moment at
+//! which the store moves: from then on the target can be served, whether its own mark was removed already or not. A migration that was
+//! interrupted before that starts again with an empty target.
 
 use godel_base::ids::{Revision, StoreId};
 use godel_crash::CrashPoints;
@@ -25,32 +25,32 @@ use crate::{
 /// First bytes of a mark; the last one is the version of the format.
 const MARK: &[u8; MARK_BYTES] = b"godel-migrate\0\0\x01";
 
-/// What a migration leaves in a place.
+/// The mark that a migration writes to a place.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct Mark {
-    /// Of the migration, at random: both marks have it.
+    /// Random number of the migration, which both marks have.
     #[prost(uint64, tag = "1")]
     migration: u64,
-    /// Where the store has gone; empty in a target.
+    /// The place to which the store has moved; empty in a target.
     #[prost(string, tag = "2")]
     to: String,
-    /// Where the store comes from; empty in a source.
+    /// The place from which the store comes; empty in a source.
     #[prost(string, tag = "3")]
     from: String,
 }
 
-/// What [`migrate`] did.
+/// The result of [`migrate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// Which store it is, before and after.
+    /// Id of the store, before and after.
     pub store_id: u64,
-    /// Its revision.
+    /// Revision of the store.
     pub revision: u64,
-    /// First revision of its history.
+    /// First revision of the history.
     pub floor: u64,
-    /// Generations that were copied.
+    /// Number of generations that were copied.
     pub generations: u64,
-    /// Bytes of their chunks.
+    /// Size of their chunks.
     pub bytes: u64,
 }
 
@@ -60,22 +60,24 @@ fn read_mark(engine: &Engine) -> Result<Option<Mark>, LogError> {
     envelope::open(MARK, &bytes).map(Some).map_err(bad)
 }
 
-/// What a migration has left in a place, in words.
+/// Describes the mark of a place.
 pub(crate) fn describe(engine: &Engine) -> Result<Option<String>, LogError> {
     let mark = read_mark(engine)?;
     Ok(mark.map(|mark| match mark.to.as_str() {
-        "" => format!("it is being moved here from {}, and is not served before that has ended", mark.from),
+        "" => {
+            format!("it is being moved here from {}, and is not served before the move has ended", mark.from)
+        }
         to => format!("it was moved to {to}, and is not served here"),
     }))
 }
 
-/// Whether a store may be served from here, and changed. Ends a migration to here of which the mark alone was left.
+/// Checks that the store of a place may be served and changed. Completes a migration to this place of which only the mark was left.
 pub(crate) fn judge_serving(engine: &Engine) -> Result<(), OpenError> {
     let Some(mark) = read_mark(engine)? else { return Ok(()) };
     if mark.from.is_empty() {
         return Err(OpenError::Moved { place: engine.to_string(), to: mark.to });
     }
-    // Which etcd a source is in is not known here: the migration is ended by running it again.
+    // The etcd of a source is unknown here: running the migration again completes it.
     let of_source = match mark.from.parse() {
         Ok(StorePlace::Sled(dir)) => read_mark(&Engine::Sled(SledConfig::new(dir)))?,
         Ok(StorePlace::Etcd(_)) | Err(_) => None,
@@ -86,7 +88,7 @@ pub(crate) fn judge_serving(engine: &Engine) -> Result<(), OpenError> {
     Err(OpenError::Unfinished { place: engine.to_string(), from: mark.from })
 }
 
-/// Whether the source's mark says that its store has gone to the target.
+/// Whether the mark of the source says that its store has moved to the target.
 fn has_gone(source: &Mark, target: &Mark) -> bool {
     source.migration == target.migration && !source.to.is_empty()
 }
@@ -95,7 +97,7 @@ fn has_gone(source: &Mark, target: &Mark) -> bool {
 pub(crate) fn open_unmarked(engine: &Engine, crash: CrashPoints) -> Result<Box<dyn Log>, OpenError> {
     judge_serving(engine)?;
     let log = engine.open_log(crash)?;
-    // A migration may have come between: from now on it waits for the log.
+    // A migration may have started since the first check; from now on the lock of the log keeps it out.
     if let Err(error) = judge_serving(engine) {
         log.abandon()?;
         return Err(error);
@@ -103,12 +105,12 @@ pub(crate) fn open_unmarked(engine: &Engine, crash: CrashPoints) -> Result<Box<d
     Ok(log)
 }
 
-/// Moves the store in `from` to `to`, which must be empty, or hold what an earlier attempt to move it there has left. No
-/// process may have either of them open. The source stays as it is, and is never served again.
+/// Moves the store in `from` to `to`, which must be empty or contain an incomplete earlier attempt at the same move. No
+/// process may have either place open. The source is not changed, and is never served again.
 ///
 /// # Errors
-/// There is no store, it is damaged, it has gone elsewhere, the target holds something, or a place cannot be read or
-/// written. The source can be served as before, unless it has gone already.
+/// There is no store, it is damaged or has moved elsewhere, the target is not empty, or a place cannot be read or
+/// written. The source can be served as before, unless the store has moved already.
 pub fn migrate(from: &Engine, to: &Engine, crash: &CrashPoints) -> Result<MigrationReport, AdminError> {
     let (from, to) = (from.absolute()?, to.absolute()?);
     if from.is_same(&to)? {
@@ -118,7 +120,7 @@ pub fn migrate(from: &Engine, to: &Engine, crash: &CrashPoints) -> Result<Migrat
         return Err(AdminError::NoStoreAt { place: from.to_string() });
     }
     let left = read_mark(&to)?;
-    // An earlier attempt has ended but for the mark of the target.
+    // An earlier attempt has completed except for the removal of the mark of the target.
     let is_moved =
         read_mark(&from)?.is_some_and(|source| left.as_ref().is_some_and(|to| has_gone(&source, to)));
     let log = if is_moved {
@@ -157,13 +159,13 @@ pub fn migrate(from: &Engine, to: &Engine, crash: &CrashPoints) -> Result<Migrat
     Ok(report)
 }
 
-/// Copies all generations to a log of which nothing was committed.
+/// Copies all generations to a log without commits.
 fn copy(source: &dyn LogReader, target: &mut dyn Log) -> Result<(), LogError> {
     let fence = target.fence();
     let mut end: Option<End> = None;
     for (idx, generation) in source.generations().into_iter().enumerate() {
         let Generation { base, previous_crc, manifest, .. } = generation;
-        // A new log begins with a generation of its own, which is the first one of a store whose history is whole.
+        // A new log already has its first generation, which is also that of a store with its whole history.
         if idx > 0 || base.0 > 0 {
             let begin = end.unwrap_or_else(|| End::new(base, previous_crc, Extent::empty(Revision(0))));
             until_known(|| target.put_snapshot(base, SnapshotPart::Begin(begin)))?;
@@ -200,7 +202,7 @@ fn copy(source: &dyn LogReader, target: &mut dyn Log) -> Result<(), LogError> {
     Ok(())
 }
 
-/// The chunks of the pieces of a complete snapshot.
+/// Iterates over the chunks of a complete snapshot.
 fn pieces(
     source: &dyn LogReader,
     generation: &Generation,
@@ -230,7 +232,7 @@ fn pieces(
     }))
 }
 
-/// Chunks whose reading may find the engine's files damaged.
+/// Chunks of an engine, whose reading may find damage.
 fn read(
     source: &dyn LogReader,
     base: Revision,
@@ -255,7 +257,7 @@ fn damaged(base: Revision, what: &str) -> LogError {
     LogError::Corrupt(format!("generation {base}: {what}"))
 }
 
-/// Compares a target that was closed with its source, chunk by chunk, and the states that both make.
+/// Compares a target that was closed with its source: chunk by chunk, and as states.
 fn compare(source: &dyn LogReader, expected: &Recovered, to: &Engine) -> Result<MigrationReport, AdminError> {
     let (log, found, _) = store::recover(to.open_log(CrashPoints::default())?)?;
     let reader = log.reader();
@@ -297,7 +299,7 @@ fn compare(source: &dyn LogReader, expected: &Recovered, to: &Engine) -> Result<
     Ok(report)
 }
 
-/// Bytes of chunks that are equal; `None` if they are not.
+/// Compares two sequences of chunks. Returns their size, or `None` if they differ.
 fn compare_chunks(mut one: Chunks, mut other: Chunks) -> Result<Option<u64>, LogError> {
     let mut bytes = 0;
     loop {

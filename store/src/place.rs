@@ -1,4 +1,4 @@
-//! Where a store is kept: as people name it, and what is done with any engine before a store runs on it.
+//! Places of stores: their names, and operations on any engine before a store runs on it.
 
 use std::{
     fmt, fs,
@@ -19,19 +19,19 @@ use crate::{
     store::{Engine, OpenError, SledConfig},
 };
 
-/// What a migration has left in the directory of a store: see [`crate::migration`].
+/// Name of the file with the migration mark in the directory of a store: see [`crate::migration`].
 const MARK_FILE: &str = "migration";
 
-/// Where a store is kept, as people name it.
+/// The place of a store, as commands name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
-    /// In the files of a directory.
+    /// Files in a directory.
     Sled(PathBuf),
-    /// In an etcd; the directory of its state on this machine. Settings say which etcd it is.
+    /// An etcd. The directory is that of its state on this machine; settings name the etcd.
     Etcd(PathBuf),
 }
 
-/// Text that names no place of a store.
+/// The text names no place of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no place of a store: name it as `sled:DIR` or `etcd:DIR`")]
 pub struct BadPlace(String);
@@ -68,7 +68,7 @@ impl fmt::Display for Engine {
 }
 
 impl Engine {
-    /// `sled`, `etcd` or `memory`.
+    /// Returns the name of the engine: `sled`, `etcd` or `memory`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Sled(_) => "sled",
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// As people name it where no other engine is meant.
+    /// Returns the place as commands name it.
     pub fn shown(&self) -> String {
         match self {
             Self::Sled(config) => config.dir.display().to_string(),
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Opens the log, or makes a new one, and takes it for this process.
+    /// Opens the log, or creates one, as the only process that has it open.
     pub(crate) fn open_log(&self, crash: CrashPoints) -> Result<Box<dyn Log>, OpenError> {
         Ok(match self {
             Self::Memory(disk) => Box::new(MemoryLog::open(disk.clone())),
@@ -97,7 +97,7 @@ impl Engine {
         })
     }
 
-    /// Whether a store was ever made there.
+    /// Whether a store was ever created in the place.
     pub(crate) fn holds_store(&self) -> Result<bool, LogError> {
         match self {
             Self::Sled(config) => Ok(is_store(&config.dir)),
@@ -106,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// Whether there is anything at all, but for the mark of a migration.
+    /// Whether the place contains anything except a migration mark.
     pub(crate) fn holds_anything(&self) -> Result<bool, LogError> {
         match self {
             Self::Sled(config) => Ok(!entries_but_mark(&config.dir)?.is_empty()),
@@ -115,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// Removes everything but the mark of a migration.
+    /// Removes everything except the migration mark.
     pub(crate) fn clear(&self) -> Result<(), LogError> {
         match self {
             Self::Sled(config) => {
@@ -129,7 +129,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The mark of a migration, encoded.
+    /// Reads the encoded migration mark.
     pub(crate) fn read_mark(&self) -> Result<Option<Vec<u8>>, LogError> {
         match self {
             Self::Sled(config) => {
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Leaves the mark of a migration, durably, or takes it away.
+    /// Writes the migration mark durably, or removes it.
     pub(crate) fn write_mark(&self, mark: Option<&[u8]>) -> Result<(), LogError> {
         match self {
             Self::Sled(config) => {
@@ -155,7 +155,7 @@ impl Engine {
                     return sync_dir(&config.dir);
                 };
                 create_private_dir(&config.dir)?;
-                // Whole or not there: whoever opens the store must not find half of it.
+                // The mark is renamed into place, so that no process ever reads a part of it.
                 let temporary = config.dir.join(format!("{MARK_FILE}.part"));
                 write_file(&temporary, mark)?;
                 fs::rename(&temporary, &path).map_err(failed("writing", &path))?;
@@ -169,8 +169,8 @@ impl Engine {
         }
     }
 
-    /// Leaves the mark of a migration as the process that has the log under this fence: where another one may take the log over,
-    /// none has done so.
+    /// Writes the mark of a migration as the process that holds the log under this fence. In an etcd it fails with an error if
+    /// another process has taken the log over.
     pub(crate) fn write_mark_as(&self, mark: &[u8], fence: Fence) -> Result<(), LogError> {
         match self {
             Self::Sled(_) | Self::Memory(_) => self.write_mark(Some(mark)),
@@ -178,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// The same place, however the working directory changes; it need not exist.
+    /// Returns the place with an absolute directory, which need not exist.
     pub(crate) fn absolute(&self) -> Result<Self, LogError> {
         Ok(match self {
             Self::Sled(config) => Self::Sled(SledConfig { dir: absolute(&config.dir)?, ..config.clone() }),
@@ -187,7 +187,7 @@ impl Engine {
         })
     }
 
-    /// Whether both are one place.
+    /// Whether both engines are the same place.
     pub(crate) fn is_same(&self, other: &Self) -> Result<bool, LogError> {
         match (self, other) {
             (Self::Sled(one), Self::Sled(other)) => Ok(one.dir == other.dir),
@@ -198,7 +198,7 @@ impl Engine {
     }
 }
 
-/// The same directory, however the working directory changes; it need not exist.
+/// Returns the absolute path of a directory, which need not exist.
 fn absolute(dir: &Path) -> Result<PathBuf, LogError> {
     match dir.canonicalize() {
         Ok(dir) => Ok(dir),

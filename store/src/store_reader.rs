@@ -1,8 +1,8 @@
-//! What the engine keeps, as chunks up to one revision: for backups, and for whoever follows the log of another process.
+//! Reads the chunks of a store up to one revision: for backups, and for a process that follows the log of another one.
 //!
-//! The newest complete snapshot comes first, if it is wanted, and then the log from its base, over the ends of generations.
-//! The checksums of the log's chunks are one chain, so that the receiver sees that none is missing. Everything is read
-//! from the engine by the caller's thread, a part at a time: the writer waits for nothing.
+//! The newest complete snapshot comes first, if requested, and then the log from its base, across the ends of generations.
+//! The checksums of the chunks of the log form one chain, so that the receiver notices a missing one. Everything is read
+//! from the engine by the thread of the caller, one part at a time, and the writer never waits for it.
 
 use std::{fmt, sync::Arc};
 
@@ -15,77 +15,77 @@ use crate::{
     recovery::unpanicked,
 };
 
-/// A part ends once it has as many bytes of chunks: messages are at most 512 KiB.
+/// A part ends once it has this many bytes of chunks: messages have at most 512 KiB.
 const PART_BYTES: usize = 256 << 10;
 
-/// Where a snapshot stands in the log.
+/// The position of a snapshot in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotStart {
-    /// The log to be replayed onto it begins behind this revision.
+    /// The log to be replayed onto the snapshot begins behind this revision.
     pub base: Revision,
-    /// Checksum of the last chunk of the log before that.
+    /// Checksum of the last chunk of the log before that revision.
     pub previous_crc: u32,
-    /// Its size and checksum. Without pieces it has no chunks: nothing was committed up to its base.
+    /// Size and checksum of the snapshot. Without pieces it has no chunks, because nothing was committed up to its base.
     pub manifest: Manifest,
 }
 
 /// What a [`StoreReader`] delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreStart {
-    /// The snapshot that comes first; `None`: the log alone was asked for.
+    /// The snapshot that comes first; `None` if only the log was requested.
     pub snapshot: Option<SnapshotStart>,
-    /// First revision of the log; above `last` if there is none.
+    /// First revision of the log; above `last` if the log is empty.
     pub first: Revision,
-    /// Last revision of the log: the last visible one when reading began.
+    /// Last revision of the log, which was the last visible one when reading began.
     pub last: Revision,
 }
 
-/// Chunks in their order, about 256 KiB together.
+/// Consecutive chunks, of about 256 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePart {
-    /// Of the snapshot.
+    /// Chunks of the snapshot.
     Snapshot(Vec<Bytes>),
-    /// Of the log.
+    /// Chunks of the log.
     Log(Vec<Bytes>),
 }
 
-/// Why the store cannot be read, or not to its end.
+/// Why the store cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreReadError {
-    /// History does not go back so far: begin with a snapshot.
+    /// The history does not reach back to the requested revision: start with a snapshot.
     #[error("history begins at revision {floor}")]
     Compacted {
-        /// First revision of the log that is kept.
+        /// First revision of the history.
         floor: Revision,
     },
-    /// The first revision asked for is beyond the next one: what was read before is not this store.
+    /// The requested revision is beyond the next one of the store: the reader has read another store before.
     #[error("the last revision is {last}")]
     Future {
-        /// Of the store.
+        /// Last revision of the store.
         last: Revision,
     },
-    /// The store dropped the generation while it was read: begin again.
+    /// The store dropped the generation while it was read: start again.
     #[error("the store dropped generation {base} while it was being read")]
     Dropped {
-        /// Of the generation.
+        /// Base of the generation.
         base: Revision,
     },
-    /// What is kept cannot be read, or is not whole.
+    /// The store cannot be read, or is damaged.
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-/// Reads a store to one revision. What was asked for at the beginning is delivered whole or ends with an error.
+/// Reads a store up to one revision. The reader delivers everything up to that revision, or ends with an error.
 pub struct StoreReader {
     reader: Arc<dyn LogReader>,
     start: StoreStart,
-    /// Chunks of the snapshot and how many of its pieces are left.
+    /// The chunks of the snapshot, and the number of pieces that are left.
     snapshot: Option<(Chunks, u64)>,
-    /// Chunks of the generation with this base, once its log is read.
+    /// The chunks of the log of the generation with this base, once it is being read.
     log: Option<(Revision, Chunks)>,
-    /// Of the log: chunks follow each other over generations.
+    /// Verifies that chunks of the log follow each other across generations.
     assembler: Assembler,
-    /// First revision that was not delivered.
+    /// First revision that has not been delivered.
     next: Revision,
 }
 
@@ -97,8 +97,8 @@ impl fmt::Debug for StoreReader {
 }
 
 impl StoreReader {
-    /// Begins with the group of revision `from`, or with the newest snapshot if `from` is 0. `last` is the last visible
-    /// revision; `floor` the first one whose history is offered.
+    /// Starts at the group of revision `from`, or at the newest snapshot if `from` is 0. `last` is the last visible
+    /// revision, and `floor` the first one whose history is offered.
     pub(crate) fn open(
         reader: Arc<dyn LogReader>,
         from: Revision,
@@ -140,15 +140,15 @@ impl StoreReader {
         Self { reader, start, snapshot, log: None, assembler, next: start.first }
     }
 
-    /// What is delivered.
+    /// Returns what the reader will deliver.
     pub fn start(&self) -> StoreStart {
         self.start
     }
 
-    /// The next chunks; `None` behind the last one. Reads from the engine.
+    /// Reads the next chunks from the engine; `None` behind the last one.
     ///
     /// # Errors
-    /// See [`StoreReadError`]; nothing can be read from this reader after that.
+    /// See [`StoreReadError`]. The reader cannot be used after an error.
     pub fn next_part(&mut self) -> Result<Option<StorePart>, StoreReadError> {
         if let Some((chunks, n_pieces)) = self.snapshot.take() {
             let base = self.start.snapshot.map_or(Revision(0), |snapshot| snapshot.base);
@@ -169,7 +169,7 @@ impl StoreReader {
         Ok((!part.is_empty()).then_some(StorePart::Log(part)))
     }
 
-    /// Some chunks of the snapshot, of which `n_pieces` pieces are left.
+    /// Reads some chunks of the snapshot, of which `n_pieces` pieces are left.
     fn next_of_snapshot(
         &mut self,
         base: Revision,
@@ -203,7 +203,7 @@ impl StoreReader {
                 self.log = Some((base, chunks));
                 return Ok(chunk);
             }
-            // The next generation goes on where this one ended.
+            // The next generation continues where this one ended.
             let has_next = self
                 .reader
                 .generations()
@@ -215,7 +215,7 @@ impl StoreReader {
         }
     }
 
-    /// The chunks of the generation that has the next revision.
+    /// Returns the chunks of the generation that has the next revision.
     fn open_log(&self) -> Result<(Revision, Chunks), StoreReadError> {
         let generations = self.reader.generations();
         let found = generations.iter().rev().find(|generation| generation.base < self.next);
@@ -231,7 +231,7 @@ impl StoreReader {
     }
 }
 
-/// What is read of the generation with `base`. A failure means nothing if the generation is gone by now.
+/// Judges the outcome of a read of the generation with `base`: a failure means only that it was dropped if the generation is gone by now.
 fn of_generation<T>(
     reader: &dyn LogReader,
     base: Revision,

@@ -1,4 +1,4 @@
-//! Which backups rest on which: pure rules over manifests.
+//! Chains of backups, each of which continues the one before it: pure rules over manifests.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ fn find(backups: &[BackupManifest], number: u64) -> Option<&BackupManifest> {
     backups.iter().find(|backup| backup.number == number)
 }
 
-/// A backup with those that it rests on, the full one first.
+/// Returns a backup and all backups that it continues, the full one first.
 ///
 /// # Errors
-/// One of them is not there, or is not the one that it was made on, in words.
+/// One of them is missing, or is not the backup that the next one continues; in words.
 pub(super) fn chain(backups: &[BackupManifest], number: u64) -> Result<Vec<BackupManifest>, String> {
     let mut backup = find(backups, number).ok_or_else(|| format!("there is no backup {number}"))?;
     let mut chain = vec![backup.clone()];
@@ -36,10 +36,10 @@ pub(super) fn chain(backups: &[BackupManifest], number: u64) -> Result<Vec<Backu
     Ok(chain)
 }
 
-/// The chain from which revision `at` is restored: that of the newest backup which has it.
+/// Returns the chain from which revision `at` is restored, which is that of the newest backup with this revision.
 ///
 /// # Errors
-/// None has it, in words.
+/// No backup has the revision; in words.
 pub(super) fn covering(backups: &[BackupManifest], at: u64) -> Result<Vec<BackupManifest>, String> {
     let mut why = None;
     for backup in backups.iter().rev().filter(|backup| backup.last_revision >= at) {
@@ -59,7 +59,7 @@ pub(super) fn covering(backups: &[BackupManifest], at: u64) -> Result<Vec<Backup
     Err(format!("no backup has revision {at}{why}; those that can be restored are {known}"))
 }
 
-/// Revisions that can be restored, first and last of each chain, oldest first.
+/// Returns the first and the last revision that each chain can restore, oldest first.
 fn ranges(backups: &[BackupManifest]) -> impl Iterator<Item = (u64, u64)> {
     leaves(backups).filter_map(|leaf| {
         let chain = chain(backups, leaf.number).ok()?;
@@ -67,13 +67,13 @@ fn ranges(backups: &[BackupManifest]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Backups that no other one continues.
+/// Returns the backups that no other backup continues.
 pub(super) fn leaves(backups: &[BackupManifest]) -> impl Iterator<Item = &BackupManifest> {
     backups.iter().filter(|backup| backups.iter().all(|other| other.continues != backup.number))
 }
 
-/// Numbers of the backups that go if the newest `keep` stay with all that they rest on, the newest first: cut off
-/// anywhere, no backup is left without those before it.
+/// Returns the numbers of the backups to remove so that the newest `keep` and all that they continue stay. The newest one is first: if the
+/// removal is interrupted, no remaining backup lacks one that it continues.
 pub(super) fn prunable(backups: &[BackupManifest], keep: usize) -> Vec<u64> {
     let mut needed = BTreeSet::new();
     for backup in backups.iter().rev().take(keep) {

@@ -1,4 +1,4 @@
-//! What a backup says of itself.
+//! The manifest of a backup.
 
 use std::path::Path;
 
@@ -14,48 +14,48 @@ use super::BackupError;
 
 /// First bytes of a manifest; the last one is the version of the format of backups.
 const MARK: &[u8; MARK_BYTES] = b"godel-backup\0\0\0\x01";
-/// Name of its file.
+/// Name of the file of a manifest.
 pub(super) const MANIFEST_FILE: &str = "manifest";
-/// A manifest is about 200 bytes: what is longer is none.
+/// Maximum size of a manifest, which has about 200 bytes; a longer file is refused.
 const MANIFEST_BYTES_MAX: u64 = 64 << 10;
 
-/// A backup: the store up to a revision, or what was committed between two.
+/// Describes a backup: the store up to a revision, or the commits between two revisions.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BackupManifest {
-    /// Of the backup in its directory, from 1.
+    /// Number of the backup in its directory, from 1.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// Which store it is of.
+    /// Id of the store.
     #[prost(uint64, tag = "2")]
     pub store_id: u64,
-    /// Number of the backup whose log this one continues; 0: it is full and needs no other.
+    /// Number of the backup whose log this one continues; 0 for a full backup.
     #[prost(uint64, tag = "3")]
     pub continues: u64,
-    /// First revision of its log; above `last_revision` if nothing was committed behind its snapshot.
+    /// First revision of the log; above `last_revision` if nothing was committed behind the snapshot.
     #[prost(uint64, tag = "4")]
     pub first_revision: u64,
-    /// Last revision of its log: it is the store at this revision.
+    /// Last revision of the log, which is the revision of the backup.
     #[prost(uint64, tag = "5")]
     pub last_revision: u64,
-    /// Checksum of the chunk before its log.
+    /// Checksum of the chunk before the log.
     #[prost(uint32, tag = "6")]
     pub previous_crc: u32,
-    /// Checksum of the last chunk of its log.
+    /// Checksum of the last chunk of the log.
     #[prost(uint32, tag = "7")]
     pub crc: u32,
-    /// When it was made, by state's clock, Unix milliseconds.
+    /// Time of the backup by the clock of state, in Unix milliseconds.
     #[prost(int64, tag = "8")]
     pub time_ms: i64,
-    /// Its snapshot; absent in an increment.
+    /// The snapshot; absent in an increment.
     #[prost(message, optional, tag = "9")]
     pub snapshot: Option<BackupSnapshot>,
-    /// Its files.
+    /// The files of the backup.
     #[prost(message, repeated, tag = "10")]
     pub files: Vec<BackupFile>,
-    /// Version of the state that it is of.
+    /// Version of the state that was backed up.
     #[prost(string, tag = "11")]
     pub version: String,
-    /// Engine of the store that it is of.
+    /// Engine of the store that was backed up.
     #[prost(string, tag = "12")]
     pub engine: String,
 }
@@ -63,10 +63,10 @@ pub struct BackupManifest {
 /// The snapshot of a full backup.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct BackupSnapshot {
-    /// The log behind it begins after this revision.
+    /// The log behind the snapshot begins after this revision.
     #[prost(uint64, tag = "1")]
     pub base_revision: u64,
-    /// Its size and checksum.
+    /// Size and checksum of the snapshot.
     #[prost(message, required, tag = "2")]
     pub manifest: Manifest,
 }
@@ -74,30 +74,30 @@ pub struct BackupSnapshot {
 /// A file of a backup.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BackupFile {
-    /// In the directory of the backup.
+    /// Name of the file in the directory of the backup.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its length.
+    /// Length in bytes.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// Its checksum, crc32c.
+    /// Checksum (crc32c).
     #[prost(uint32, tag = "3")]
     pub crc: u32,
 }
 
 impl BackupManifest {
-    /// Whether it needs no other backup.
+    /// Whether the backup is full.
     pub fn is_full(&self) -> bool {
         self.continues == 0
     }
 
-    /// Bytes of its files.
+    /// Returns the size of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// First revision to which it can be restored, with those before it. A snapshot is written while transactions go on:
-    /// before its end it is of no one revision.
+    /// Returns the first revision that the backup can restore. A snapshot is written while transactions are committed, so
+    /// that it is consistent only from its end on.
     pub(super) fn floor(&self) -> u64 {
         let snapshot = |snapshot: BackupSnapshot| snapshot.base_revision.max(snapshot.manifest.end_revision);
         self.snapshot.map_or(self.first_revision, snapshot)
@@ -107,7 +107,7 @@ impl BackupManifest {
         Ok(write_file(&dir.join(MANIFEST_FILE), &envelope::seal(MARK, self))?)
     }
 
-    /// The manifest of the backup in `dir`, or what is wrong with it.
+    /// Reads the manifest of the backup in `dir`.
     pub(super) fn read(dir: &Path, number: u64) -> Result<Self, String> {
         let path = dir.join(MANIFEST_FILE);
         let len =

@@ -1,4 +1,4 @@
-//! Reads backups back: the state at any revision that they have.
+//! Rebuilds the state at any revision of a chain of backups.
 
 use std::{
     fs::File,
@@ -17,8 +17,8 @@ use crate::{
     state::State,
 };
 
-/// The state at revision `at`, from a chain of backups in `dir`, the full one first. What is read of them is checked; what
-/// is behind `at` is not read.
+/// Rebuilds the state at revision `at` from a chain of backups in `dir`, the full one first. Everything up to `at` is verified; the rest
+/// is not read.
 pub(super) fn state_at(dir: &Path, chain: &[BackupManifest], at: u64) -> Result<State, BackupError> {
     let (full, snapshot) = chain
         .first()
@@ -53,7 +53,7 @@ pub(super) fn state_at(dir: &Path, chain: &[BackupManifest], at: u64) -> Result<
     Err(BackupError::damaged(last, format!("{LOG_FILE}: the log ends at revision {reached}, before {at}")))
 }
 
-/// The state as the snapshot of a full backup has it.
+/// Rebuilds the state in the snapshot of a full backup.
 fn load(dir: &Path, full: &BackupManifest) -> Result<State, BackupError> {
     let damaged = |what: String| BackupError::damaged(full.number, format!("{SNAPSHOT_FILE}: {what}"));
     let manifest = full.snapshot.map(|snapshot| snapshot.manifest).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Makes a store from backups.
+//! Creates a store from backups.
 
 use std::path::Path;
 
@@ -11,26 +11,26 @@ use crate::{
     store::Engine,
 };
 
-/// What [`restore`] did.
+/// The result of [`restore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// The last backup that was needed.
+    /// Number of the last backup that was read.
     pub number: u64,
-    /// The store that was backed up.
+    /// Id of the store that was backed up.
     pub from_store_id: u64,
     /// The revision that was restored.
     pub restored: u64,
-    /// The new store.
+    /// Id of the new store.
     pub store_id: u64,
-    /// Its revision: its own commits continue from there.
+    /// Revision of the new store, from which its own commits continue.
     pub revision: u64,
 }
 
-/// Makes a store in `engine`, which must be empty, of revision `at`, or of the newest one that the backups in `dir` have. It
+/// Creates a store in `engine`, which must be empty, from revision `at` of the backups in `dir`, or from the newest revision. It
 /// is another store, see [`identity`]; its records keep their revisions and uids.
 ///
 /// # Errors
-/// The target holds something, no backup has the revision, one that is needed is damaged, it holds what `content` cannot
+/// The target is not empty, no backup has the revision, a backup that is needed is damaged or has records that `content` cannot
 /// read, or the store cannot be written.
 pub fn restore(
     dir: &Path,

@@ -1,4 +1,4 @@
-//! Reads all backups of a directory, and says what is wrong with them.
+//! Verifies all backups of a directory.
 
 use std::{fmt, fs, path::Path};
 
@@ -16,34 +16,34 @@ use crate::{
     log::files::{digest, failed},
 };
 
-/// What [`verify`] found.
+/// The result of [`verify`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VerifyReport {
-    /// Backups, oldest first.
+    /// The backups, oldest first.
     pub backups: Vec<BackupEntry>,
-    /// The state at the end of each chain of backups that is whole: number of its last backup, store and revision.
+    /// The state at the end of each chain of backups that is whole.
     pub states: Vec<VerifiedState>,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub bytes: u64,
-    /// What keeps a backup from being restored, or its records from being read.
+    /// Problems that prevent a backup from being restored or its records from being read.
     pub problems: Vec<String>,
 }
 
 /// A state that was rebuilt from backups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedState {
-    /// The last backup of the chain.
+    /// Number of the last backup of the chain.
     pub number: u64,
-    /// Which store it is.
+    /// Id of the store.
     pub store_id: u64,
     /// First revision that can be restored.
     pub from: u64,
-    /// Its revision.
+    /// Revision of the state.
     pub revision: u64,
 }
 
 impl VerifyReport {
-    /// Nothing is wrong.
+    /// Whether there are no problems.
     pub fn is_ok(&self) -> bool {
         self.problems.is_empty()
     }
@@ -63,10 +63,10 @@ impl fmt::Display for VerifyReport {
 }
 
 /// Reads every byte of the backups in `dir`, verifies all checksums and chains, rebuilds the state at the end of each
-/// chain, and reads its records as `content` does. Changes nothing.
+/// chain, and reads its records with `content`. Changes nothing.
 ///
 /// # Errors
-/// There are no backups, or another process makes one. Damage is not an error: it is reported.
+/// The directory has no backup, or another process makes one. Damage is not an error: it is reported.
 pub fn verify(dir: &Path, content: ContentCheck<'_>) -> Result<VerifyReport, BackupError> {
     let (backups, _lock) = list_locked(dir)?;
     let mut report = VerifyReport::default();
@@ -125,7 +125,7 @@ fn verify_files(dir: &Path, manifest: &BackupManifest, report: &mut VerifyReport
     Ok(())
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn explain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Writes one backup from the parts of a store, and checks them as they come.
+//! Writes a backup from the parts of a store, and verifies each part on arrival.
 
 use std::{
     fs::{self, File},
@@ -18,16 +18,16 @@ use crate::{
     store_reader::{SnapshotStart, StorePart, StoreStart},
 };
 
-/// What a new backup is of.
+/// Describes a backup to be written.
 #[derive(Clone, Debug)]
 pub struct NewBackup {
-    /// Which store.
+    /// Id of the store.
     pub store_id: u64,
-    /// What comes.
+    /// What the store will deliver.
     pub start: StoreStart,
-    /// What it continues; a backup that does not begin with a snapshot must continue one.
+    /// The position that the backup continues; required if the store delivers no snapshot.
     pub continues: Option<Continuation>,
-    /// State's clock, Unix milliseconds.
+    /// Time by the clock of state, in Unix milliseconds.
     pub time_ms: i64,
     /// Version of state.
     pub version: String,
@@ -35,8 +35,8 @@ pub struct NewBackup {
     pub engine: String,
 }
 
-/// Takes what comes from a store. The backup is there once [`BackupWriter::finish`] has returned; until then, and if it is
-/// dropped before, there is nothing of it.
+/// Writes the parts of a store. The backup exists once [`BackupWriter::finish`] has returned; if the writer is
+/// dropped before, nothing of it remains.
 #[derive(Debug)]
 pub struct BackupWriter {
     dir: PathBuf,
@@ -46,24 +46,24 @@ pub struct BackupWriter {
     snapshot: Option<SnapshotCheck>,
     log: ChunkFile,
     assembler: Assembler,
-    /// First revision that has not come.
+    /// First revision that has not arrived.
     next: u64,
 }
 
-/// The directory of a backup that is being made; it goes unless the backup got its name.
+/// The directory of a backup that is being written. It is removed on drop unless it was renamed to its final name.
 #[derive(Debug)]
 struct PartDir(PathBuf);
 
 impl Drop for PartDir {
     fn drop(&mut self) {
         if let Err(error) = remove_dir(&self.0) {
-            // The next backup begins with that.
-            tracing::warn!(%error, "what there was of an unfinished backup could not be removed");
+            // The next backup removes it first.
+            tracing::warn!(%error, "the files of an unfinished backup cannot be removed");
         }
     }
 }
 
-/// How far the snapshot has come.
+/// Progress of the snapshot.
 #[derive(Debug)]
 struct SnapshotCheck {
     file: ChunkFile,
@@ -83,7 +83,7 @@ impl BackupWriter {
                 continues.previous_crc
             }
             _ => {
-                let what = format!("it begins with revision {}, which was not asked for", start.first);
+                let what = format!("it begins with revision {}, which was not requested", start.first);
                 return Err(BackupError::BadStream { what });
             }
         };
@@ -129,10 +129,10 @@ impl BackupWriter {
         })
     }
 
-    /// Takes the next part.
+    /// Writes the next part.
     ///
     /// # Errors
-    /// It is not what must follow, or cannot be written. [`BackupError::Diverged`]: the store went another way than the
+    /// The part is not the expected one, or cannot be written. [`BackupError::Diverged`]: the log of the store does not continue the
     /// backup that this one continues.
     pub fn take(&mut self, part: &StorePart) -> Result<(), BackupError> {
         match part {
@@ -166,13 +166,13 @@ impl BackupWriter {
         self.log.put(chunk)
     }
 
-    /// Ends the backup: it is whole, durable and in its place when this returns.
+    /// Ends the backup. When this returns, the backup is complete, durable and has its final name.
     ///
     /// # Errors
-    /// Something did not come, or a file operation failed; there is nothing of the backup then.
+    /// A part is missing, or a file operation failed; then nothing of the backup remains.
     pub fn finish(self) -> Result<BackupManifest, BackupError> {
         let Self { dir, part, mut manifest, snapshot, log, assembler, next, .. } = self;
-        let missing = |what: &str| BackupError::BadStream { what: format!("{what} did not come to its end") };
+        let missing = |what: &str| BackupError::BadStream { what: format!("{what} is incomplete") };
         if let Some(SnapshotCheck { file, assembler, start, n_pieces, crc }) = snapshot {
             let is_whole = n_pieces == start.manifest.n_pieces && crc == start.manifest.crc;
             if !is_whole || assembler.is_open() {
@@ -192,7 +192,7 @@ impl BackupWriter {
     }
 }
 
-/// A file of chunks, each behind its length.
+/// A file of chunks, each preceded by its length.
 #[derive(Debug)]
 struct ChunkFile {
     name: &'static str,

@@ -1,19 +1,19 @@
-//! The log in an etcd that others run.
+//! The log in an etcd that others operate.
 //!
-//! One process writes: it has put its number and a random token under the key of the fence, and each of its transactions
-//! compares that. A transaction also compares that its own keys are absent and that what goes before them is there: the group
-//! before, or the begin of its generation. So one that comes late, twice or out of order changes nothing, and a process that has
-//! been taken over neither. Where etcd does not say what became of a transaction, the same one is sent again: either it is
-//! made now, or what it puts is there already.
+//! One process writes. It has stored its number and a random token under the key of the fence, and each of its transactions
+//! compares that key. A transaction also requires that its own keys are absent and that their predecessor exists: the previous
+//! group, or the begin of the generation. So a transaction that arrives late, twice or out of order changes nothing, and neither does a
+//! process whose store was taken over. When the outcome of a transaction is unknown, the same transaction is sent again: either it is
+//! applied now, or its keys exist already.
 //!
-//! A group is one value of packed chunks; a large one takes several, each of which rests on the one before, and counts only
-//! whole. Pieces of a snapshot are put beside the commits, one at a time, and count once their manifest is there, which is put
-//! when all of them are known to be. What is no longer needed is deleted beside the commits, in small steps in the order of keys.
+//! A group is one value of packed chunks. A large group takes several values, each of which requires the one before it, and is valid only if
+//! all of them exist. Pieces of a snapshot are written beside the commits, one at a time, and are valid once their manifest exists, which is
+//! written when all pieces are known to exist. Old generations are deleted beside the commits, in small steps in the order of keys.
 //!
-//! Keys that etcd holds are whole, or were damaged from outside: the end of the log is torn only between two values.
+//! etcd stores a value whole or not at all, so the end of the log can be torn only between two values; a partial value is damage.
 //!
-//! The watermark is in a file of this machine: how far the log came, in which etcd, and how far that had come. A state
-//! whose watermark claims more than etcd has is not served. A process on another machine, without one, takes what it finds.
+//! The watermark is a file on this machine. It has the last revision of the log, the id of the etcd cluster, and the revision of etcd. A state
+//! whose watermark is ahead of etcd is not served. A process on another machine has no watermark and accepts the store as it is.
 //!
 //! # Modules
 //!
@@ -21,15 +21,15 @@
 //! - `compaction`: when etcd is compacted.
 //! - `generation`: a generation, as far as it is known.
 //! - `keys`: names of keys.
-//! - `opening`: from an etcd to a log that may be written.
-//! - `packing`: chunks in values.
+//! - `opening`: opening the log, and taking the store over.
+//! - `packing`: packing of chunks into values.
 //! - `pacing`: how fast a snapshot is written.
-//! - `place`: whether a store is there, and what a migration leaves there.
-//! - `reading`: the log as readers use it.
-//! - `records`: what keys hold beside chunks.
-//! - `repair`: another store in the place of a damaged one.
-//! - `space`: how much room etcd has.
-//! - `writing`: the log as its writer uses it.
+//! - `place`: operations on a store that do not open its log.
+//! - `reading`: reading of the log.
+//! - `records`: records other than chunks.
+//! - `repair`: replacing a damaged store by another one.
+//! - `space`: the space that etcd has.
+//! - `writing`: writing of the log.
 
 mod beside;
 mod compaction;
@@ -60,11 +60,11 @@ use super::watermark::{EtcdMark, Found, WatermarkFile};
 
 pub use self::opening::is_in_etcd;
 
-/// Where keys of the store begin, unless told otherwise.
+/// Default of [`EtcdConfig::prefix`].
 pub const PREFIX_DEFAULT: &str = "godel/";
-/// The quota that etcd has unless told otherwise.
+/// Default quota of etcd.
 pub const QUOTA_BYTES_DEFAULT: u64 = space::QUOTA_BYTES_DEFAULT;
-/// etcd's revisions are compacted once they are so old.
+/// Revisions of etcd are compacted at this age.
 const COMPACTION_AGE: Duration = Duration::from_mins(10);
 
 /// A store in etcd.
@@ -72,21 +72,21 @@ const COMPACTION_AGE: Duration = Duration::from_mins(10);
 pub struct EtcdConfig {
     /// How etcd is called.
     pub etcd: Arc<dyn Etcd>,
-    /// What all keys begin with.
+    /// Prefix of all keys.
     pub prefix: String,
-    /// Directory of this state on this machine: the watermark is in its folder `etcd`.
+    /// Directory of this state on this machine. The watermark is in its folder `etcd`.
     pub dir: PathBuf,
-    /// The quota of etcd's database, which is a flag of etcd that its calls do not tell.
+    /// The quota of etcd's database. It is a flag of etcd that no call returns.
     pub quota_bytes: u64,
-    /// Compacts etcd, which concerns all its clients.
+    /// Whether this store compacts etcd, which affects all clients of etcd.
     pub compacts: bool,
-    /// Age of what is compacted; leave it as it is.
+    /// Age of the revisions that are compacted; only tests change it.
     #[doc(hidden)]
     pub compaction_age: Duration,
 }
 
 impl EtcdConfig {
-    /// A store in `etcd` whose state has the directory `dir`.
+    /// Configures a store in `etcd` for a state with the directory `dir`.
     pub fn new(etcd: Arc<dyn Etcd>, dir: impl Into<PathBuf>) -> Self {
         Self {
             etcd,
@@ -104,19 +104,19 @@ impl EtcdConfig {
 pub struct EtcdLog {
     shared: Arc<Shared>,
     keys: StoreKeys,
-    /// `None`: the log is only looked at.
+    /// The fence of this process; `None` if the log is only read.
     fence: Option<HeldFence>,
-    /// What ties watermark and generations together.
+    /// Random number that the watermark and all generations of the store share.
     store: u64,
-    /// Which etcd it is, and how far it has come.
+    /// Id of the etcd cluster, and its last known revision.
     mark: EtcdMark,
-    /// The key on which the next group rests.
+    /// Key that must exist before the next group is written.
     tail: Bytes,
-    /// Of the watermark.
+    /// Directory of the watermark.
     dir: PathBuf,
-    /// What was found of it on opening.
+    /// The watermark as it was on opening.
     found: Found,
-    /// There once it was written by this process.
+    /// The file of the watermark, once this process has written it.
     watermark: Option<WatermarkFile>,
     unopened: Vec<String>,
     /// Generations that an earlier process was deleting.

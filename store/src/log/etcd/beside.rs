@@ -1,7 +1,7 @@
-//! Work beside the commits: pieces of a snapshot, deletions, compaction, and questions for sizes.
+//! Work beside the commits: pieces of a snapshot, deletions, compaction, and requests for sizes.
 //!
-//! One call is under way at a time, and no commit waits for it. What is not known to be done is sent again, until it is: each
-//! transaction compares the fence and what it rests on, so that one that comes late or twice changes nothing.
+//! One call is in progress at a time, and no commit waits for it. A call with an unknown outcome is sent again until the outcome is known: each
+//! transaction compares the fence and its prerequisites, so that a transaction that arrives late or twice changes nothing.
 
 use std::{
     collections::VecDeque,
@@ -23,51 +23,51 @@ use super::{
 };
 use crate::log::{BesideWork, LogError, Waker};
 
-/// Keys of one deletion at most: it must not hold up the commits behind it.
+/// Maximum number of keys in one deletion, so that it does not delay the commits behind it.
 const N_DELETED_MAX: u32 = 128;
-/// Pause before a call is made again whose outcome is not known, and the longest one.
+/// First pause before a call with an unknown outcome is made again; it doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How often the fence is looked at: a process that does not write must learn, too, that it was taken over.
+/// How often the fence is read, so that a process that writes nothing also notices that its store was taken over.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
-/// What the key of a generation holds that is being deleted.
+/// Value of the key that marks a generation as being deleted.
 const DROPPING: Bytes = Bytes::from_static(b"dropping");
 
-/// What is to be done.
+/// A task beside the commits.
 #[derive(Debug)]
 pub(super) enum Job {
     /// Asks for the sizes of the database.
     Sizes,
     /// Compacts etcd up to this revision.
     Compact(u64),
-    /// Puts a piece of a snapshot.
+    /// Writes a piece of a snapshot.
     Piece(TxnRequest),
-    /// Notes that a generation is being deleted, once it has no readers; then deletes it.
+    /// Marks a generation as being deleted, once it has no readers, and then deletes it.
     Drop(Arc<EtcdGeneration>),
     /// Deletes keys.
     Sweep(Sweep),
 }
 
-/// Keys that are being deleted, in order.
+/// A range of keys that is being deleted, in order.
 #[derive(Debug)]
 pub(super) struct Sweep {
     range: KeyRange,
-    /// Deleted last: while it is there, the deletion is not complete.
+    /// Key that is deleted last: while it exists, the deletion is incomplete.
     marker: Option<Bytes>,
     step: SweepStep,
 }
 
 #[derive(Debug)]
 enum SweepStep {
-    /// Looks which keys there are.
+    /// Lists the next keys.
     List,
-    /// Deletes some.
+    /// Deletes the keys that were listed.
     Delete(KeyBatch),
     /// Deletes the marker.
     Forget(Bytes),
 }
 
-/// Some keys in order without a gap.
+/// Consecutive keys.
 #[derive(Debug)]
 pub(super) struct KeyBatch {
     first: Entry,
@@ -80,7 +80,7 @@ impl KeyBatch {
         Some(Self { first, last })
     }
 
-    /// Deletes them. The first one goes with all others: if it is not there as it was, this was done before.
+    /// Returns the transaction that deletes the keys. All of them are deleted at once, so if the first key is gone or was written again, they were deleted before.
     pub(super) fn deletion(&self, fence: &HeldFence) -> TxnRequest {
         let Entry { key, create_revision, .. } = &self.first;
         TxnRequest {
@@ -97,39 +97,39 @@ impl Sweep {
     }
 }
 
-/// What was done.
+/// The result of a task.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finished {
-    /// `None`: etcd did not say them.
+    /// The sizes; `None` if etcd did not return them.
     Sizes(Option<Sizes>),
-    /// Or not: then another revision is compacted later.
+    /// Etcd was compacted, or the compaction failed and a later one includes it.
     Compacted,
     Piece {
         took: Duration,
     },
-    /// Keys are gone, or nothing came of something that is tried again some time.
+    /// Any other task has ended.
     Other,
 }
 
-/// How a job goes on.
+/// What follows a call of a job.
 enum Step {
     Done(Finished),
     Next(Job),
-    /// The same call is made again.
+    /// Make the same call again.
     Again(Job, CallError),
 }
 
-/// The work that is to be done, and what is under way.
+/// The queue of jobs, and the call in progress.
 #[derive(Debug)]
 pub(super) struct Beside {
     etcd: Arc<dyn Etcd>,
     queue: VecDeque<Job>,
     running: Option<Running>,
-    /// Where the next look at the fence comes to.
+    /// Receives the next read of the fence.
     watch: Option<Arc<Slot>>,
-    /// Before the next piece.
+    /// Pause before the next piece.
     piece_pause: Duration,
-    /// Before a call that is made again.
+    /// Pause before a call is made again.
     pause: Duration,
     /// Calls that were done.
     n_done: u64,
@@ -141,11 +141,11 @@ pub(super) struct Beside {
 struct Running {
     job: Job,
     slot: Arc<Slot>,
-    /// When the call is made.
+    /// Time at which the call is made.
     starts: Instant,
 }
 
-/// Where an outcome comes to.
+/// Receives the outcome of a call.
 #[derive(Debug, Default)]
 struct Slot {
     state: Mutex<SlotState>,
@@ -179,7 +179,7 @@ impl Slot {
         }
     }
 
-    /// The outcome; where there is none yet, `waker` is called once it is there.
+    /// Takes the outcome. If there is none yet, `waker` is called once there is one.
     fn take(&self, waker: &Waker) -> Option<(Result<Reply, CallError>, Instant)> {
         let mut state = self.state.lock();
         let outcome = state.outcome.take();
@@ -220,7 +220,7 @@ impl Beside {
 
     pub(super) fn push(&mut self, job: Job) {
         match job {
-            // What frees space, and what is known of it, need not wait for pieces.
+            // Work that measures or frees space does not wait for pieces.
             Job::Sizes | Job::Compact(_) => self.queue.push_front(job),
             Job::Piece(_) | Job::Drop(_) | Job::Sweep(_) => self.queue.push_back(job),
         }
@@ -240,13 +240,13 @@ impl Beside {
         self.failure.as_ref()
     }
 
-    /// Whether a piece is to be put.
+    /// Whether a piece is waiting or in progress.
     pub(super) fn has_piece(&self) -> bool {
         let of_queue = self.queue.iter().any(|job| matches!(job, Job::Piece(_)));
         of_queue || self.running.as_ref().is_some_and(|running| matches!(running.job, Job::Piece(_)))
     }
 
-    /// Whether etcd has a piece to put now, as far as is known.
+    /// Whether etcd is writing a piece now, as far as is known.
     pub(super) fn is_putting_piece(&self, now: Instant) -> bool {
         self.running.as_ref().is_some_and(|running| {
             matches!(running.job, Job::Piece(_))
@@ -255,17 +255,17 @@ impl Beside {
         })
     }
 
-    /// Waits for what is under way, at most so long.
+    /// Waits for the call in progress, at most for `patience`.
     pub(super) fn wait(&self, patience: Duration) {
         if let Some(running) = &self.running {
             running.slot.wait(patience);
         }
     }
 
-    /// Goes on as far as it can without waiting; `waker` is called once it can again.
+    /// Advances the work as far as possible without waiting. `waker` is called once more is possible.
     ///
     /// # Errors
-    /// The fence is another's, or something is gone on which a piece rests.
+    /// Another process holds the fence, or a prerequisite of a piece is gone.
     pub(super) fn tend(
         &mut self,
         fence: &HeldFence,
@@ -311,7 +311,7 @@ impl Beside {
         self.n_done += 1;
     }
 
-    /// Looks now and then whether the fence is still this process's.
+    /// Reads the fence periodically, to see whether this process still holds it.
     fn watch_fence(&mut self, fence: &HeldFence, waker: &Waker) -> Result<(), LogError> {
         if let Some(slot) = &self.watch {
             match slot.take(waker) {
@@ -345,7 +345,7 @@ impl Beside {
 }
 
 impl Job {
-    /// Whether it need not wait for readers.
+    /// Whether the job can start: a generation is not deleted while it has readers.
     fn can_start(&self) -> bool {
         match self {
             Self::Drop(generation) => Arc::strong_count(generation) == 1,
@@ -381,7 +381,7 @@ impl Job {
         }
     }
 
-    /// What comes after this outcome of its call.
+    /// Decides what follows the outcome of a call.
     fn advance(
         self,
         outcome: Result<Reply, CallError>,
@@ -391,7 +391,7 @@ impl Job {
         let reply = match (outcome, &self) {
             (Ok(reply), _) => reply,
             (Err(error), Self::Sizes) => {
-                tracing::debug!(%error, "etcd does not say its size");
+                tracing::debug!(%error, "etcd does not return its sizes");
                 return Ok(Step::Done(Finished::Sizes(None)));
             }
             (Err(error), Self::Compact(revision)) => {
@@ -408,15 +408,13 @@ impl Job {
                 Ok(Step::Done(Finished::Piece { took }))
             }
             (Self::Drop(generation), Reply::Txn(reply)) => {
-                // Without its begin the generation was marked before.
+                // If the begin is gone, the generation was marked before.
                 check_fence(&reply, fence)?;
                 let keys = &generation.keys;
                 Ok(Step::Next(Self::Sweep(Sweep::new(keys.body(), Some(keys.dropping())))))
             }
             (Self::Sweep(sweep), reply) => sweep.advance(&reply, fence),
-            (_, other) => {
-                Err(LogError::Engine(format!("etcd answered something else than was asked: {other:?}")))
-            }
+            (_, other) => Err(LogError::Engine(format!("etcd sent an unexpected answer: {other:?}"))),
         }
     }
 }
@@ -443,21 +441,21 @@ impl Sweep {
                     SweepStep::Forget(_) => Step::Done(Finished::Other),
                 })
             }
-            other => Err(LogError::Engine(format!("etcd answered something else than was asked: {other:?}"))),
+            other => Err(LogError::Engine(format!("etcd sent an unexpected answer: {other:?}"))),
         }
     }
 }
 
-/// Whether the fence was held when a transaction was made whose first read is that of the fence.
+/// Checks that this process held the fence when a transaction was made, whose first read is the fence.
 pub(super) fn check_fence(reply: &TxnReply, fence: &HeldFence) -> Result<(), LogError> {
     let entry = reply.reads.first().and_then(Option::as_ref);
     if !reply.succeeded && fence.is_lost(entry) { Err(fence.lost_to(entry)) } else { Ok(()) }
 }
 
-/// What became of a transaction that puts keys, and reads the fence and then those keys if it fails.
+/// Judges the reply to a transaction that writes keys, and that on failure reads the fence and then those keys.
 ///
 /// # Errors
-/// The fence is another's, or what the transaction rests on is not there.
+/// Another process holds the fence, or a prerequisite of the transaction does not exist.
 pub(super) fn judge(txn: &TxnRequest, reply: &TxnReply, fence: &HeldFence) -> Result<Header, LogError> {
     check_fence(reply, fence)?;
     let puts = txn.ops.iter().filter_map(|op| match op {
@@ -465,7 +463,7 @@ pub(super) fn judge(txn: &TxnRequest, reply: &TxnReply, fence: &HeldFence) -> Re
         Op::Delete(_) | Op::DeleteRange(..) => None,
     });
     let mut reads = reply.reads.iter().skip(1);
-    // An earlier try was made, and its answer was lost.
+    // An earlier attempt was applied, and its answer was lost.
     let is_done = reply.succeeded
         || puts.clone().all(|(_, value)| {
             reads.next().and_then(Option::as_ref).is_some_and(|entry| entry.value == *value)
@@ -475,7 +473,7 @@ pub(super) fn judge(txn: &TxnRequest, reply: &TxnReply, fence: &HeldFence) -> Re
     }
     let key = puts.map(|(key, _)| String::from_utf8_lossy(key).into_owned()).next().unwrap_or_default();
     Err(LogError::Engine(format!(
-        "etcd does not take the key {key}: what goes before it is gone, or another one is in its place; another client \
+        "etcd refuses the key {key}: its predecessor is gone, or the key already has another value; another client \
          changes keys of this store"
     )))
 }

@@ -1,4 +1,4 @@
-//! When etcd is compacted. Compaction concerns all clients of the etcd: revisions that other watchers may still want are kept.
+//! When etcd is compacted. Compaction affects all clients of etcd, so revisions that their watchers may still need are kept.
 
 use std::{
     collections::VecDeque,
@@ -7,20 +7,20 @@ use std::{
 
 /// How many revisions are remembered within the age of compaction.
 const N_HEARD: u32 = 20;
-/// Between two compactions: each one takes etcd some time.
+/// Minimum time between two compactions, each of which takes etcd some time.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 
-/// Which revision of etcd may be compacted.
+/// Decides which revision of etcd may be compacted.
 #[derive(Debug)]
 pub(super) struct Compaction {
     is_on: bool,
-    /// A revision is compacted once it is so old.
+    /// A revision is compacted at this age.
     age: Duration,
-    /// Revisions with the time at which they were heard of, oldest first.
+    /// Revisions with the time at which they were observed, oldest first.
     heard: VecDeque<HeardRevision>,
-    /// The last one that was heard of.
+    /// The last observed revision.
     last: Option<HeardRevision>,
-    /// etcd was asked and has not answered yet.
+    /// Whether a compaction is in progress.
     is_under_way: bool,
 }
 
@@ -35,7 +35,7 @@ impl Compaction {
         Self { is_on, age, heard: VecDeque::new(), last: None, is_under_way: false }
     }
 
-    /// The revision up to which etcd is to be compacted now, `revision` being the last one that was heard of.
+    /// Returns the revision up to which etcd must be compacted now, if any. `revision` is the last observed revision.
     pub(super) fn due(&mut self, now: Instant, revision: u64) -> Option<u64> {
         if !self.is_on {
             return None;
@@ -59,7 +59,7 @@ impl Compaction {
         due
     }
 
-    /// Notes that etcd has answered.
+    /// Notes that the compaction has ended.
     pub(super) fn finish(&mut self) {
         self.is_under_way = false;
     }

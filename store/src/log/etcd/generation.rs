@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::keys::GenerationKeys;
 use crate::log::{End, Generation, Manifest};
 
-/// One generation. Its readers hold it, and it is not deleted before they are done.
+/// A generation. Readers hold a reference, and the generation is not deleted while they do.
 #[derive(Debug)]
 pub(super) struct EtcdGeneration {
     pub(super) base: Revision,
@@ -17,8 +17,8 @@ pub(super) struct EtcdGeneration {
     manifest: Mutex<Option<Manifest>>,
     end: Mutex<Option<End>>,
     log_bytes: AtomicU64,
-    /// First revisions of its groups, in order; `None` until they were listed. A watcher goes on in the middle of a log, and
-    /// etcd finds the last key before another one only by reading them all.
+    /// First revisions of its groups, in order; `None` until they are listed. A watcher resumes in the middle of a log, and
+    /// etcd can find the last key before a given key only by reading all of them.
     firsts: Mutex<Option<Vec<Revision>>>,
 }
 
@@ -61,12 +61,12 @@ impl EtcdGeneration {
         self.log_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of its log and of its snapshot.
+    /// Returns the size of its log and of its snapshot.
     pub(super) fn bytes(&self) -> u64 {
         self.log_bytes.load(Ordering::Relaxed) + self.manifest().map_or(0, |manifest| manifest.bytes)
     }
 
-    /// Notes a group of so many bytes at the end of its log.
+    /// Adds a group of `bytes` bytes to the end of its log.
     pub(super) fn add_group(&self, first: Revision, bytes: u64) {
         self.log_bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(firsts) = &mut *self.firsts.lock() {
@@ -83,7 +83,7 @@ impl EtcdGeneration {
         self.firsts.lock().is_some()
     }
 
-    /// The first revision of the group that holds `revision`, if its groups were listed.
+    /// Returns the first revision of the group that contains `revision`, if the groups are listed.
     pub(super) fn group_of(&self, revision: Revision) -> Option<Revision> {
         let firsts = self.firsts.lock();
         let firsts = firsts.as_ref()?;

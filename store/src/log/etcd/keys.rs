@@ -17,14 +17,14 @@ use bytes::Bytes;
 use godel_base::ids::Revision;
 use godel_etcd::prefix_end;
 
-/// Keys of one store: its prefix, and the line of keys that counts. A repair makes another line.
+/// Keys of one store: its prefix, and the valid line of keys. A repair writes another line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreKeys {
     prefix: String,
     line: u32,
 }
 
-/// A range of keys, the end not in it.
+/// A range of keys, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyRange {
     pub(super) from: Bytes,
@@ -36,13 +36,13 @@ impl KeyRange {
         Self { to: prefix_end(prefix.as_bytes()), from: prefix.into() }
     }
 
-    /// The rest of it behind `key`.
+    /// Returns the rest of the range behind `key`.
     pub(super) fn behind(&self, key: &Bytes) -> Self {
         Self { from: next_key(key), to: self.to.clone() }
     }
 }
 
-/// The key right behind `key`.
+/// Returns the key directly behind `key`.
 pub(super) fn next_key(key: &Bytes) -> Bytes {
     let mut next = key.to_vec();
     next.push(0);
@@ -54,12 +54,12 @@ impl StoreKeys {
         Self { prefix: prefix.to_owned(), line }
     }
 
-    /// The key of the fence below a prefix.
+    /// Returns the key of the fence below a prefix.
     pub(super) fn fence(prefix: &str) -> Bytes {
         format!("{prefix}fence").into()
     }
 
-    /// The key of the mark of a migration below a prefix.
+    /// Returns the key of the migration mark below a prefix.
     pub(super) fn mark(prefix: &str) -> Bytes {
         format!("{prefix}migration").into()
     }
@@ -68,7 +68,7 @@ impl StoreKeys {
         &self.prefix
     }
 
-    /// All keys of the line.
+    /// Returns the range of all keys of the line.
     pub(super) fn all(&self) -> KeyRange {
         KeyRange::of_prefix(self.text())
     }
@@ -77,13 +77,13 @@ impl StoreKeys {
         GenerationKeys { prefix: format!("{}{:016x}/", self.text(), base.0) }
     }
 
-    /// The generation of a key of the line.
+    /// Returns the base of the generation to which a key of the line belongs.
     pub(super) fn base_of(&self, key: &Bytes) -> Option<Revision> {
         let rest = key.strip_prefix(self.text().as_bytes())?;
         hexadecimal(rest.get(..16)?).filter(|_| rest.get(16) == Some(&b'/')).map(Revision)
     }
 
-    /// What the keys of the line begin with.
+    /// Returns the prefix of the keys of the line.
     pub(super) fn text(&self) -> String {
         format!("{}{:08x}/", self.prefix, self.line)
     }
@@ -124,12 +124,12 @@ impl GenerationKeys {
         self.key("manifest")
     }
 
-    /// What says of the generation what it is: its begin, or that it is being deleted, and its end.
+    /// Returns the keys that describe the generation: its begin, or the mark that it is being deleted, and its end.
     pub(super) fn head(&self) -> KeyRange {
         KeyRange { from: self.begin(), to: next_key(&self.end()) }
     }
 
-    /// What is deleted of a generation before it is forgotten.
+    /// Returns the keys that are deleted before the mark that the generation is being deleted.
     pub(super) fn body(&self) -> KeyRange {
         KeyRange { from: self.end(), to: self.all().to }
     }
@@ -142,12 +142,12 @@ impl GenerationKeys {
         KeyRange::of_prefix(format!("{}log/", self.prefix))
     }
 
-    /// The log from the group that begins with `first` on.
+    /// Returns the keys of the log from the group with the first revision `first`.
     pub(super) fn log_from(&self, first: Revision) -> KeyRange {
         KeyRange { from: self.key(&format!("log/{:016x}/", first.0)), to: self.log().to }
     }
 
-    /// The first revision of the group of a key of the log.
+    /// Returns the first revision of the group to which a key of the log belongs.
     pub(super) fn first_of(&self, key: &Bytes) -> Option<Revision> {
         let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"log/")?;
         hexadecimal(rest.get(..16)?).map(Revision)
@@ -165,7 +165,7 @@ impl GenerationKeys {
         KeyRange::of_prefix(format!("{}snapshot/{attempt:016x}/", self.prefix))
     }
 
-    /// The attempt of a key of a snapshot.
+    /// Returns the attempt to which a key of a snapshot belongs.
     pub(super) fn attempt_of(&self, key: &Bytes) -> Option<u64> {
         let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"snapshot/")?;
         hexadecimal(rest.get(..16)?)

@@ -1,4 +1,4 @@
-//! From an etcd to a log that may be read, and written by this process alone.
+//! Opening the log in an etcd: this process takes the store over and becomes its only writer, or only reads it.
 
 use std::{
     fs::{self, File},
@@ -34,17 +34,17 @@ use crate::{
     store::OpenError,
 };
 
-/// How often the fence is tried for before the opening is given up.
+/// Maximum number of attempts to take the fence.
 const N_FENCE_TRIES: u32 = 16;
 
-/// What for a log is opened.
+/// The purpose for which a log is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To be served: only if it is the etcd that the watermark is of.
+    /// The log will be served, if the watermark belongs to this etcd.
     Serve,
-    /// To make another store of what is left of it.
+    /// What is left of the store becomes another store.
     Repair,
-    /// To be read, beside the process that serves it.
+    /// The log is read while another process serves it.
     Look,
 }
 
@@ -52,24 +52,24 @@ enum Purpose {
 #[derive(Debug, Default)]
 struct Listing {
     generations: Vec<Arc<EtcdGeneration>>,
-    /// Those that are being deleted.
+    /// Bases of generations that are being deleted.
     dropping: Vec<Revision>,
-    /// Of the newest generation.
+    /// Number of the store in the newest generation.
     store: Option<u64>,
     problems: Vec<String>,
 }
 
 impl EtcdLog {
-    /// Opens the store in etcd, or makes a new one. The process that had it before is fenced off, unless there is reason to
-    /// refuse the store already.
+    /// Opens the store in etcd, or creates one. The process that served it before is fenced off, unless the store has to be refused
+    /// anyway.
     ///
     /// # Errors
-    /// See [`OpenError`]. If etcd does not answer, it may later: [`OpenError::is_away`].
+    /// See [`OpenError`]. [`OpenError::is_away`] says whether etcd does not answer, so that a later attempt may succeed.
     pub fn open(config: &EtcdConfig, crash: CrashPoints) -> Result<Self, OpenError> {
         Self::open_for(config, Purpose::Serve, crash)
     }
 
-    /// Opens the store in etcd, whatever etcd it is, to make another store of what is left.
+    /// Opens the store to make another store of what is left, even if the watermark belongs to another etcd.
     ///
     /// # Errors
     /// As [`EtcdLog::open`].
@@ -77,7 +77,7 @@ impl EtcdLog {
         Self::open_for(config, Purpose::Repair, CrashPoints::default())
     }
 
-    /// Opens the store in etcd to read it, beside the process that serves it, and changes nothing. What is committed meanwhile may look torn.
+    /// Opens the store only to read it, while another process may serve it. Concurrent commits may look torn.
     ///
     /// # Errors
     /// As [`EtcdLog::open`].
@@ -101,10 +101,10 @@ impl EtcdLog {
         let mut unopened = judge_mark(&found, &sizes, &dir);
         unopened.extend(listing.judge(&found, &config.prefix, &dir));
         let mut fence = None;
-        // A process that will not serve the store does not fence off the one that does.
+        // A process that will not serve the store must not fence off the one that does.
         if purpose == Purpose::Repair || (purpose == Purpose::Serve && unopened.is_empty()) {
             let held = take_fence(&*etcd, &fence_key, &own_name(&config.dir))?;
-            // It may have gone on since.
+            // The previous process may have committed since the first listing.
             keys = StoreKeys::new(&config.prefix, held.record.line);
             listing = list(&*etcd, &keys)?;
             if purpose == Purpose::Serve {
@@ -142,17 +142,17 @@ impl EtcdLog {
     }
 }
 
-/// Where the watermark of a store in etcd is.
+/// Returns the directory of the watermark of a store in etcd.
 pub(crate) fn mark_dir(dir: &Path) -> std::path::PathBuf {
     dir.join("etcd")
 }
 
-/// Whether the log of the state in `dir` is in an etcd: the watermark of one is there.
+/// Whether the log of the state in `dir` is in an etcd, that is, whether `dir` has the watermark of one.
 pub fn is_in_etcd(dir: &Path) -> bool {
     Found::read(&mark_dir(dir)).is_ok_and(|found| found != Found::Missing)
 }
 
-/// Takes the watermark in `dir`, of the state in `of`, for this process: two with one would take each other's for their own.
+/// Locks the watermark in `dir`, of the state in `of`, because two processes must not write the same watermark.
 fn own(dir: &Path, of: &Path) -> Result<File, OpenError> {
     create_private_dir(of)?;
     create_private_dir(dir)?;
@@ -169,7 +169,7 @@ fn own(dir: &Path, of: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Why the etcd is not the one that the watermark is of, if it is not.
+/// Returns the reasons why the watermark does not belong to this etcd, if any.
 fn judge_mark(found: &Found, sizes: &Sizes, dir: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     let Some(mark) = found.watermark().and_then(|watermark| watermark.etcd) else { return problems };
@@ -190,7 +190,7 @@ fn judge_mark(found: &Found, sizes: &Sizes, dir: &Path) -> Vec<String> {
     problems
 }
 
-/// The fence that is held, if anybody ever held it.
+/// Reads the fence, if a process has ever taken it.
 pub(super) fn read_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<Option<HeldFence>, LogError> {
     let range = KeyRange { from: key.clone(), to: next_key(key) };
     let page = read_page(etcd, &range, 1, false)?;
@@ -198,7 +198,7 @@ pub(super) fn read_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<Option<HeldFenc
     page.entries.first().map(read).transpose()
 }
 
-/// This process as an operator finds it, whose state is in `dir`.
+/// Describes this process, whose state is in `dir`, so that an operator finds it.
 fn own_name(dir: &Path) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "an unknown host" } else { host.trim() };
@@ -206,7 +206,7 @@ fn own_name(dir: &Path) -> String {
     format!("process {} on {host}, whose data directory is {}", std::process::id(), dir.display())
 }
 
-/// Takes the store over: from now on the transactions of other processes change nothing.
+/// Takes the fence, after which the transactions of other processes change nothing.
 fn take_fence(etcd: &dyn Etcd, key: &Bytes, holder: &str) -> Result<HeldFence, LogError> {
     let token = rand::random_range(1..u64::MAX);
     let mut last = None;
@@ -226,17 +226,18 @@ fn take_fence(etcd: &dyn Etcd, key: &Bytes, holder: &str) -> Result<HeldFence, L
                 }
                 return Ok(held);
             }
-            // Another process was quicker, or an earlier try of this one whose answer was lost.
+            // Another process was quicker, or an earlier attempt was applied and its answer was lost.
             Ok(None) => {}
             Err(error @ CallError::Refused(_)) => return Err(unread(error)),
             Err(error) => last = Some(error),
         }
     }
-    let why = last.map_or_else(|| "other processes take it, too".to_owned(), |error| error.to_string());
+    let why =
+        last.map_or_else(|| "other processes take it at the same time".to_owned(), |error| error.to_string());
     Err(LogError::Unknown(format!("the store in etcd could not be taken over: {why}")))
 }
 
-/// Puts a fence in place of the one that is held; `None`: another one is held.
+/// Replaces the fence `before`. Returns `None` if the current fence is another one.
 pub(super) fn change_fence(
     etcd: &dyn Etcd,
     key: &Bytes,
@@ -249,14 +250,14 @@ pub(super) fn change_fence(
     Ok(reply.succeeded.then(|| HeldFence::new(key.clone(), record)))
 }
 
-/// Looks which generations there are, without reading them.
+/// Lists the generations without reading their contents.
 fn list(etcd: &dyn Etcd, keys: &StoreKeys) -> Result<Listing, LogError> {
     let mut listing = Listing::default();
     let mut range = keys.all();
     while let Some(entry) = read_page(etcd, &range, 1, true)?.entries.first() {
         let Some(base) = keys.base_of(&entry.key) else {
             let key = String::from_utf8_lossy(&entry.key);
-            listing.problems.push(format!("the key {key} of etcd is none of this store"));
+            listing.problems.push(format!("the key {key} of etcd does not belong to this store"));
             range = range.behind(&entry.key);
             continue;
         };
@@ -267,7 +268,7 @@ fn list(etcd: &dyn Etcd, keys: &StoreKeys) -> Result<Listing, LogError> {
 }
 
 impl Listing {
-    /// Why what is there is not the store that the watermark in `dir` is of, if it is not.
+    /// Returns the reasons why the watermark in `dir` does not belong to this store, if any.
     fn judge(&self, found: &Found, prefix: &str, dir: &Path) -> Vec<String> {
         let mut problems = self.problems.clone();
         let Some(watermark) = found.watermark() else { return problems };
@@ -276,7 +277,7 @@ impl Listing {
                 "the store below `{prefix}` in etcd is another one than that of the watermark in {}",
                 dir.display()
             )),
-            // One that was being made when its process ended has committed nothing.
+            // A store whose process ended while it was being created has no commits.
             None if problems.is_empty() && watermark.revision > 0 => {
                 problems.push(format!("etcd holds no store below `{prefix}`"));
             }
@@ -302,7 +303,7 @@ impl Listing {
             let begin: BeginRecord = open(&key, value(&key).ok_or_else(lost)?)?;
             if begin.base != base.0 {
                 return Err(LogError::Corrupt(format!(
-                    "generation {base} in etcd says that it is another one"
+                    "generation {base} in etcd has the begin of another generation"
                 )));
             }
             let end = value(&of.end()).map(|value| open::<End>(&of.end(), value)).transpose()?;

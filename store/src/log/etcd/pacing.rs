@@ -1,20 +1,20 @@
-//! How fast a snapshot is written: commits must not feel it.
+//! How fast a snapshot is written, so that it does not slow commits down.
 //!
-//! Pieces are under way beside commits, one at a time. Between two of them there is a pause, as long as a piece takes, and
-//! longer while commits that meet a piece take longer than those that do not.
+//! Pieces are written beside the commits, one at a time. Between two pieces there is a pause as long as a piece takes, and
+//! longer while commits that coincide with a piece take longer than other commits.
 
 use std::time::Duration;
 
-/// The longest pause: a snapshot of 300 MiB, which etcd's default quota carries, takes 4 minutes then.
+/// The longest pause. With it, a snapshot of 300 MiB, for which the default quota of etcd suffices, takes 4 minutes.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// The shortest pause that matters.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Commits that meet a piece may take so much longer, in percent.
+/// How much longer commits that coincide with a piece may take, in percent.
 const SLOWER_PERCENT: u32 = 30;
-/// Weight of what came before in a moving average, of 8.
+/// Weight of the previous value in a moving average, in eighths.
 const WEIGHT: u32 = 7;
 
-/// Watches what commits take.
+/// Compares how long commits take with and without a piece.
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
     alone: Average,
@@ -34,22 +34,22 @@ impl Average {
 }
 
 impl Pacer {
-    /// Notes what a commit took, and whether a piece was under way.
+    /// Records how long a commit took, and whether a piece was in progress.
     pub(super) fn add_commit(&mut self, took: Duration, beside_piece: bool) {
         self.n_commits += 1;
         if beside_piece { self.beside_piece.add(took) } else { self.alone.add(took) }
     }
 
-    /// Notes what a piece took; how long to wait before the next one.
+    /// Records how long a piece took. Returns the pause before the next one.
     pub(super) fn add_piece(&mut self, took: Duration) -> Duration {
         if std::mem::take(&mut self.n_commits) == 0 {
-            // There is no commit to hold up.
+            // There is no commit to slow down.
             self.pause = Duration::ZERO;
             return Duration::ZERO;
         }
         let is_slower = match (self.alone.0, self.beside_piece.0) {
             (Some(alone), Some(beside)) => beside * 100 > alone * (100 + SLOWER_PERCENT),
-            // Without one of both there is nothing to compare.
+            // A comparison needs both averages.
             _ => true,
         };
         self.pause = if is_slower { (2 * self.pause).max(PAUSE_MIN) } else { self.pause / 2 };

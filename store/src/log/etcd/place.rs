@@ -1,4 +1,4 @@
-//! What is done with a store in etcd before its log is opened: whether there is one, and what a migration leaves there.
+//! Operations on a store in etcd that do not open its log: whether it exists, its migration mark, and its removal.
 
 use bytes::Bytes;
 use godel_etcd::{Compare, Op, TxnReply, TxnRequest, prefix_end};
@@ -24,19 +24,19 @@ impl EtcdConfig {
         StoreKeys::mark(&self.prefix)
     }
 
-    /// All keys below the prefix but the mark of a migration.
+    /// Returns all keys below the prefix except the migration mark.
     fn keys_but_mark(&self) -> [KeyRange; 2] {
         let (mark, prefix) = (self.mark_key(), Bytes::from(self.prefix.clone()));
         let behind = KeyRange { from: next_key(&mark), to: prefix_end(&prefix) };
         [KeyRange { from: prefix, to: mark }, behind]
     }
 
-    /// Whether a store was ever made there.
+    /// Whether a store was ever created below the prefix.
     pub(crate) fn holds_store(&self) -> Result<bool, LogError> {
         Ok(read_fence(&*self.etcd, &StoreKeys::fence(&self.prefix))?.is_some())
     }
 
-    /// Whether there is anything in the etcd or in the directory of the state, but for the mark of a migration.
+    /// Whether the prefix or the directory of the state contains anything except a migration mark.
     pub(crate) fn holds_anything(&self) -> Result<bool, LogError> {
         for range in self.keys_but_mark() {
             if !read_page(&*self.etcd, &range, 1, true)?.entries.is_empty() {
@@ -46,7 +46,7 @@ impl EtcdConfig {
         Ok(is_in_etcd(&self.dir) || is_store(&self.dir))
     }
 
-    /// Removes everything but the mark of a migration, which must be there, and the watermark on this machine.
+    /// Removes the watermark on this machine and all keys except the migration mark, which must exist.
     pub(crate) fn clear(&self) -> Result<(), LogError> {
         for range in self.keys_but_mark() {
             loop {
@@ -70,14 +70,14 @@ impl EtcdConfig {
         Ok(())
     }
 
-    /// The mark of a migration, encoded.
+    /// Reads the encoded migration mark.
     pub(crate) fn read_mark(&self) -> Result<Option<Vec<u8>>, LogError> {
         let key = self.mark_key();
         let page = read_page(&*self.etcd, &KeyRange { to: next_key(&key), from: key }, 1, false)?;
         Ok(page.entries.first().map(|entry| entry.value.to_vec()))
     }
 
-    /// Leaves the mark of a migration, or takes it away.
+    /// Writes the migration mark, or removes it.
     pub(crate) fn write_mark(&self, mark: Option<&[u8]>) -> Result<(), LogError> {
         let key = self.mark_key();
         let op = match mark {
@@ -87,7 +87,7 @@ impl EtcdConfig {
         self.make(&TxnRequest { ops: vec![op], ..TxnRequest::default() }).map(drop)
     }
 
-    /// Leaves the mark of a migration, if the process with this fence still has the store.
+    /// Writes the mark of a migration, if the process with this fence still holds the store.
     pub(crate) fn write_mark_as(&self, mark: &[u8], fence: Fence) -> Result<(), LogError> {
         let key = StoreKeys::fence(&self.prefix);
         let held = read_fence(&*self.etcd, &key)?.ok_or_else(LogError::fenced)?;
@@ -102,13 +102,13 @@ impl EtcdConfig {
         check_fence(&reply, &held)
     }
 
-    /// Whether both are below the same prefix of one etcd.
+    /// Whether both places are the same prefix of the same etcd.
     pub(crate) fn is_same(&self, other: &Self) -> Result<bool, LogError> {
         let cluster = |config: &Self| Ok::<_, LogError>(config.etcd.sizes().map_err(unread)?.header.cluster);
         Ok(self.prefix == other.prefix && cluster(self)? == cluster(other)?)
     }
 
-    /// Makes a transaction that may be made twice.
+    /// Makes an idempotent transaction until its outcome is known.
     fn make(&self, txn: &TxnRequest) -> Result<TxnReply, LogError> {
         until_known(|| self.etcd.txn(txn.clone()).map_err(unread))
     }

@@ -1,4 +1,4 @@
-//! The log in etcd as readers use it, page by page.
+//! Reading of the log in etcd, page by page.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -14,35 +14,35 @@ use super::{
 };
 use crate::log::{Chunks, Generation, LogError, LogReader};
 
-/// Values in a page: of 512 KiB at most, so that a page has 32 MiB at most.
+/// Number of values in a page. A value has at most 512 KiB, so a page has at most 32 MiB.
 const N_VALUES: u32 = 64;
-/// Keys in a page without their values.
+/// Number of keys in a page without values.
 pub(super) const N_KEYS: u32 = 1_024;
-/// How often a page is asked for, each time as long as a call may take.
+/// How often a page is requested before the read fails.
 const N_TRIES: u32 = 3;
 
-/// What the writer and the readers share.
+/// State that the writer and the readers share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) etcd: Arc<dyn Etcd>,
-    /// Oldest first.
+    /// The generations, oldest first.
     pub(super) generations: RwLock<Vec<Arc<EtcdGeneration>>>,
 }
 
-/// What a read ended with, at last.
+/// Converts the error with which a read ended finally.
 pub(super) fn unread(error: CallError) -> LogError {
     match error {
-        // It cannot be read with these settings.
+        // The read cannot succeed with these settings.
         CallError::Refused(why) => LogError::Engine(why),
         error => LogError::Unknown(error.to_string()),
     }
 }
 
-/// Pages of a range of keys.
+/// Reads a range of keys page by page.
 #[derive(Debug)]
 pub(super) struct Pages {
     etcd: Arc<dyn Etcd>,
-    /// What is left of it.
+    /// The rest of the range.
     range: Option<KeyRange>,
     keys_only: bool,
 }
@@ -56,7 +56,7 @@ impl Pages {
         Self { etcd: Arc::clone(etcd), range: Some(range), keys_only: true }
     }
 
-    /// The next page; `None` behind the last one.
+    /// Reads the next page; `None` behind the last one.
     pub(super) fn next_page(&mut self) -> Result<Option<Vec<Entry>>, LogError> {
         let Some(range) = self.range.take() else { return Ok(None) };
         let limit = if self.keys_only { N_KEYS } else { N_VALUES };
@@ -68,7 +68,7 @@ impl Pages {
     }
 }
 
-/// The first keys of a range.
+/// Reads the first keys of a range.
 pub(super) fn read_page(
     etcd: &dyn Etcd,
     range: &KeyRange,
@@ -91,7 +91,7 @@ pub(super) fn read_page(
     }
 }
 
-/// First revisions of the groups of a log and its last key, if it has one.
+/// Lists the first revisions of the groups of a log, and returns its last key, if it has one.
 pub(super) fn list_groups(
     etcd: &Arc<dyn Etcd>,
     keys: &GenerationKeys,
@@ -157,11 +157,11 @@ impl LogReader for Shared {
     }
 }
 
-/// Chunks of a range of keys. The generation stays as long as this is read.
+/// Iterates over the chunks of a range of keys. The generation is not deleted meanwhile.
 struct ChunkIterator {
     pages: Pages,
     ready: VecDeque<Bytes>,
-    /// What comes behind those that are ready: nothing more.
+    /// The error that follows the chunks that are ready.
     failure: Option<LogError>,
     _generation: Arc<EtcdGeneration>,
 }

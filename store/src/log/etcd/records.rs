@@ -1,4 +1,4 @@
-//! What keys hold beside chunks.
+//! Records in etcd other than chunks.
 
 use bytes::Bytes;
 use godel_etcd::{Compare, Entry};
@@ -6,16 +6,16 @@ use prost::Message;
 
 use crate::log::LogError;
 
-/// Which process may write. The next process that takes the store over replaces it by its own.
+/// Names the process that may write. A process that takes the store over replaces this record.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct FenceRecord {
-    /// Counts who has taken the store over.
+    /// Counts the processes that have taken the store over.
     #[prost(uint64, tag = "1")]
     pub(super) number: u64,
-    /// Of the process, at random: two that take the store over at once do not take each other for themselves.
+    /// Random number of the process, which tells two processes apart that take the store over at once.
     #[prost(fixed64, tag = "2")]
     pub(super) token: u64,
-    /// The line of keys that counts.
+    /// The valid line of keys.
     #[prost(uint32, tag = "3")]
     pub(super) line: u32,
     /// Which process it is, for people. Older versions have none.
@@ -31,16 +31,16 @@ impl FenceRecord {
     }
 }
 
-/// How a generation begins.
+/// The begin of a generation.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(super) struct BeginRecord {
-    /// Its log begins behind this revision.
+    /// The log of the generation begins behind this revision.
     #[prost(uint64, tag = "1")]
     pub(super) base: u64,
     /// Checksum of the last chunk of the log before it.
     #[prost(uint32, tag = "2")]
     pub(super) previous_crc: u32,
-    /// What ties watermarks and generations of this store together, and to no other.
+    /// Random number of the store, which its watermarks and generations share.
     #[prost(fixed64, tag = "3")]
     pub(super) store: u64,
 }
@@ -53,7 +53,7 @@ pub(super) fn seal(record: &impl Message) -> Bytes {
     bytes.into()
 }
 
-/// The record in a value.
+/// Decodes the record in a value and verifies its checksum.
 pub(super) fn open<M: Message + Default>(key: &Bytes, value: &Bytes) -> Result<M, LogError> {
     let record = value.split_last_chunk::<4>().and_then(|(bytes, crc)| {
         let is_whole = crc32c::crc32c(bytes).to_be_bytes() == *crc;
@@ -67,7 +67,7 @@ pub(super) fn open<M: Message + Default>(key: &Bytes, value: &Bytes) -> Result<M
     })
 }
 
-/// The fence as this process holds it.
+/// The fence that this process holds.
 #[derive(Clone, Debug)]
 pub(super) struct HeldFence {
     pub(super) key: Bytes,
@@ -80,18 +80,18 @@ impl HeldFence {
         Self { key, value: seal(&record), record }
     }
 
-    /// The one that the same process holds after it.
+    /// Returns the next fence of the same process.
     pub(super) fn next(&self) -> Self {
         let number = self.record.number + 1;
         Self::new(self.key.clone(), FenceRecord { number, ..self.record.clone() })
     }
 
-    /// What each transaction of its holder compares.
+    /// Returns the comparison that each transaction of the holder makes.
     pub(super) fn compare(&self) -> Compare {
         Compare::Holds(self.key.clone(), self.value.clone())
     }
 
-    /// Whether it is another's, given what its key holds.
+    /// Whether another process holds the fence, given the current value of its key.
     pub(super) fn is_lost(&self, entry: Option<&Entry>) -> bool {
         entry.is_none_or(|entry| entry.value != self.value)
     }

@@ -1,7 +1,7 @@
-//! Puts another store in the place of one that is damaged, which is kept.
+//! Replaces a damaged store by another one, and keeps the keys of the damaged one.
 //!
-//! The new one is written below another line of keys. Only then the fence names that line, in one transaction: whatever a repair
-//! that is cut off has written, the next one deletes.
+//! The new store is written below another line of keys. Then one transaction changes the fence to that line. The next repair deletes
+//! whatever an interrupted repair has written.
 
 use super::{
     EtcdLog,
@@ -18,10 +18,10 @@ use crate::{
 };
 
 impl EtcdLog {
-    /// Makes the store one that holds `state` and no history. Returns what the keys of the damaged one begin with, which stay.
+    /// Replaces the store by one with `state` and no history. Returns the prefix of the keys of the damaged store, which stay.
     ///
     /// # Errors
-    /// Another process has taken the store over, or etcd does not answer: then the damaged store is as it was, or the new one is
+    /// Another process has taken the store over, or etcd does not answer. Then either the damaged store is unchanged, or the new one is
     /// whole.
     pub(crate) fn replace(mut self, state: &State) -> Result<String, LogError> {
         let kept = self.keys.text();
@@ -47,7 +47,7 @@ impl EtcdLog {
             let changed = change_fence(&*self.shared.etcd, &held.key, Some(&held), record.clone());
             changed.map_err(unread)
         })?;
-        // Without an answer it may have been changed by the try before.
+        // An earlier attempt may have changed the fence without an answer.
         let fence = match changed {
             Some(fence) => fence,
             None => {

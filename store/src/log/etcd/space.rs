@@ -1,40 +1,40 @@
-//! How much room etcd has for the log.
+//! The space that etcd has for the log.
 //!
-//! etcd takes writes until its file has the size of its quota; then it refuses them all and raises an alarm, after which each
-//! member must be defragmented. Its file never shrinks by itself, but what was deleted and compacted is used again. So what is
-//! in use is what counts, as long as the file itself is not near the quota.
+//! etcd accepts writes until its file reaches the quota. Then it refuses all writes and raises an alarm, after which each
+//! member must be defragmented. The file never shrinks by itself, but etcd reuses the space of deleted and compacted keys. So the bytes
+//! in use decide, as long as the file itself is not near the quota.
 
 use std::time::{Duration, Instant};
 
 use godel_etcd::Sizes;
 
-/// The quota that etcd has where its flag `--quota-backend-bytes` is not set. etcd 3.4 does not say which one it has.
+/// The quota of an etcd without the flag `--quota-backend-bytes`. etcd 3.4 does not report its quota.
 pub(crate) const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
-/// Room that stays free for leases and for what frees space, in percent of the quota.
+/// Space that is reserved for leases and for work that frees space, in percent of the quota.
 const RESERVE_PERCENT: u64 = 20;
-/// History goes while less than this is free, in percent of the quota.
+/// History is dropped while less than this is free, in percent of the quota.
 const HISTORY_PERCENT: u64 = 40;
-/// The file must be this far below the quota, in percent of it, or nothing is written: etcd judges a request by the size of
-/// the file, whatever is free in it.
+/// Writes are refused while the file is closer to the quota than this, in percent of the quota: etcd judges a request by the size of
+/// the file, however much of it is free.
 const MARGIN_PERCENT: u64 = 5;
-/// Sizes are asked for again after this time, or once a part of the quota was put, but not more often than this.
+/// Sizes are requested again after this time, or after [`ASK_PERIOD_MIN`] once a part of the quota was written.
 const ASK_PERIOD: Duration = Duration::from_secs(1);
 const ASK_PERIOD_MIN: Duration = Duration::from_millis(20);
-/// This part of the quota.
+/// This part of the quota, as a divisor.
 const ASK_PART: u64 = 100;
-/// etcd needs more room than the values that are put: its tables, and the pages that it fills in part.
+/// Factor by which etcd needs more space than the values, for its tables and for partly filled pages.
 const OVERHEAD: u64 = 2;
 
-/// What is known of the room in etcd.
+/// What is known of the space in etcd.
 #[derive(Debug)]
 pub(super) struct Space {
     quota_bytes: u64,
     sizes: Sizes,
-    /// Bytes put since these sizes were asked for.
+    /// Bytes written since these sizes were requested.
     written_bytes: u64,
-    /// When they were asked for last.
+    /// Time of the last request for sizes.
     asked: Instant,
-    /// Bytes put before the question that is under way.
+    /// Bytes that were written before the request in progress.
     asked_at_bytes: Option<u64>,
 }
 
@@ -43,20 +43,20 @@ impl Space {
         Self { quota_bytes, sizes, written_bytes: 0, asked: now, asked_at_bytes: None }
     }
 
-    /// Whether sizes must be asked for again.
+    /// Whether sizes must be requested again.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         let is_much = self.written_bytes >= self.quota_bytes / ASK_PART;
         let period = if is_much { ASK_PERIOD_MIN } else { ASK_PERIOD };
         self.asked_at_bytes.is_none() && now.saturating_duration_since(self.asked) >= period
     }
 
-    /// Notes that they were asked for.
+    /// Notes that sizes were requested.
     pub(super) fn ask(&mut self, now: Instant) {
         self.asked = now;
         self.asked_at_bytes = Some(self.written_bytes);
     }
 
-    /// Notes the answer; `None`: there was none, and what was known before holds, with all that was put since.
+    /// Records the answer. With `None`, the previous sizes stay valid, with everything written since added to them.
     pub(super) fn learn(&mut self, sizes: Option<Sizes>) {
         let asked_at_bytes = self.asked_at_bytes.take().unwrap_or(0);
         if let Some(sizes) = sizes {
@@ -73,7 +73,7 @@ impl Space {
         self.quota_bytes / 100 * percent
     }
 
-    /// Bytes that may still be put before etcd refuses all writes.
+    /// Returns the bytes that may still be written before etcd refuses all writes.
     pub(super) fn free_bytes(&self) -> u64 {
         let written = OVERHEAD * self.written_bytes;
         let file = self.sizes.db_bytes.max(self.sizes.in_use_bytes + written);
@@ -91,7 +91,7 @@ impl Space {
         self.percent(HISTORY_PERCENT)
     }
 
-    /// What to do when writes are refused.
+    /// Says what an operator can do when writes are refused.
     pub(super) fn advice(&self) -> String {
         let Sizes { db_bytes, in_use_bytes, has_no_space, .. } = &self.sizes;
         let quota = self.quota_bytes;

@@ -1,4 +1,4 @@
-//! The log as its one writer uses it, from the decision that the store opens to its orderly end.
+//! Writing of the log by its only writer, from the decision that the store opens to its orderly end.
 
 use std::{
     sync::Arc,
@@ -28,12 +28,12 @@ use crate::{
 /// How long a caller that has nothing else to do waits for the next step of work beside the commits.
 const WORK_PATIENCE: Duration = Duration::from_mins(1);
 
-/// What a call ended with that is made again until it is known to be done.
+/// Converts the error of a call that is made again until its outcome is known.
 fn ask_again(error: CallError) -> LogError {
     LogError::Unknown(error.to_string())
 }
 
-/// A key and what it is to hold.
+/// A key and its new value.
 #[derive(Clone, Debug)]
 struct Put {
     key: Bytes,
@@ -45,14 +45,14 @@ impl HeldFence {
         Put { key: self.key.clone(), value: seal(&self.record) }
     }
 
-    /// A transaction that puts keys, if `rests_on` holds and none of them is there.
+    /// Returns a transaction that writes keys if the prerequisites `rests_on` hold and none of the keys exists.
     fn put_new(&self, rests_on: Vec<Compare>, puts: Vec<Put>) -> TxnRequest {
         let absent = puts.iter().map(|put| Compare::Absent(put.key.clone()));
         let compares = rests_on.into_iter().chain(absent).collect();
         self.put(compares, puts)
     }
 
-    /// A transaction that puts keys, if `compares` hold.
+    /// Returns a transaction that writes keys if `compares` hold.
     fn put(&self, compares: Vec<Compare>, puts: Vec<Put>) -> TxnRequest {
         TxnRequest {
             compares: std::iter::once(self.compare()).chain(compares).collect(),
@@ -63,12 +63,12 @@ impl HeldFence {
 }
 
 impl EtcdLog {
-    /// The fence of this process; without one nothing is written.
+    /// Returns the fence of this process, without which nothing is written.
     pub(super) fn held(&self) -> Result<&HeldFence, LogError> {
         self.fence.as_ref().ok_or_else(LogError::fenced)
     }
 
-    /// Makes a transaction that puts keys, once.
+    /// Makes one attempt at a transaction that writes keys.
     fn make(&mut self, txn: TxnRequest) -> Result<(), LogError> {
         let reply = self.shared.etcd.txn(txn.clone()).map_err(ask_again)?;
         let header = judge(&txn, &reply, self.held()?)?;
@@ -81,7 +81,7 @@ impl EtcdLog {
         Ok(())
     }
 
-    /// Notes how far etcd has come.
+    /// Records the revision of etcd.
     fn hear(&mut self, revision: u64) {
         self.mark.revision = self.mark.revision.max(revision);
     }
@@ -115,8 +115,8 @@ impl EtcdLog {
         }
     }
 
-    /// The first generation of a new store. Nothing goes before it that would be gone for ever once it is deleted, so the fence
-    /// is changed with it: the same transaction never holds again.
+    /// Begins the first generation of a new store. It has no predecessor whose deletion would invalidate a late transaction, so the fence
+    /// is changed in the same transaction, which therefore never succeeds again.
     pub(super) fn begin_store(&mut self) -> Result<(), LogError> {
         let base = Revision(0);
         let keys = self.keys.generation(base);
@@ -131,7 +131,7 @@ impl EtcdLog {
         let absent = [keys.begin(), keys.manifest()].map(Compare::Absent);
         let txn = held.put(absent.to_vec(), puts);
         let reply = self.shared.etcd.txn(txn.clone()).map_err(ask_again)?;
-        // An earlier try may have been made whose answer was lost: then the next fence is held already.
+        // An earlier attempt may have been applied without an answer: then the next fence is held already.
         let is_next = !reply.succeeded && !next.is_lost(reply.reads.first().and_then(Option::as_ref));
         let header = judge(&txn, &reply, if is_next { &next } else { held })?;
         self.hear(header.revision);
@@ -164,7 +164,7 @@ impl EtcdLog {
     fn complete_generation(&mut self, base: Revision, manifest: Manifest) -> Result<(), LogError> {
         let generation = self.shared.generation(base)?;
         let (key, begin) = (generation.keys.manifest(), generation.keys.begin());
-        // One that could not be read may be there.
+        // A manifest that could not be read may exist.
         let before = match generation.manifest() {
             Some(before) => Compare::Holds(key.clone(), seal(&before)),
             None => Compare::Absent(key.clone()),
@@ -176,7 +176,7 @@ impl EtcdLog {
         Ok(())
     }
 
-    /// Has a piece put beside the commits.
+    /// Queues a piece, which is written beside the commits.
     fn submit_piece(
         &mut self,
         base: Revision,
@@ -195,7 +195,7 @@ impl EtcdLog {
         self.tend(&no_waker()).map(drop)
     }
 
-    /// Waits until all pieces are known to be there.
+    /// Waits until all pieces are known to exist.
     fn finish_pieces(&mut self) -> Result<(), LogError> {
         self.finish(|log, _| !log.beside.has_piece())
     }
@@ -224,14 +224,14 @@ impl EtcdLog {
             if left.is_zero() {
                 let why = self.beside.failure().map_or_else(String::new, |error| format!(": {error}"));
                 return Err(LogError::Unknown(format!(
-                    "etcd does not say what became of a snapshot or a deletion{why}"
+                    "the outcome of a snapshot or a deletion in etcd is unknown{why}"
                 )));
             }
             self.beside.wait(left);
         }
     }
 
-    /// Has measured and compacted what is due.
+    /// Queues the measurement and the compaction that are due.
     fn keep_house(&mut self, now: Instant) {
         if self.space.is_due(now) {
             self.space.ask(now);
@@ -257,7 +257,7 @@ impl EtcdLog {
         }
     }
 
-    /// Has deleted what earlier processes have left: generations that were being dropped, and attempts at snapshots that were
+    /// Queues the deletion of leftovers of earlier processes: generations that were being deleted, and attempts at snapshots that were
     /// never completed.
     fn sweep_leftovers(&mut self) -> Result<(), LogError> {
         for base in std::mem::take(&mut self.dropping) {
@@ -278,7 +278,7 @@ impl EtcdLog {
     }
 }
 
-/// Does nothing: the caller waits by itself.
+/// A waker that does nothing, for callers that wait themselves.
 fn no_waker() -> Waker {
     Arc::new(|| {})
 }
