@@ -1,5 +1,5 @@
-//! An etcd of one's own on this machine, for tests and measurements: one member or several, which can be killed, paused and
-//! started again.
+//! An etcd of one's own on this machine, for tests and measurements: one member or several, which can be killed, paused,
+//! started again and replaced, and whose disk can be filled.
 //!
 //! Everything listens on the loopback. Its data lasts as long as its directory.
 
@@ -19,6 +19,13 @@ use crate::{
     Client, ClientConfig, TlsFiles,
     kv::{Etcd, Request},
 };
+use admin::Operator;
+use disk::Disk;
+
+mod admin;
+mod disk;
+
+pub use admin::AdminError;
 
 /// How long a start may take.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -41,6 +48,9 @@ pub enum NotStarted {
     /// It has ended, or answers nothing.
     #[error("etcd does not answer: {0}")]
     NoAnswer(String),
+    /// No file system can be mounted for its data.
+    #[error("no disk of a member's own: {0}")]
+    NoDisk(String),
 }
 
 /// How the members are started.
@@ -52,6 +62,8 @@ pub struct ProcessConfig {
     pub n_members: usize,
     /// The quota of their databases; `None`: etcd's default.
     pub quota_bytes: Option<u64>,
+    /// Each has a disk of its own of so many bytes, which can be filled; in memory, and only root may have that.
+    pub disk_bytes: Option<u64>,
     /// Further arguments of each.
     pub args: Vec<String>,
     /// What clients need for TLS, if the arguments say that it is spoken.
@@ -61,7 +73,14 @@ pub struct ProcessConfig {
 impl ProcessConfig {
     /// One member with its data in `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), n_members: 1, quota_bytes: None, args: Vec::new(), tls: None }
+        Self {
+            dir: dir.into(),
+            n_members: 1,
+            quota_bytes: None,
+            disk_bytes: None,
+            args: Vec::new(),
+            tls: None,
+        }
     }
 }
 
@@ -77,6 +96,21 @@ struct MemberProcess {
     client_port: u16,
     peer_port: u16,
     child: Option<Child>,
+    /// It joins a cluster that exists: it replaces another one.
+    is_added: bool,
+    /// Dropped after the child was killed.
+    disk: Option<Disk>,
+}
+
+impl MemberProcess {
+    fn new() -> io::Result<Self> {
+        let (client_port, peer_port) = (free_port()?, free_port()?);
+        Ok(Self { client_port, peer_port, child: None, is_added: false, disk: None })
+    }
+
+    fn peer_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.peer_port)
+    }
 }
 
 impl EtcdProcesses {
@@ -92,12 +126,10 @@ impl EtcdProcesses {
         for _ in 0..N_START_TRIES {
             let _absent = std::fs::remove_dir_all(&config.dir);
             std::fs::create_dir_all(&config.dir)?;
-            let members = (0..config.n_members)
-                .map(|_| {
-                    Ok(MemberProcess { client_port: free_port()?, peer_port: free_port()?, child: None })
-                })
-                .collect::<io::Result<Vec<_>>>()?;
+            let members = (0..config.n_members).map(|_| MemberProcess::new());
+            let members = members.collect::<io::Result<Vec<_>>>()?;
             let mut processes = Self { config: config.clone(), members };
+            processes.mount_disks()?;
             let started = (0..config.n_members).try_for_each(|member| processes.spawn(member));
             match started.map_err(NotStarted::from).and_then(|()| processes.wait_until_ready()) {
                 Ok(()) => return Ok(processes),
@@ -152,6 +184,113 @@ impl EtcdProcesses {
         self.signal(member, Signal::CONT);
     }
 
+    /// Whether a member has ended by itself, or was killed.
+    pub fn has_ended(&mut self, member: usize) -> bool {
+        let child = self.members[member].child.as_mut();
+        child.is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// The member that leads, if one says so.
+    pub fn leader(&self) -> Option<usize> {
+        let leads = |member: &usize| self.operator(*member).and_then(|operator| operator.leads());
+        (0..self.members.len()).find(|member| leads(member).unwrap_or(false))
+    }
+
+    /// Kills a member and deletes its data.
+    ///
+    /// # Errors
+    /// Its data cannot be deleted.
+    pub fn lose(&mut self, member: usize) -> io::Result<()> {
+        self.kill(member);
+        disk::clear(&self.data_dir(member))
+    }
+
+    /// Has the others remove a member that was lost, and starts another one in its place, at the same address; it may not
+    /// answer yet.
+    ///
+    /// # Errors
+    /// Nobody else answers, or the others do not agree within the time of a start.
+    pub fn replace(&mut self, member: usize) -> Result<(), AdminError> {
+        let peer_url = self.members[member].peer_url();
+        self.ask_others(member, |operator| operator.remove_member(&peer_url))?;
+        self.ask_others(member, |operator| operator.add_member(&peer_url))?;
+        self.members[member].is_added = true;
+        self.spawn(member).map_err(|error| AdminError(error.to_string()))
+    }
+
+    /// Whether each member has a disk of its own.
+    pub fn has_disks(&self) -> bool {
+        self.config.disk_bytes.is_some()
+    }
+
+    /// Takes all room that is left on the disk of a member, which it must have.
+    ///
+    /// # Errors
+    /// Something else is wrong with that disk.
+    pub fn fill_disk(&self, member: usize) -> io::Result<()> {
+        self.disk(member)?.fill()
+    }
+
+    /// Gives the room back that [`EtcdProcesses::fill_disk`] has taken.
+    ///
+    /// # Errors
+    /// Something is wrong with that disk.
+    pub fn free_disk(&self, member: usize) -> io::Result<()> {
+        self.disk(member)?.free()
+    }
+
+    /// Does what etcd's documentation says after an alarm for want of space: compacts, defragments each member, and disarms it.
+    ///
+    /// # Errors
+    /// A member does not answer.
+    pub fn free_space(&self) -> Result<(), AdminError> {
+        self.operator(0)?.compact()?;
+        for member in 0..self.members.len() {
+            self.operator(member)?.defragment()?;
+        }
+        self.operator(0)?.disarm()
+    }
+
+    fn operator(&self, member: usize) -> Result<Operator, AdminError> {
+        Operator::at(&self.client_url(&self.members[member]), self.config.tls.as_ref())
+    }
+
+    /// Asks the others until one has done it: members that have just come are not ready for changes.
+    fn ask_others(
+        &self,
+        member: usize,
+        ask: impl Fn(&Operator) -> Result<(), AdminError>,
+    ) -> Result<(), AdminError> {
+        let start = Instant::now();
+        loop {
+            let mut last = AdminError("there is no other member".to_owned());
+            for other in (0..self.members.len()).filter(|other| *other != member) {
+                match ask(&self.operator(other)?) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => last = error,
+                }
+            }
+            if start.elapsed() > START_PATIENCE {
+                return Err(last);
+            }
+            std::thread::sleep(START_INTERVAL);
+        }
+    }
+
+    fn disk(&self, member: usize) -> io::Result<&Disk> {
+        let disk = self.members[member].disk.as_ref();
+        disk.ok_or_else(|| io::Error::other("the member has no disk of its own"))
+    }
+
+    fn mount_disks(&mut self) -> Result<(), NotStarted> {
+        let Some(bytes) = self.config.disk_bytes else { return Ok(()) };
+        for member in 0..self.members.len() {
+            let disk = Disk::mount(&self.data_dir(member), bytes).map_err(NotStarted::NoDisk)?;
+            self.members[member].disk = Some(disk);
+        }
+        Ok(())
+    }
+
     /// The data directory of a member.
     pub fn data_dir(&self, member: usize) -> PathBuf {
         self.config.dir.join(format!("m{member}"))
@@ -199,11 +338,11 @@ impl EtcdProcesses {
     }
 
     fn spawn(&mut self, member: usize) -> io::Result<()> {
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
         let peers = self.members.iter().enumerate();
-        let peers: Vec<_> = peers.map(|(idx, peer)| format!("m{idx}={}", url(peer.peer_port))).collect();
-        let (client_url, peer_port) =
-            (self.client_url(&self.members[member]), self.members[member].peer_port);
+        let peers: Vec<_> = peers.map(|(idx, peer)| format!("m{idx}={}", peer.peer_url())).collect();
+        let own = &self.members[member];
+        let (client_url, peer_url) = (self.client_url(own), own.peer_url());
+        let cluster_state = if own.is_added { "existing" } else { "new" };
         let data_dir = self.data_dir(member);
         let log = File::options().create(true).append(true).open(self.log_path(member))?;
         let mut command = Command::new("etcd");
@@ -212,10 +351,10 @@ impl EtcdProcesses {
             .arg(format!("--data-dir={}", data_dir.display()))
             .arg(format!("--listen-client-urls={client_url}"))
             .arg(format!("--advertise-client-urls={client_url}"))
-            .arg(format!("--listen-peer-urls={}", url(peer_port)))
-            .arg(format!("--initial-advertise-peer-urls={}", url(peer_port)))
+            .arg(format!("--listen-peer-urls={peer_url}"))
+            .arg(format!("--initial-advertise-peer-urls={peer_url}"))
             .arg(format!("--initial-cluster={}", peers.join(",")))
-            .arg("--initial-cluster-state=new")
+            .arg(format!("--initial-cluster-state={cluster_state}"))
             .args(["--logger=zap", "--log-level=warn"])
             .args(self.config.quota_bytes.map(|bytes| format!("--quota-backend-bytes={bytes}")))
             .args(&self.config.args)

@@ -13,7 +13,7 @@ use godel_etcd::{
 use godel_testkit::skip;
 
 /// Longest that a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cluster in a new directory; `None`: this machine has no etcd, and the test said so.
 pub(crate) fn start(change: impl FnOnce(&mut ProcessConfig)) -> Option<(EtcdProcesses, tempfile::TempDir)> {
@@ -43,7 +43,7 @@ fn all(limit: u32) -> RangeRequest {
 }
 
 /// Puts a key until it is known to be there.
-fn put_until_known(etcd: &dyn Etcd, key: &str) {
+pub(crate) fn put_until_known(etcd: &dyn Etcd, key: &str) {
     let start = Instant::now();
     loop {
         match etcd.txn(put(key, "v")) {
