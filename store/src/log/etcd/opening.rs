@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
-use godel_etcd::{CallError, Compare, Entry, Etcd, Op, Sizes, TxnRequest};
+use godel_etcd::{CallError, Compare, Entry, Etcd, Header, Op, TxnRequest};
 use parking_lot::RwLock;
 
 use super::{
@@ -95,10 +95,13 @@ impl EtcdLog {
         let etcd = Arc::clone(&config.etcd);
         let sizes = etcd.sizes().map_err(unread)?;
         let fence_key = StoreKeys::fence(&config.prefix);
-        let line = read_fence(&*etcd, &fence_key)?.map_or(0, |fence| fence.record.line);
+        // What a member says of its size may be old: it need not know what the others have agreed on. A read does.
+        let (before, now) = look_at_fence(&*etcd, &fence_key)?;
+        let mark = EtcdMark { cluster: now.cluster, revision: now.revision };
+        let line = before.map_or(0, |fence| fence.record.line);
         let mut keys = StoreKeys::new(&config.prefix, line);
         let mut listing = list(&*etcd, &keys)?;
-        let mut unopened = judge_mark(&found, &sizes, &dir);
+        let mut unopened = judge_mark(&found, mark, &dir);
         unopened.extend(listing.judge(&found, &config.prefix, &dir));
         let mut fence = None;
         // A process that will not serve the store must not fence off the one that does.
@@ -115,7 +118,6 @@ impl EtcdLog {
         let Listing { generations, dropping, store, .. } = listing;
         let known = found.watermark().map(|watermark| watermark.store).filter(|store| *store > 0);
         let is_new = purpose == Purpose::Serve && generations.is_empty() && unopened.is_empty();
-        let mark = EtcdMark { cluster: sizes.header.cluster, revision: sizes.header.revision };
         let mut log = Self {
             beside: Beside::new(Arc::clone(&etcd)),
             shared: Arc::new(Shared { etcd, generations: RwLock::new(generations) }),
@@ -169,11 +171,11 @@ fn own(dir: &Path, of: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Returns the reasons why the watermark does not belong to this etcd, if any.
-fn judge_mark(found: &Found, sizes: &Sizes, dir: &Path) -> Vec<String> {
+/// Returns the reasons why the watermark does not belong to this etcd, which is `now` at that revision, if any.
+fn judge_mark(found: &Found, now: EtcdMark, dir: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     let Some(mark) = found.watermark().and_then(|watermark| watermark.etcd) else { return problems };
-    let (now, dir) = (sizes.header, dir.display());
+    let dir = dir.display();
     if mark.cluster != now.cluster {
         problems.push(format!(
             "the etcd that answers is the cluster {:x}, but the watermark in {dir} is of the cluster {:x}: name that \
@@ -192,10 +194,15 @@ fn judge_mark(found: &Found, sizes: &Sizes, dir: &Path) -> Vec<String> {
 
 /// Reads the fence, if a process has ever taken it.
 pub(super) fn read_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<Option<HeldFence>, LogError> {
+    look_at_fence(etcd, key).map(|(fence, _)| fence)
+}
+
+/// Reads the fence, and the id and revision of the etcd that answered.
+fn look_at_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<(Option<HeldFence>, Header), LogError> {
     let range = KeyRange { from: key.clone(), to: next_key(key) };
     let page = read_page(etcd, &range, 1, false)?;
     let read = |entry: &Entry| Ok(HeldFence::new(key.clone(), open::<FenceRecord>(key, &entry.value)?));
-    page.entries.first().map(read).transpose()
+    Ok((page.entries.first().map(read).transpose()?, page.header))
 }
 
 /// Describes this process, whose state is in `dir`, so that an operator finds it.

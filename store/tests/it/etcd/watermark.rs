@@ -1,13 +1,16 @@
 //! A state is not served from an etcd that has less than it has acknowledged.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use godel_etcd::{Compare, Etcd, Op, TxnRequest, model::EtcdModel};
-use godel_store::{OpenError, RefusalReason, Role};
+use godel_crash::CrashPoints;
+use godel_etcd::{
+    Answer, CallError, Compare, Etcd, Header, Op, Reply, Request, Sizes, TxnRequest, model::EtcdModel,
+};
+use godel_store::{OpenError, RefusalReason, Role, Store};
 
-use super::{open, open_session};
-use crate::support::{Dice, Dispatcher, partition, read_partition};
+use super::{config, open, open_session};
+use crate::support::{Dice, Dispatcher, clock, partition, read_partition};
 
 /// Commits some more, and ends.
 async fn write(model: &EtcdModel, dir: &Path, generations: std::ops::Range<u64>) {
@@ -57,6 +60,35 @@ async fn a_backup_that_was_restored_is_not_served() {
     assert_eq!((loss.from, loss.n_commits()), (11, Some(11)));
     model.restore(Vec::new(), last + 200);
     assert_refused(&model, dir.path(), "etcd holds no store");
+}
+
+/// An etcd in which the one member that says its size has just come back, and knows little of what the others have agreed on.
+#[derive(Debug)]
+struct LaggingMember(Arc<dyn Etcd>);
+
+impl Etcd for LaggingMember {
+    fn call(&self, request: Request) -> Result<Reply, CallError> {
+        Ok(match self.0.call(request)? {
+            Reply::Sizes(sizes) => {
+                Reply::Sizes(Sizes { header: Header { revision: 1, ..sizes.header }, ..sizes })
+            }
+            other => other,
+        })
+    }
+
+    fn submit(&self, request: Request, delay: Duration, answer: Answer) {
+        self.0.submit(request, delay, answer);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_lags_behind_is_no_etcd_that_has_gone_back() {
+    let (model, dir) = (EtcdModel::new(1), tempfile::tempdir().unwrap());
+    write(&model, dir.path(), 1..10).await;
+    let settings = config(Arc::new(LaggingMember(model.connect())), dir.path());
+    let store = Store::open(settings, clock(), CrashPoints::default()).unwrap();
+    assert_eq!(read_partition(&store, "p"), Some(9));
+    store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
