@@ -66,6 +66,8 @@ pub(crate) struct Engine {
 struct Run {
     in_flight: VecDeque<(Batch, Pending)>,
     paused_until: Option<Instant>,
+    /// It was said that the store is full, and nothing was committed since.
+    has_said_full: bool,
     expire_at: Option<Instant>,
 }
 
@@ -245,12 +247,15 @@ impl Engine {
         let Some((batch, _)) = run.in_flight.pop_front() else { return };
         match answer {
             Ok(receipt) => {
+                run.has_said_full = false;
                 self.crash.hit("binder.after-commit");
                 self.leader.on_committed(batch, receipt.revision, &mut self.streams);
             }
             Err(TxnError::Refused(refusal)) => {
                 if refusal.reason == TxnRefusalReason::StoreFull {
-                    tracing::warn!("the store is full");
+                    if !std::mem::replace(&mut run.has_said_full, true) {
+                        tracing::warn!("the store is full: transactions are tried again until it has room");
+                    }
                     run.paused_until = Some(Instant::now() + STORE_FULL_PAUSE);
                 }
                 self.leader.on_refused(batch, &refusal, &mut self.streams);
