@@ -13,6 +13,7 @@ pub mod check;
 pub mod cluster;
 pub mod engine;
 pub mod flood;
+pub mod load;
 pub mod machine;
 pub mod process;
 pub mod proxy;

@@ -12,6 +12,7 @@ mod coverage;
 mod crashes;
 mod duplicates;
 mod engines;
+mod etcd;
 mod fencing;
 mod floods;
 mod front_door;
