@@ -5,6 +5,8 @@ MACHINES=$PWD/machines
 export MACHINES
 mkdir etc
 cp -a /etc/. etc
+# Services run as the user of the test, which is also called godel here.
+echo "godel:x:$(id -u):$(id -g)::/var/lib/godel:/usr/sbin/nologin" >>etc/passwd
 mount --bind etc /etc
 mount -t tmpfs tmpfs /var
 mkdir -p /var/lib /var/backups /var/log /var/tmp /etc/godel
