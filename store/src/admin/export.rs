@@ -174,10 +174,13 @@ pub(crate) fn refuse_used(engine: &Engine) -> Result<(), AdminError> {
 pub(crate) fn make_store(state: &State, engine: &Engine) -> Result<(), AdminError> {
     let mut log = engine.open_log(CrashPoints::default())?;
     snapshot::write_whole(state, &mut *log)?;
-    if recovery::recover(&*log.reader(), &log.claimed())?.state != *state {
+    let recovered = recovery::recover(&*log.reader(), &log.claimed())?;
+    if recovered.state != *state {
         let what = "the written state reads back differently".to_owned();
         return Err(AdminError::Open(OpenError::Damaged { what, loss: Loss::default() }));
     }
+    // A store without a watermark would be taken for one that another machine has written.
+    log.opened(&recovered.generations, recovered.state.revision(), recovered.crc)?;
     log.close()?;
     Ok(())
 }

@@ -128,6 +128,15 @@ impl<'a> Life<'a> {
         StoreConfig { generation_bytes_min: 16_000, history_bytes_min, ..small(engine.clone()) }
     }
 
+    /// Opens a store; but for one in memory, its watermark proves that nothing of it is missing.
+    fn open_at(&self, engine: &Engine) -> Store {
+        let store = open(self.config(engine));
+        if !matches!(engine, Engine::Memory(_)) {
+            assert_eq!(store.opened().unproven, None, "{engine}");
+        }
+        store
+    }
+
     fn store(&self) -> &Store {
         &self.store.as_ref().expect("it is open").0
     }
@@ -139,7 +148,7 @@ impl<'a> Life<'a> {
     }
 
     async fn open(&mut self) {
-        let store = open(self.config(&self.engine));
+        let store = self.open_at(&self.engine);
         let status = store.status();
         self.expected.insert((status.store_id, status.revision.0), self.content.clone());
         let dispatcher = Dispatcher::elect(&store).await;
@@ -197,7 +206,7 @@ impl<'a> Life<'a> {
         assert_eq!(report.restored, at.map_or(report.restored, |at| at.0));
         self.reached.n_restores += 1;
         let expected = self.expected[&(report.from_store_id, report.restored)].clone();
-        let store = open(self.config(&engine));
+        let store = self.open_at(&engine);
         assert_eq!(store.read(Content::of), expected, "{report:?}");
         assert_eq!(store.status().store_id, report.store_id);
         assert!(store.status().revision.0 > report.restored);
@@ -224,7 +233,7 @@ impl<'a> Life<'a> {
         };
         let ExportReport { store_id, revision, .. } = report;
         admin::restore(&file, &to, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
-        let restored = open(self.config(&Engine::Sled(SledConfig::new(&to))));
+        let restored = self.open_at(&Engine::Sled(SledConfig::new(&to)));
         assert_eq!(restored.read(Content::of), self.expected[&(store_id, revision)]);
         self.reached.n_exports += 1;
     }
@@ -239,7 +248,7 @@ impl<'a> Life<'a> {
         assert!(report.floor >= floor.0, "{report:?} begins before {floor}");
         let refused = Store::open(self.config(&self.engine), crate::support::clock(), CrashPoints::default());
         assert!(matches!(refused, Err(OpenError::Moved { .. })));
-        let store = open(self.config(&to));
+        let store = self.open_at(&to);
         assert!(store.read(|found| *found == state), "{to}");
         store.close().await;
         self.engine = to;
