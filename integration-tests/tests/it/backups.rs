@@ -91,6 +91,8 @@ async fn what_was_backed_up_under_load_is_restored_whole() {
     }
     cluster.wait_submitted(&submission).await;
     cluster.wait_complete(&[&submission]).await;
+    // From then on no row changes.
+    cluster.wait_all_running(u64::try_from(N_TASKS).unwrap()).await;
     assert!(made.len() >= 3, "{} backups under load", made.len());
     assert_eq!(made[0]["kind"], "full");
     assert!(made[1..].iter().any(|backup| backup["kind"] == "increment"), "{made:?}");

@@ -94,7 +94,10 @@ async fn a_store_moves_to_an_etcd_and_back_under_load() {
     let Some(mut movable) = Movable::start().await else { return };
     let staying = movable.cluster.submit_tasks(N_STAYING, 5, 0);
     movable.cluster.wait_submitted(&staying).await;
-    let before = Listed::of(&movable.cluster.wait_complete(&[&staying]).await);
+    movable.cluster.wait_complete(&[&staying]).await;
+    // From then on no row of them changes.
+    movable.cluster.wait_all_running(u64::try_from(N_STAYING).unwrap()).await;
+    let before = Listed::of(&movable.cluster.api.records().await.unwrap());
     let store_id = movable.cluster.api.store_status().await.unwrap().store_id;
     let mut submissions = vec![staying];
     for (source, target, name) in [("sled", "etcd", "in-etcd"), ("etcd", "sled", "in-files")] {
@@ -142,6 +145,7 @@ async fn backups_are_restored_into_an_etcd_and_into_files() {
         submissions.push(submission);
         let ledgers: Vec<_> = submissions.iter().collect();
         cluster.wait_complete(&ledgers).await;
+        cluster.wait_all_running(u64::try_from(ledgers.len() * N_STAYING).unwrap()).await;
         // The second one is made by a state whose store is in an etcd.
         let (records, backup) = settled_backup(cluster, &dir).await;
         assert_eq!(backup["kind"], "full", "{backup}");
