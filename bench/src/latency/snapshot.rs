@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Log of a unit of one replica and its binding, about.
-const LOG_BYTES_OF_UNIT: u64 = 400;
+const LOG_BYTES_OF_UNIT: u64 = 280;
 /// One in so many units is offered before the generation begins.
 const BEFORE_OF_UNITS: u64 = 4;
 /// A generation of so many bytes never ends.
@@ -121,8 +121,10 @@ pub(crate) struct BesideSnapshot {
     pub(crate) running_units: usize,
     /// Of each unit that ran before.
     pub(crate) replicas: u32,
-    /// For which the snapshot was written.
+    /// For which the snapshot was written while units were offered.
     pub(crate) seconds: f64,
+    /// It was complete before the last unit was bound.
+    pub(crate) complete: bool,
     /// Of units offered before it was begun.
     pub(crate) before_ms: Latency,
     /// Of units offered while it was written.
@@ -133,18 +135,19 @@ pub(crate) struct BesideSnapshot {
 impl BesideSnapshot {
     /// `latencies`: when each unit was due, and its latency.
     pub(crate) fn of(span: SnapshotSpan, latencies: &[(Duration, Duration)]) -> Result<Self, Failure> {
-        let (Some(begun), Some(complete)) = (span.begun, span.complete) else {
-            let what = if span.begun.is_some() { "complete" } else { "begun" };
-            let text = format!("the snapshot was not {what} before all units were bound");
-            return Err(Failure::failed(text).hint("use more --units"));
-        };
+        let begun = span.begun.ok_or_else(|| {
+            Failure::failed("no snapshot was begun before all units were bound").hint("use more --units")
+        })?;
+        let last = latencies.iter().map(|(due, latency)| *due + *latency).max().unwrap_or_default();
+        let end = span.complete.unwrap_or(last);
         let of = |is_there: &dyn Fn(Duration) -> bool| {
             let there = latencies.iter().filter(|(due, _)| is_there(*due)).map(|(_, latency)| *latency);
             Latency::of(there.collect())
         };
-        let (before_ms, during_ms) = (of(&|due| due < begun), of(&|due| begun <= due && due < complete));
+        let (before_ms, during_ms) = (of(&|due| due < begun), of(&|due| begun <= due && due < end));
         Ok(Self {
-            seconds: complete.saturating_sub(begun).as_secs_f64(),
+            seconds: end.saturating_sub(begun).as_secs_f64(),
+            complete: span.complete.is_some(),
             before_ms,
             during_ms,
             p99_ratio: during_ms.p99 / before_ms.p99.max(1e-6),
@@ -153,8 +156,9 @@ impl BesideSnapshot {
     }
 
     pub(crate) fn text(&self) -> String {
+        let end = if self.complete { "" } else { " and not complete" };
         format!(
-            "snapshot     of {} running units in units of {}, {:.1} s\n\
+            "snapshot     of {} running units in units of {}, {:.1} s{end}\n\
              before it    {}\nbeside it    {}, {:.2} × at p99\n",
             self.running_units,
             self.replicas,
@@ -180,12 +184,13 @@ mod tests {
         span.read("", ms(5));
         assert!(BesideSnapshot::of(span, &[]).is_err());
         span.read(STARTED, ms(10));
-        assert!(BesideSnapshot::of(span, &[]).is_err());
+        let until_the_end = BesideSnapshot::of(span, &[(ms(9), ms(2)), (ms(20), ms(7))]).unwrap();
+        assert_eq!((until_the_end.during_ms.max, until_the_end.complete), (7.0, false));
         span.read(&format!("{STARTED}\n{COMPLETE}"), ms(20));
         span.read(&format!("{STARTED}\n{COMPLETE}\n{STARTED}"), ms(90));
         let beside = BesideSnapshot::of(span, &[(ms(9), ms(2)), (ms(10), ms(3)), (ms(20), ms(7))]).unwrap();
         assert_eq!((beside.before_ms.max, beside.during_ms.max, beside.p99_ratio), (2.0, 3.0, 1.5));
-        assert!((beside.seconds - 0.01).abs() < 1e-9);
+        assert!((beside.seconds - 0.01).abs() < 1e-9 && beside.complete);
     }
 
     #[test]

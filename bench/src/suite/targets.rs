@@ -107,10 +107,7 @@ pub(super) const RUNS: &[Run] = &[
     run("simulate-shared", "simulate --workload mixed --partition global --schedulers 1,2,3,4,5,6"),
     quick("latency", "latency --rate 1000 --repeat 3", "latency --rate 1000 --units 5000"),
     run("latency-etcd", "latency --rate 1000 --engine etcd --repeat 3"),
-    run(
-        "snapshot-etcd",
-        "latency --rate 1000 --units 200000 --running-units 1000000 --replicas 1 --engine etcd",
-    ),
+    run("snapshot-etcd", "latency --rate 1000 --units 60000 --running-units 1000000 --engine etcd"),
     run("restart", "restart --nodes 20000 --running-units 1000000"),
     run("explain", "explain --nodes 20000"),
     run("agents", "agents --nodes 20000"),
