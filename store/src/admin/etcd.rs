@@ -40,7 +40,7 @@ pub fn check_etcd(config: &EtcdConfig, content: ContentCheck<'_>) -> Result<Chec
     Ok(report)
 }
 
-/// As [`super::export`], of the store in an etcd. The process that serves the store is not disturbed: what it has acknowledged before is
+/// As [`super::export()`], of the store in an etcd. The process that serves the store is not disturbed: what it has acknowledged before is
 /// exported, and what it commits meanwhile may be.
 ///
 /// # Errors
