@@ -8,7 +8,7 @@ is_good() {
   file=$tokens/$1/token
   [ -n "$(find "$file" -mtime -7 2>/dev/null)" ] || return 1
   id=$(cut -d. -f3 "$file")
-  godel join-token list -o json | grep -q "\"id\": \"$id\""
+  godel join-token list -o json | grep >/dev/null "\"id\": \"$id\""
 }
 
 make_tokens() {

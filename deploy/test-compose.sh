@@ -73,7 +73,7 @@ until_so() {
 }
 
 phase_is() { godel unit wait "$1" --for "phase=$2" --timeout 90s >"$dir/wait" 2>&1 || { cat "$dir/wait" >&2; fail "$1 is not $2"; }; }
-log_has() { godel unit logs "$1" | grep -q -- "$2"; }
+log_has() { godel unit logs "$1" | grep >/dev/null -- "$2"; }
 # A number of the JSON of a unit, as `running`.
 count_of() { godel unit describe "$1" -o json | sed -n "s/^  \"$2\": \([0-9]*\),*$/\1/p"; }
 counts() { [ "$(count_of "$1" "$2")" = "$3" ]; }
@@ -144,8 +144,8 @@ yarn_submit() {
     \"resource\": {\"memory\": 64}, \"am-container-spec\": {\"commands\": {\"command\": \"$2\"}}}" "$rest/apps?user.name=ann"
   echo "$id"
 }
-attempt_is() { godel yarn app describe "$1" | tee "$dir/described" | grep -q "^appattempt_.* $2 "; }
-yarn_state_is() { curl -fsS "$rest/apps/$1/state" | grep -q "\"state\": *\"$2\""; }
+attempt_is() { godel yarn app describe "$1" | tee "$dir/described" | grep >/dev/null "^appattempt_.* $2 "; }
+yarn_state_is() { curl -fsS "$rest/apps/$1/state" | grep >/dev/null "\"state\": *\"$2\""; }
 # Registers the master of the first attempt over gRPC, through state: one frame with field 1, the id of the attempt.
 yarn_register() {
   local attempt=appattempt_${1#application_}_000001
@@ -153,7 +153,7 @@ yarn_register() {
   printf "\\0\\0\\0\\0\\x$(printf %02x $((n + 2)))\\x0a\\x$(printf %02x "$n")%s" "$attempt" |
     curl -sS --http2 -o /dev/null -D - --cacert "$dir/roots.pem" -H "Authorization: Bearer $(godel context token)" \
       -H 'Content-Type: application/grpc' -H 'TE: trailers' --data-binary @- \
-      "https://127.0.0.1:$GODEL_PORT/godel.v1.YarnService/RegisterMaster" | tr -d "\r" | grep -q "^grpc-status: 0$"
+      "https://127.0.0.1:$GODEL_PORT/godel.v1.YarnService/RegisterMaster" | tr -d "\r" | grep >/dev/null "^grpc-status: 0$"
 }
 masters_are() { local n; n=$(n_running 'sleep 88888[8]'); echo "$n masters"; [ "$n" = "$1" ]; }
 
@@ -176,7 +176,7 @@ docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7803 | gr
 grep -q 'this port speaks TLS' "$dir/refused" || { cat "$dir/refused"; fail "plain text"; }
 curl -sS --cacert "$dir/roots.pem" -o /dev/null -w '%{http_code}' "https://127.0.0.1:$GODEL_METRICS_PORT/metrics" | grep -qx 401 || fail "metrics are for everybody"
 curl -fsS --cacert "$dir/roots.pem" -H "Authorization: Bearer $(godel context token)" "https://127.0.0.1:$GODEL_METRICS_PORT/metrics" \
-  | grep -q '^godel_' || fail "there are no metrics"
+  | grep '^godel_' >/dev/null || fail "there are no metrics"
 for container in $(containers scheduler) $(containers agent); do
   docker exec --user root "$container" sh -c '[ ! -e /var/lib/godel/pki ] && [ ! -e /var/lib/godel/godel.sock ] && ! echo x >/run/godel/join/x' 2>/dev/null \
     || fail "a member has what state alone may have"
@@ -219,7 +219,7 @@ log_has pi/0 'pi is about 3.1.*by 3 workers' || fail "the launcher did not gathe
 counts halves succeeded 4 || fail "the halves of GPUs"
 web=$(containers agent | head -1)
 docker exec "$web" python3 -c "import urllib.request as u; print(u.urlopen('http://$(godel unit describe web -o json | sed -n 's/.*"node": "\(.*\)",/\1/p' | head -1):8080').read().decode())" \
-  | grep -q 'hello from' || fail "the web service does not answer"
+  | grep >/dev/null 'hello from' || fail "the web service does not answer"
 godel unit cancel web >/dev/null
 
 say "a filler takes what is idle, and an online unit starts all the same"
@@ -281,7 +281,7 @@ grep -q '^objective .* 2 → 0$' "$dir/plan" || { cat "$dir/plan"; fail "the pla
 godel reschedule run spread >"$dir/run" 2>&1
 movement=$(sed -n 's/^movement \([^ ]*\) created.*/\1/p' "$dir/run")
 [ -n "$movement" ] || { cat "$dir/run"; fail "no movement"; }
-movement_is() { godel reschedule movements describe "$movement" | tee "$dir/movement" | grep -q "^phase .* $1$"; }
+movement_is() { godel reschedule movements describe "$movement" | tee "$dir/movement" | grep >/dev/null "^phase .* $1$"; }
 until_so "the end of movement $movement" 120 movement_is done
 phase_is drift running
 [ "$(godel unit describe drift -o json | grep -c "\"node\": \"$home\"")" -le 2 ] || fail "$(cat "$dir/movement" && godel unit describe drift)"
@@ -300,7 +300,7 @@ if [ "$(docker info -f '{{.CgroupVersion}}')" = 1 ]; then
   godel unit submit --name greedy --class batch --cpu 100m --memory 32Mi --restart-policy never --node-selector '!simulated' \
     -- python3 -c 'b = bytearray(200 << 20); b[:] = b"x" * len(b)' >/dev/null
   until_so "the end of what takes too much memory" 60 counts greedy failed 1
-  godel unit describe greedy | grep -q 'out-of-memory' || fail "$(godel unit describe greedy)"
+  godel unit describe greedy | grep >/dev/null 'out-of-memory' || fail "$(godel unit describe greedy)"
 fi
 
 godel unit submit --name keep --class service --replicas 6 --cpu 10m --memory 8Mi --node-selector '!simulated' -- sleep 777777 >/dev/null
@@ -336,7 +336,7 @@ agent=$(containers agent | head -1)
 node=$(docker inspect -f '{{.Config.Hostname}}' "$agent")
 network=${COMPOSE_PROJECT_NAME}_default
 docker network disconnect "$network" "$agent"
-is_away() { ! godel unit describe keep -o json | grep -q "\"node\": \"$node\""; }
+is_away() { ! godel unit describe keep -o json | grep >/dev/null "\"node\": \"$node\""; }
 until_so "what ran on $node is elsewhere" 90 is_away
 phase_is keep running
 one_more
