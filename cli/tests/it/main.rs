@@ -8,7 +8,6 @@ mod contexts;
 mod docs;
 mod etcd;
 mod godel;
-mod permissions;
 mod queues;
 mod secured;
 mod users;

@@ -17,7 +17,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use godel_identity::permission::PersonRole;
 pub use listen::{Few, hold};
 pub use opening::GuestTransport;
 use parking_lot::Mutex;
@@ -38,7 +37,6 @@ use prometheus_client::{
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::Code;
 
 use crate::{VERSION, security::ServerSecurity, server::ServerError};
 
@@ -385,15 +383,11 @@ async fn identified(
     request: Request,
     next: Next,
 ) -> Response {
-    let least = if request.method().is_safe() { PersonRole::Viewer } else { PersonRole::Operator };
-    match security.identify(transport.get(), request.headers(), least) {
+    match security.identify(transport.get(), request.headers()) {
         Ok(caller) if caller.person().is_some() || request.method().is_safe() => next.run(request).await,
         Ok(caller) => {
             let words = format!("{} needs a person's token; {caller} called\n", request.method());
             (StatusCode::FORBIDDEN, words).into_response()
-        }
-        Err(refusal) if refusal.code() == Code::PermissionDenied => {
-            (StatusCode::FORBIDDEN, format!("{}\n", refusal.message())).into_response()
         }
         Err(refusal) => {
             let words = format!("{}\n", refusal.message());

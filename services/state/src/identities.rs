@@ -12,7 +12,6 @@ mod hosts;
 mod keys;
 mod mode;
 mod own;
-mod people;
 mod places;
 mod records;
 mod rpc;
@@ -130,7 +129,6 @@ impl Identities {
             }
             IdentityChange::IdentityGone(key) => known.set_name(key, None),
             IdentityChange::Token(_) | IdentityChange::TokenGone(_) => {}
-            IdentityChange::Person(change) => callers::note_person(&known, change),
         });
         let ledger = self.ledger.clone();
         let security = ServerSecurity::new(self.tls.clone(), records, Arc::new(move || ledger.now_ms()));

@@ -12,7 +12,6 @@ use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
-    user,
     views::{self, RefusalsView},
 };
 
@@ -42,7 +41,7 @@ pub(super) async fn run(client: &Client, submit: &Submit, format: Format) -> Res
     if submit.wait {
         return Err(Failure::usage("--wait: a plan submits nothing to wait for"));
     }
-    let units = units_of(submit, &user::default_owner(client))?;
+    let units = units_of(submit)?;
     let scheduler = scheduler(client).await?;
     let n_units = units.len();
     let (mut views, mut failures) = (Vec::with_capacity(n_units), Vec::new());

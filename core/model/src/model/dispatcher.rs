@@ -354,8 +354,7 @@ impl DispatcherPart {
         });
         self.heard();
         let expected_revision = Revision(0);
-        let change =
-            UnitChange { namespace, name, expected_revision, kind, principal, is_bound: false, caller: () };
+        let change = UnitChange { namespace, name, expected_revision, kind, principal, caller: () };
         self.leader.change(change, net.millis(), &mut self.callers);
     }
 

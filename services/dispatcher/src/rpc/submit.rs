@@ -16,10 +16,7 @@ use std::{
     time::Duration,
 };
 
-use godel_kit::{
-    message::{MESSAGE_BYTES_MAX, field_len},
-    security::PersonCall,
-};
+use godel_kit::message::{MESSAGE_BYTES_MAX, field_len};
 use godel_proto::v1;
 use godel_rules::admission::Admitted;
 use godel_wire::BadField;
@@ -31,10 +28,7 @@ use tokio::{
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Status, Streaming};
 
-use super::{
-    permits::permit_submission,
-    units::{admit, room_now},
-};
+use super::units::{admit, room_now};
 use crate::{
     leader_client::{LeaderHandle, term_over},
     metrics::DispatcherMetrics,
@@ -54,17 +48,11 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 
 type SubmissionAnswers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
 
-/// Who submits the units of a stream. The stream ends when what a person may do changes.
-pub(super) struct SubmittedBy {
-    pub(super) principal: Arc<str>,
-    pub(super) call: PersonCall,
-}
-
-/// Serves one stream.
+/// Serves one stream, whose units `principal` submits.
 pub(super) fn spawn(
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
-    by: SubmittedBy,
+    principal: Arc<str>,
     metrics: DispatcherMetrics,
 ) -> ReceiverStream<Result<v1::SubmitUnitsResponse, Status>> {
     let (answers, stream) = mpsc::channel(16);
@@ -74,7 +62,7 @@ pub(super) fn spawn(
     let reader = SubmissionReader {
         term: term.clone(),
         items,
-        by,
+        principal,
         done,
         batch: Vec::new(),
         next_index: 0,
@@ -99,7 +87,7 @@ pub(super) fn spawn(
 struct SubmissionReader {
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
-    by: SubmittedBy,
+    principal: Arc<str>,
     done: mpsc::UnboundedSender<StreamItem>,
     batch: Vec<PendingSubmission>,
     next_index: u64,
@@ -166,9 +154,8 @@ impl SubmissionReader {
         }
         self.next_index += 1;
         self.received.store(self.next_index, Ordering::SeqCst);
-        let mut unit = item.unit.unwrap_or_default();
-        let permitted = permit_submission(&self.by.call, &mut unit);
-        match permitted.and_then(|()| admit(unit).map_err(godel_kit::status::invalid_argument)) {
+        let unit = item.unit.unwrap_or_default();
+        match admit(unit) {
             Ok((Admitted { spec, .. }, kib)) => {
                 let room = match room_now(&self.term.room, kib) {
                     Some(room) => room,
@@ -180,11 +167,12 @@ impl SubmissionReader {
                     }
                 };
                 let waiter = Submitter::Stream { index, done: self.done.clone() };
-                let (principal, since) = (Arc::clone(&self.by.principal), Instant::now());
+                let (principal, since) = (Arc::clone(&self.principal), Instant::now());
                 self.batch.push(PendingSubmission { spec, principal, waiter, since, room, pass: None });
             }
-            Err(status) => {
+            Err(wrong) => {
                 self.metrics.rejected.inc();
+                let status = godel_kit::status::invalid_argument(wrong);
                 let result = Err(Refused::Status(status));
                 let _ = self.done.send(StreamItem { index, result, room: None });
             }

@@ -1,6 +1,5 @@
 mod callers;
 mod floods;
-mod permissions;
 mod secure;
 
 use std::{net::SocketAddr, time::Duration};

@@ -13,7 +13,6 @@ mod large;
 mod leases;
 mod many;
 mod nodes;
-mod permissions;
 mod processes;
 mod records;
 mod restores;
