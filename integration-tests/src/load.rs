@@ -80,7 +80,7 @@ struct Kept {
     number: usize,
     class: WorkloadClass,
     submitted: Acknowledged,
-    /// Its application has grown.
+    /// The application of the unit has grown.
     has_grown: bool,
     /// Somebody has begun to cancel it.
     is_leaving: bool,
@@ -183,7 +183,7 @@ impl Load {
     }
 }
 
-/// What is wrong with the replicas of a unit that stays.
+/// Returns the faults of the replicas of a unit that stays.
 fn restless(kept: &Kept, blocks: &[v1::RowBlock]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut n_rows = 0;

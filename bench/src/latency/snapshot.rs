@@ -119,15 +119,15 @@ impl SnapshotSpan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BesideSnapshot {
     pub(crate) running_units: usize,
-    /// Of each unit that ran before.
+    /// Number of replicas of each unit that ran before.
     pub(crate) replicas: u32,
     /// For which the snapshot was written while units were offered.
     pub(crate) seconds: f64,
     /// It was complete before the last unit was bound.
     pub(crate) complete: bool,
-    /// Of units offered before it was begun.
+    /// Latency of units that were offered before it was begun.
     pub(crate) before_ms: Latency,
-    /// Of units offered while it was written.
+    /// Latency of units that were offered while it was written.
     pub(crate) during_ms: Latency,
     pub(crate) p99_ratio: f64,
 }

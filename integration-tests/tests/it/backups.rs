@@ -51,7 +51,7 @@ impl Listed {
         Self { units, created, rows, nodes: nodes.into_keys().collect() }
     }
 
-    /// What it has of the units of another list.
+    /// Keeps only the units that another list has.
     pub(crate) fn only(mut self, of: &Self) -> Self {
         self.units.retain(|id, _| of.units.contains_key(id));
         self.created.retain(|id, _| of.units.contains_key(id));

@@ -80,7 +80,7 @@ impl Movable {
         .await;
     }
 
-    /// What is in a store, as its export says.
+    /// Exports a store to a file of that name, and returns the revision of the export.
     fn exported_revision(&self, store: &Path, name: &str) -> u64 {
         let (store, file) = (store.display().to_string(), self.cluster.path(name).display().to_string());
         let exported =

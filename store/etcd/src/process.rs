@@ -199,7 +199,7 @@ impl EtcdProcesses {
     /// Kills a member and deletes its data.
     ///
     /// # Errors
-    /// Its data cannot be deleted.
+    /// The data of the member cannot be deleted.
     pub fn lose(&mut self, member: usize) -> io::Result<()> {
         self.kill(member);
         disk::clear(&self.data_dir(member))

@@ -56,7 +56,7 @@ impl Content {
     }
 }
 
-/// What was met, over all seeds.
+/// Counts of the situations that were met, over all seeds.
 #[derive(Debug, Default)]
 struct Reached {
     n_full: u64,
@@ -77,7 +77,7 @@ struct Life<'a> {
     /// `None`: it is closed.
     store: Option<(Store, Dispatcher)>,
     content: Content,
-    /// What each store had at each of its revisions.
+    /// The contents of each store at each of its revisions.
     expected: BTreeMap<(u64, u64), Content>,
     generation: u64,
     reached: &'a mut Reached,

@@ -129,7 +129,8 @@ impl Forwarded {
         Ok(answer.map(|inner| Body::new(ForwardedBody { inner, part, address, _slot: slot })))
     }
 
-    /// The answer of a member that does not believe this server, because its leaf has expired or was revoked. The caller has no part in it.
+    /// Returns the refusal of a member that does not accept the leaf of this server, because it has expired or was revoked. The caller is not
+    /// at fault.
     fn own_refusal(&self, answer: &HeaderMap) -> Option<Status> {
         let own = self.client.security.own_leaf()?;
         leaf_status_in(answer, &own.leaf().identity)
@@ -206,7 +207,8 @@ fn unreachable(part: ServingPart, address: &str, status: Status) -> Status {
     with_info(Code::Unavailable, reason::UNREACHABLE, message, metadata)
 }
 
-/// What a caller hears of a member that does not believe state: it has done nothing, and the call may be made again. State renews its leaf by itself.
+/// Returns the error for a call that a member refused because it does not accept the leaf of state. The member has done nothing, and the
+/// caller may retry: state renews its leaf by itself.
 fn refused_state(part: ServingPart, address: &str, refusal: &Status) -> Status {
     let message = format!("{} at {address} refuses the call of state: {}", named(part), refusal.message());
     with_info(Code::Unavailable, reason::UNREACHABLE, message, [("address", address)])

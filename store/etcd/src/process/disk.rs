@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What takes all room that is left.
+/// A file that takes all room that is left.
 const BALLAST: &str = "ballast";
 /// Written at once.
 const BLOCK_BYTES: usize = 1 << 20;

@@ -52,7 +52,7 @@ struct Ledger {
     n_refused: u64,
 }
 
-/// What was met, over all seeds.
+/// Counts of the situations that were met, over all seeds.
 #[derive(Debug, Default)]
 struct Reached {
     n_acknowledged: u64,

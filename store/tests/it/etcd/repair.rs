@@ -124,7 +124,7 @@ async fn a_running_store_is_checked_and_fenced_off_by_a_removal() {
     assert_eq!(read_partition(&open(&model, dir.path()).unwrap(), "p"), None);
 }
 
-/// What is restored from an export is `state`, as another store.
+/// Checks that a restore of an export gives `state`, as another store.
 fn assert_exported(file: &Path, to: &Path, state: &State, report: &ExportReport) {
     assert_eq!((report.revision, report.store_id), (state.revision().0, state.store_id().0));
     let restored = restore(file, to, &|_| Ok(()), UnreadablePolicy::Refuse).unwrap();
