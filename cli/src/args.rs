@@ -8,6 +8,7 @@ mod history;
 pub mod identity;
 pub mod node;
 mod offline;
+pub mod people;
 pub mod queue;
 pub mod records;
 pub mod reschedule;
@@ -111,6 +112,19 @@ pub enum Verb {
     /// Manage identities: who may call, by which certificate.
     #[command(subcommand)]
     Identity(identity::IdentityVerb),
+    /// Create, list and revoke tokens, with which people and programs call.
+    #[command(subcommand)]
+    Token(people::TokenVerb),
+    /// Manage principals: people and programs, and what each may do.
+    #[command(subcommand)]
+    Principal(people::PrincipalVerb),
+    /// Log in: keep a token in a context together with the roots of the cluster. Without a token, get one from the socket of state on this machine.
+    Login(context::LoginArgs),
+    /// Show who you are, and what you may do.
+    Whoami,
+    /// Ask what you may do.
+    #[command(subcommand)]
+    Auth(people::AuthVerb),
     /// Manage the CA, which signs the certificates of identities.
     #[command(subcommand)]
     Ca(identity::Ca),

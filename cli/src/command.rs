@@ -13,6 +13,7 @@ mod history;
 mod identity;
 mod node;
 mod offline;
+mod people;
 mod queue;
 mod records;
 mod reschedule;
@@ -30,6 +31,7 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _};
 
 use crate::args::{
     Agent, AgentVerb, Args, PartitionChoice, PartitionVerb, SchedulerVerb, Verb, backup::Backup,
+    context::ContextVerb,
 };
 use clap::ValueEnum as _;
 use godel_audit::InvariantVerdict;
@@ -75,6 +77,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Config(config) => return offline::config(&config),
         Verb::Ca(verb @ crate::args::identity::Ca::New { .. }) => return identity::new_ca(verb).await,
         Verb::Context(verb) => return context::run(verb, output).await,
+        Verb::Login(wanted) => return context::run(ContextVerb::Login(wanted), output).await,
         Verb::Completion { shell } => return offline::completion(shell),
         Verb::Bench { words } => return bench(output, log, &words),
         _ => {}
@@ -100,6 +103,10 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Partition(PartitionVerb::Set { mode }) => partition(&Client::new(&access)?, mode, output).await,
         Verb::JoinToken(wanted) => identity::join_token(&Client::new(&access)?, wanted, output).await,
         Verb::Identity(verb) => identity::run(&Client::new(&access)?, verb, output).await,
+        Verb::Token(verb) => people::token(&Client::new(&access)?, verb, output).await,
+        Verb::Principal(verb) => people::principal(&Client::new(&access)?, verb, output).await,
+        Verb::Whoami => people::whoami(&Client::new(&access)?, output).await,
+        Verb::Auth(verb) => people::auth(&Client::new(&access)?, verb, output).await,
         Verb::Ca(verb) => identity::ca(&Client::new(&access)?, verb, output).await,
         Verb::Backup(Backup::Create(wanted)) => backup::create(&Client::new(&access)?, wanted, output).await,
         Verb::Admin(verb) => admin::run(&Client::new(&access)?, verb, output).await,
@@ -126,6 +133,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         | Verb::Backup(_)
         | Verb::Config(_)
         | Verb::Context(_)
+        | Verb::Login(_)
         | Verb::Doctor(_)
         | Verb::Completion { .. }
         | Verb::Bench { .. } => Ok(()),

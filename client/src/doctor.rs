@@ -18,7 +18,7 @@ use godel_kit::{VERSION, clock::SystemClock};
 pub use self::{
     facts::{
         ClockFacts, ClusterFacts, ContextFacts, FileFacts, FileState, IdentityFacts, JoinTokenFacts,
-        LocalFacts, MemberFacts, PlainTextPort, PrivateKind, Protocol, Reach, Standing,
+        LocalFacts, MemberFacts, PersonTokenFacts, PlainTextPort, PrivateKind, Protocol, Reach, Standing,
     },
     files::check_store_dir,
     judge::{Finding, Section, Severity},

@@ -10,7 +10,10 @@ use godel_kit::{
     clock::{SharedClock, SystemClock},
     security::{BearerToken, ClientSecurity, TlsIdentity, wall_clock},
 };
-use godel_pki::pem::write_certificates;
+use godel_pki::{
+    pem::write_certificates,
+    person_tokens::{BadToken, read_token},
+};
 use godel_proto::v1;
 use tokio::sync::watch;
 use tonic::Status;
@@ -58,14 +61,32 @@ enum RenewalNeed {
 
 fn need(context: &Context, now_ms: i64) -> RenewalNeed {
     let Some(trust) = &context.trust else { return RenewalNeed::Nothing };
-    // One that is over renews nothing.
-    let is_due = |token: &ContextToken| (now_ms..now_ms + TOKEN_RENEWED_MS).contains(&token.expires_ms);
+    // One that is over renews nothing, and one that was created for a time is not renewed.
+    let is_due = |token: &ContextToken| {
+        token.is_of_session() && (now_ms..now_ms + TOKEN_RENEWED_MS).contains(&token.expires_ms)
+    };
     if context.token.as_ref().is_some_and(is_due) {
         return RenewalNeed::Token;
     }
     match (trust.asked_ms..trust.asked_ms.saturating_add(ROOTS_RENEWED_MS)).contains(&now_ms) {
         true => RenewalNeed::Nothing,
         false => RenewalNeed::Roots,
+    }
+}
+
+impl ContextToken {
+    /// A token of a person, as text.
+    ///
+    /// # Errors
+    /// It is not of the form of a token.
+    pub fn read(token: &str) -> Result<Self, BadToken> {
+        let expires_ms = i64::try_from(read_token(token)?.expires_ms).unwrap_or(i64::MAX);
+        Ok(Self { token: token.to_owned(), expires_ms })
+    }
+
+    /// Whether it may be exchanged for a newer one.
+    pub fn is_of_session(&self) -> bool {
+        read_token(&self.token).map_or(true, |token| token.is_session)
     }
 }
 

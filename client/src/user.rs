@@ -1,7 +1,10 @@
 //! Who runs this process: the default owner of what it submits.
 
 use godel_domain::names;
+use godel_identity::caller::ADMIN;
 use rustix::process::getuid;
+
+use crate::client::Client;
 
 /// Users of this machine.
 const USERS: &str = "/etc/passwd";
@@ -13,6 +16,13 @@ pub fn name() -> String {
     // Users of a directory service are not in the file.
     let named = named_in(&users, uid).map(str::to_owned).or_else(|| godel_kit::config::env("USER"));
     named.filter(|name| is_owner(name)).unwrap_or_else(|| uid.to_string())
+}
+
+/// The owner of what is submitted by a client and names none: the principal that calls, and for the administrator, who may be several people, the user who
+/// runs this process.
+pub fn default_owner(client: &Client) -> String {
+    let person = client.directory().config().security.person();
+    person.filter(|person| person != ADMIN).unwrap_or_else(name)
 }
 
 /// The name of a user by number: `name:password:number:…` in each line.

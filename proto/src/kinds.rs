@@ -196,7 +196,7 @@ macro_rules! kinds {
 }
 
 /// How many kinds there are.
-pub const N_KINDS: usize = 25;
+pub const N_KINDS: usize = 27;
 /// How many kinds of records are written whole.
 pub const N_WHOLE: usize = N_KINDS - 1;
 
@@ -225,6 +225,8 @@ kinds! {
     SealedSigner(SealedSigner) "sealed_signer" PutSealedSigner, Name "name" v1::SealedSigner => |it| it.name, Identities, of_node: false;
     Identity(IdentityRecord) "identity" PutIdentity, Name "identity" v1::IdentityRecord => |it| it.identity, Identities, of_node: false;
     JoinToken(JoinToken) "join_token" PutJoinToken, Name "token_id" v1::JoinToken => |it| it.token_id, Identities, of_node: false;
+    Principal(Principal) "principal" PutPrincipal, Name "name" v1::Principal => |it| it.name, Identities, of_node: false;
+    PersonToken(PersonToken) "person_token" PutPersonToken, Name "token_id" v1::PersonToken => |it| it.token_id, Identities, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 

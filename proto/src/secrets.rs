@@ -44,6 +44,14 @@ impl Debug for v1::IssueTokenResponse {
     }
 }
 
+impl Debug for v1::CreateTokenResponse {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Self { token: _, info, principal } = self;
+        let mut shown = f.debug_struct("CreateTokenResponse");
+        shown.field("info", info).field("principal", principal).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +66,10 @@ mod tests {
             format!("{:?}", v1::JoinRequest { token: secret(), ..v1::JoinRequest::default() }),
             format!("{:?}", v1::CreateJoinTokenResponse { token: secret(), info: None }),
             format!("{:?}", v1::IssueTokenResponse { token: secret(), ..v1::IssueTokenResponse::default() }),
+            format!(
+                "{:?}",
+                v1::CreateTokenResponse { token: secret(), ..v1::CreateTokenResponse::default() }
+            ),
             // And as part of what lists and transactions carry.
             format!("{:#?}", {
                 let signer =

@@ -97,5 +97,7 @@ conversions! {
         SealedSigner: identity::sealed_signer_key, identity::check_sealed_signer;
         Identity: identity::identity_key, identity::check_identity;
         JoinToken: identity::join_token_key, identity::check_join_token;
+        Principal: identity::principal_key, identity::check_principal;
+        PersonToken: identity::person_token_key, identity::check_person_token;
     ]
 }

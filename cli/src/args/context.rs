@@ -11,7 +11,7 @@ pub enum ContextVerb {
     List,
     /// Create a context, or change it. The first one becomes the current one.
     Set(ContextSettings),
-    /// Get a token from the socket of state on this machine, and keep it in a context together with the roots of the cluster.
+    /// Get a token from the socket of state on this machine, or from a file, and keep it in a context together with the roots of the cluster.
     Login(LoginArgs),
     /// Add the contexts of a file, for example of the file of contexts of another machine. Whoever has the file has its owner's permissions
     /// until the tokens in it expire.
@@ -57,7 +57,7 @@ pub struct ContextSettings {
     pub state: String,
 }
 
-/// `godel context login`.
+/// `godel login` and `godel context login`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct LoginArgs {
     /// Name of the context. Default: that of the cluster.
@@ -69,4 +69,11 @@ pub struct LoginArgs {
     /// Address of state to which commands go with the token.
     #[arg(long = "state", default_value = "https://127.0.0.1:7700", value_name = "URL")]
     pub state: String,
+    /// Use the token in this file, which others must not be able to read, instead of the socket; `-` is standard input. `godel token create --file`
+    /// writes such a file.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// The roots of the cluster (PEM), if the file has only a token: `godel context roots` prints them.
+    #[arg(long, value_name = "FILE", requires = "token_file")]
+    pub roots: Option<PathBuf>,
 }

@@ -227,7 +227,7 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
     let meta = unit.meta.get_or_insert_default();
     let has_owner = !meta.owner.is_empty();
     if !has_owner {
-        meta.owner = user::name();
+        meta.owner = user::default_owner(client);
     }
     if meta.uid.is_empty() {
         // Chosen here, so that a lost answer can be asked for again.

@@ -1,7 +1,7 @@
 //! `godel context`: the clusters that a person uses.
 
 use std::{
-    io,
+    io::{self, Read as _},
     path::Path,
     time::{Duration, Instant},
 };
@@ -10,12 +10,17 @@ use godel_client::{
     access::Access,
     administrator::take_context,
     client::Client,
-    context::{Context, ContextError, ContextFile, Contexts},
+    context::{Context, ContextError, ContextFile, ContextToken, ContextTrust, Contexts},
     exit::{Code, Failure},
     output::{self, Format, View, ViewColumn},
     renewal::ContextRenewal,
 };
 use godel_kit::{address::ServerAddress, task};
+use godel_pki::{
+    person_tokens::{BadToken, read_token},
+    private_files,
+};
+use godel_proto::v1;
 use serde::Serialize;
 
 use crate::args::context::{ChosenContext, ContextSettings, ContextVerb, LoginArgs, NamedContext};
@@ -28,6 +33,8 @@ const SOCKET_WAIT: Duration = Duration::from_secs(10);
 /// Interval at which `login` looks for the socket.
 const SOCKET_POLL: Duration = Duration::from_millis(50);
 
+/// Longest file with a token and roots.
+const TOKEN_FILE_BYTES_MAX: u64 = 256 << 10;
 /// Stands for standard input.
 const STDIN: &str = "-";
 
@@ -113,7 +120,7 @@ pub(crate) fn forget_context(context: &Context) {
 
 /// Takes a token from the socket of state on this machine, and keeps it in a context with the roots of the cluster.
 async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
-    let LoginArgs { name, socket, state } = wanted;
+    let LoginArgs { name, socket, state, token_file, roots } = wanted;
     // Refused now, not at the next command.
     let parsed = ServerAddress::parse(&state, true).map_err(|bad| Failure::chain(Code::Usage, &bad))?;
     if !matches!(parsed, ServerAddress::Tls(_)) {
@@ -122,11 +129,10 @@ async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
         ))
         .hint("`godel context set` keeps an address of plain text"));
     }
-    let socket = std::path::absolute(&socket)
-        .map_err(|error| Failure::failed(format!("{} cannot be found: {error}", socket.display())))?;
-    wait_for_socket(&socket).await;
-    let client = Client::new(&format!("unix:{}", socket.display()))?;
-    let context = take_context(&client, &state).await?;
+    let context = match token_file {
+        Some(token_file) => login_with_token(file, &token_file, roots.as_deref(), &state).await?,
+        None => login_at_socket(&socket, &state).await?,
+    };
     let name = name.unwrap_or_else(|| cluster_of(&context));
     let contexts = file.change(|contexts| {
         let known = contexts.find(Some(&name)).ok().flatten();
@@ -137,6 +143,68 @@ async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
     });
     say_where(&contexts.map_err(|error| failed(&error))?, &name, &state);
     Ok(())
+}
+
+async fn login_at_socket(socket: &Path, state: &str) -> Result<Context, Failure> {
+    let socket = std::path::absolute(socket)
+        .map_err(|error| Failure::failed(format!("{} cannot be found: {error}", socket.display())))?;
+    wait_for_socket(&socket).await;
+    let client = Client::new(&format!("unix:{}", socket.display()))?;
+    take_context(&client, state).await
+}
+
+/// A context with the token of a file, which counts: state was asked whose it is. The roots are those behind the token, or in another file, or of a context
+/// of the same cluster.
+async fn login_with_token(
+    file: &ContextFile,
+    token_file: &Path,
+    roots: Option<&Path>,
+    state: &str,
+) -> Result<Context, Failure> {
+    let text = read_token_file(token_file)?;
+    let (token, behind) = text.trim_start().split_once('\n').unwrap_or((text.trim(), ""));
+    let of_token = |bad: BadToken| Failure::chain(Code::Usage, &bad);
+    let (said, token) = (read_token(token.trim()).map_err(of_token)?, token.trim());
+    let token = ContextToken::read(token).map_err(of_token)?;
+    let cluster = said.cluster;
+    let roots = match roots {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|error| Failure::failed(format!("{} cannot be read: {error}", path.display())))?,
+        None if !behind.trim().is_empty() => behind.to_owned(),
+        None => known_roots(file, &cluster)?,
+    };
+    let trust = Some(ContextTrust { cluster, roots, asked_ms: 0 });
+    let context = Context { address: state.to_owned(), trust, token: Some(token) };
+    let client = Client::new(&context.access().map_err(|error| failed(&error))?)?;
+    let answer = client.read(async || client.identities().who_am_i(v1::WhoAmIRequest {}).await).await?;
+    let v1::WhoAmIResponse { caller, principal, .. } = answer.into_inner();
+    output::say(format!("logged in as {caller} with role {}", principal.unwrap_or_default().role));
+    Ok(context)
+}
+
+fn read_token_file(path: &Path) -> Result<String, Failure> {
+    let text = if path == Path::new(STDIN) {
+        let mut text = Vec::new();
+        let read = io::stdin().lock().take(TOKEN_FILE_BYTES_MAX).read_to_end(&mut text);
+        read.map_err(|error| Failure::failed(format!("standard input cannot be read: {error}")))?;
+        text
+    } else {
+        let max = usize::try_from(TOKEN_FILE_BYTES_MAX).unwrap_or(usize::MAX);
+        let bytes = private_files::read(path, max);
+        bytes.map_err(|error| Failure::chain(Code::Usage, &error))?.to_vec()
+    };
+    String::from_utf8(text).map_err(|_| Failure::usage(format!("{} holds no token", path.display())))
+}
+
+/// The roots of a cluster, as another context has them.
+fn known_roots(file: &ContextFile, cluster: &str) -> Result<String, Failure> {
+    let contexts = file.read().map_err(|error| failed(&error))?;
+    let known = contexts.iter().filter_map(|(_, context)| context.trust.as_ref());
+    let known = known.filter(|trust| trust.cluster == cluster).map(|trust| trust.roots.clone()).next();
+    known.ok_or_else(|| {
+        Failure::usage(format!("there is a token of cluster {cluster}, and no roots of it"))
+            .hint("use a file of `godel token create --file`, or give the roots (`godel context roots`) with `--roots FILE`")
+    })
 }
 
 /// Waits for the socket: a state that was just started opens it once it has read its store.

@@ -2,7 +2,7 @@
 
 use godel_client::{
     client::Client,
-    context::ContextFile,
+    context::{ContextFile, ContextToken},
     doctor::{self, ClusterFacts, ContextFacts, Diagnosis, LocalPlaces},
     exit::Failure,
     output::{self, Format, Paint},
@@ -25,6 +25,7 @@ pub(super) async fn run(
     let used = used.map(|(_, name, context)| ContextFacts {
         name,
         address: context.address,
+        renews_token: context.token.as_ref().is_none_or(ContextToken::is_of_session),
         token_ends_ms: context.token.map(|token| token.expires_ms),
     });
     let contexts = ContextFile::of_environment().ok();

@@ -211,7 +211,7 @@ fn what_to_do(role: JoinRole, info: &JoinTokenView, state: &str) -> String {
 }
 
 /// The address of state for other machines: `state` with a placeholder if only this machine can use it.
-fn address_for_others(state: &str) -> String {
+pub(super) fn address_for_others(state: &str) -> String {
     match ServerAddress::parse(state, true) {
         Ok(address @ ServerAddress::Tls(_)) if !address.is_local() => state.to_owned(),
         Ok(ServerAddress::Tls(uri)) => format!("https://HOST:{}", uri.port_u16().unwrap_or(DEFAULT_PORT)),
@@ -221,7 +221,7 @@ fn address_for_others(state: &str) -> String {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -52,6 +52,34 @@ fn plugins() -> String {
     )
 }
 
+fn permissions() -> String {
+    format!(
+        "# Permissions\n\n\
+         Generated from `core/identity/src/needs.rs`; do not edit. [identities.md](identities.md#people) shows how people get tokens.\n\n\
+         ```sh\n\
+         godel token create ann --role user --namespace team-a --file ann.token   # as administrator\n\
+         godel login --token-file ann.token --state https://control-1:7700        # as ann\n\
+         godel whoami                                                             # role, groups, namespaces, end of the token\n\
+         godel auth can-i SubmitUnit namespace/team-b || echo 'not there'\n\
+         ```\n\n\
+         Each person, or program that acts as one, is a *principal* with one role. A role may do what those before it may:\n\n\
+         | role | may |\n|---|---|\n\
+         | `viewer` | read: nodes, units, queues, movements and status of all namespaces, but neither logs nor raw records |\n\
+         | `user` | submit and change units, read their logs, and plan: in its own namespaces and queues |\n\
+         | `operator` | drain, cordon, move and pause in the whole cluster, change the units of every namespace, and call the applications of YARN |\n\
+         | `admin` | everything: identities, principals and tokens, queues, priority classes, budgets, reservations, backups, raw records |\n\n\
+         The owner of state's unix socket is the principal `admin`, which has no record, cannot be changed, and gets a token for 12 h. Callers in plain text \
+         have all permissions.\n\n\
+         A row that is bound to `namespace` binds the role `user`. The namespace must be the principal's default one (`default` unless it has another) or one \
+         of its namespaces; the queue, if the principal has queues, one of those or below one of those; the owner the principal or one of its groups. A unit \
+         without an owner gets the principal as owner, and a call without a namespace means the default one. State judges the method, and the member that \
+         decodes the call what it is about. A row that is bound to `itself` is about the principal that calls; `admin` may call it for all.\n\n\
+         *certificates* are the roles of processes that may call too; `none` means that the method needs neither a token nor a certificate, and `-` that no person may call.\n\
+         {}",
+        godel_identity::permission::render()
+    )
+}
+
 #[test]
 fn generated_documents_are_current() {
     let reference = run(&["config", "reference"], &[]);
@@ -84,6 +112,7 @@ fn generated_documents_are_current() {
         godel_queueing::policies::render(),
     );
     is_current("queue-policies.md", &policies);
+    is_current("permissions.md", &permissions());
 }
 
 fn in_repository(name: &str) -> std::path::PathBuf {

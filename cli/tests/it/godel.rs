@@ -216,7 +216,32 @@ pub(crate) struct Godel {
     env: Vec<(String, String)>,
 }
 
+/// A command that runs beside the test.
+pub(crate) struct Following(Child);
+
+impl Following {
+    /// Its exit code, and what it complained about.
+    pub(crate) fn end(mut self) -> (i32, String) {
+        let Some(status) = wait(&mut self.0, LONG) else { panic!("it does not end") };
+        let mut said = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (status.code().unwrap(), said)
+    }
+}
+
 impl Godel {
+    /// Who has the contexts of that file.
+    pub(crate) fn with_contexts(contexts: &Path) -> Self {
+        Self { env: vec![("GODEL_CONTEXTS".to_owned(), contexts.display().to_string())] }
+    }
+
+    /// Begins a command, and goes on.
+    pub(crate) fn spawn(&self, words: &[&str]) -> Following {
+        let mut command = command(words);
+        command.envs(self.env.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Following(command.spawn().unwrap())
+    }
+
     pub(crate) fn run(&self, words: &[&str]) -> Output {
         run(words, &self.vars())
     }

@@ -8,6 +8,7 @@ mod contexts;
 mod docs;
 mod etcd;
 mod godel;
+mod permissions;
 mod queues;
 mod secured;
 mod users;

@@ -46,6 +46,8 @@ pub struct ClusterFacts {
     pub identities: Vec<IdentityFacts>,
     /// Join tokens that can still be used; empty if the cluster has no CA.
     pub join_tokens: Vec<JoinTokenFacts>,
+    /// Tokens of persons that count; empty if the cluster has no CA.
+    pub person_tokens: Vec<PersonTokenFacts>,
     /// Addresses at which application masters of YARN call agents, in order of the nodes' names; empty if no YARN adapter runs.
     pub container_ports: Vec<String>,
 }
@@ -176,6 +178,17 @@ pub struct JoinTokenFacts {
     pub ends_ms: i64,
 }
 
+/// A token of a person that counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PersonTokenFacts {
+    /// Id of the token.
+    pub id: String,
+    /// Whose it is.
+    pub principal: String,
+    /// Time at which it ends.
+    pub ends_ms: i64,
+}
+
 /// What is known about this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalFacts {
@@ -198,6 +211,8 @@ pub struct ContextFacts {
     pub address: String,
     /// Time at which its token ends; `None` if it has no token.
     pub token_ends_ms: Option<i64>,
+    /// Commands renew its token.
+    pub renews_token: bool,
 }
 
 /// A file or directory that only its owner may access.

@@ -221,21 +221,34 @@ impl IdentityFacts {
     }
 }
 
-/// The token of the context: commands renew it when half of its lifetime is over.
+/// A token that is not renewed and ends within this time is mentioned, milliseconds: time to ask an administrator for another one.
+const TOKEN_SOON_MS: i64 = 3 * 24 * 3_600_000;
+
+/// The token of the context: commands renew that of a session when half of its lifetime is over, and no other.
 fn judge_token(local: &LocalFacts, now_ms: i64) -> Option<Finding> {
     let context = local.context.as_ref()?;
     let left_ms = context.token_ends_ms?.saturating_sub(now_ms);
-    if left_ms.saturating_mul(3) >= TOKEN_LIFE_MS {
+    let soon_ms = if context.renews_token { TOKEN_LIFE_MS / 3 } else { TOKEN_SOON_MS };
+    if left_ms >= soon_ms {
         return None;
     }
-    let next = format!(
-        "get another token on the machine of state: `godel context login {} --socket godel-data/godel.sock --state {}`",
-        context.name, context.address
-    );
+    let (next, how) = if context.renews_token {
+        let login = format!(
+            "get another token on the machine of state: `godel context login {} --socket godel-data/godel.sock --state {}`",
+            context.name, context.address
+        );
+        (login, " and was not renewed")
+    } else {
+        let login = format!(
+            "ask an administrator for another token (`godel token create`), and log in with it: `godel login {} --token-file FILE --state {}`",
+            context.name, context.address
+        );
+        (login, "")
+    };
     Some(match u64::try_from(left_ms) {
         Ok(left_ms) if left_ms > 0 => Finding::warning(
             Section::Tokens,
-            format!("the token of context {} ends in {} and was not renewed", context.name, span(left_ms)),
+            format!("the token of context {} ends in {}{how}", context.name, span(left_ms)),
             next,
         ),
         _ => Finding::error(

@@ -5,8 +5,8 @@ use godel_proto::v1;
 use tonic::{Code as RpcCode, Status};
 
 use super::facts::{
-    ClockFacts, ClusterFacts, IdentityFacts, JoinTokenFacts, MemberFacts, PlainTextPort, Protocol, Reach,
-    Standing,
+    ClockFacts, ClusterFacts, IdentityFacts, JoinTokenFacts, MemberFacts, PersonTokenFacts, PlainTextPort,
+    Protocol, Reach, Standing,
 };
 use crate::{client::Client, exit::Failure};
 
@@ -33,11 +33,16 @@ pub async fn read_cluster(client: &Client) -> Result<ClusterFacts, Failure> {
     let security = security.unwrap_or_default();
     let members = client.directory().members("").await.map_err(|status| client.explain(status))?;
     let now_ms = if state_ms == 0 { answered_ms } else { state_ms };
-    let (speaks, identities, join_tokens) = match protocol_of(security.tls()) {
-        Protocol::PlainText => (Protocol::PlainText, Vec::new(), Vec::new()),
+    let (mut join_tokens, mut person_tokens) = (Vec::new(), Vec::new());
+    let (speaks, identities) = match protocol_of(security.tls()) {
+        Protocol::PlainText => (Protocol::PlainText, Vec::new()),
         speaks => match read_identities(client).await? {
-            Some(identities) => (speaks, identities, read_join_tokens(client, now_ms).await?),
-            None => (Protocol::PlainText, Vec::new(), Vec::new()),
+            Some(identities) => {
+                join_tokens = read_join_tokens(client, now_ms).await?;
+                person_tokens = read_person_tokens(client, now_ms).await?;
+                (speaks, identities)
+            }
+            None => (Protocol::PlainText, Vec::new()),
         },
     };
     let mut members: Vec<MemberFacts> =
@@ -58,6 +63,7 @@ pub async fn read_cluster(client: &Client) -> Result<ClusterFacts, Failure> {
         members,
         identities,
         join_tokens,
+        person_tokens,
         container_ports: nodes.iter().filter_map(container_port).collect(),
     })
 }
@@ -74,6 +80,20 @@ async fn read_join_tokens(client: &Client, now_ms: i64) -> Result<Vec<JoinTokenF
     let answer = client.identities().list_join_tokens(v1::ListJoinTokensRequest {}).await;
     let tokens = answer.map_err(|status| client.explain(status))?.into_inner().tokens;
     Ok(tokens.into_iter().filter(|token| is_usable(token, now_ms)).map(token_facts).collect())
+}
+
+/// Tokens of persons that count at `now_ms`; none if state is older than they are.
+async fn read_person_tokens(client: &Client, now_ms: i64) -> Result<Vec<PersonTokenFacts>, Failure> {
+    let answer = client.identities().list_tokens(v1::ListTokensRequest::default()).await;
+    let listed = some_with_ca(answer).map_err(|status| client.explain(status))?;
+    let tokens = listed.map(|listed| listed.into_inner().tokens).unwrap_or_default();
+    let counting = tokens.into_iter().filter(|token| !token.is_revoked && token.ends_ms > now_ms);
+    let facts = |v1::PersonToken { token_id: id, principal, ends_ms, .. }| PersonTokenFacts {
+        id,
+        principal,
+        ends_ms,
+    };
+    Ok(counting.map(facts).collect())
 }
 
 /// The address at which application masters call the agent of a node that starts YARN containers.

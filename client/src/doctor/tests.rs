@@ -22,6 +22,7 @@ fn cluster() -> ClusterFacts {
         members: vec![member("state/main", "https://10.0.0.7:7700", Protocol::Tls, Reach::Network)],
         identities: vec![identity("state/main", Standing::Valid, NOW - 7 * HOUR, NOW + 17 * HOUR)],
         join_tokens: Vec::new(),
+        person_tokens: Vec::new(),
         container_ports: Vec::new(),
     }
 }
@@ -185,10 +186,20 @@ fn certificates_are_judged_by_the_clock_of_state() {
 fn expired_token_is_found_although_state_refuses_it() {
     let context = |left_ms: i64| {
         let address = "https://127.0.0.1:7700".to_owned();
-        Some(ContextFacts { name: "main".to_owned(), address, token_ends_ms: Some(NOW + left_ms) })
+        let (name, token_ends_ms) = ("main".to_owned(), Some(NOW + left_ms));
+        Some(ContextFacts { name, address, token_ends_ms, renews_token: true })
     };
     let finding = only(|local, _| local.context = context(3 * HOUR));
     check(&finding, Severity::Warning, Section::Tokens, &["ends in 3h", "godel context login main"]);
+    let created = |left_ms| context(left_ms).map(|facts| ContextFacts { renews_token: false, ..facts });
+    let finding = only(|local, _| local.context = created(60 * HOUR));
+    check(
+        &finding,
+        Severity::Warning,
+        Section::Tokens,
+        &["ends in 2", "`godel login main --token-file FILE"],
+    );
+    assert_eq!(found(LocalFacts { context: created(73 * HOUR), ..local() }, cluster()), [""; 0]);
     let gone = Diagnosis::new(LocalFacts { context: context(-1), ..local() }, None);
     check(&gone.findings[0], Severity::Error, Section::Tokens, &["has expired"]);
     assert_eq!(found(LocalFacts { context: context(5 * HOUR), ..local() }, cluster()), [""; 0]);
@@ -266,10 +277,13 @@ fn text_and_json_show_all_facts() {
         name: "main".to_owned(),
         address: "https://127.0.0.1:7700".to_owned(),
         token_ends_ms: Some(NOW + 12 * HOUR),
+        renews_token: true,
     });
     local.files.push(file(PrivateKind::File, FileState::Mode(0o600)));
     let token = JoinTokenFacts { id: "t1".to_owned(), role: "agent".to_owned(), ends_ms: NOW, uses_left: 2 };
     cluster.join_tokens.push(token);
+    let (id, principal) = ("t2".to_owned(), "ann".to_owned());
+    cluster.person_tokens.push(PersonTokenFacts { id, principal, ends_ms: NOW });
     cluster.members.push(MemberFacts {
         stands_by: true,
         version: String::new(),
@@ -288,6 +302,9 @@ fn text_and_json_show_all_facts() {
          \n\
          JOIN-TOKEN  ROLE   USES-LEFT  ENDS\n\
          t1          agent  2          2026-09-21T14:13:20Z\n\
+         \n\
+         TOKEN  PRINCIPAL  ENDS\n\
+         t2     ann        2026-09-21T14:13:20Z\n\
          \n\
          FILE   MODE  WANTED\n\
          /d/it  0600  0600\n\

@@ -6,7 +6,7 @@ use super::{
     Diagnosis,
     facts::{
         ClockFacts, ClusterFacts, ContextFacts, FileFacts, FileState, IdentityFacts, JoinTokenFacts,
-        LocalFacts, MemberFacts, PlainTextPort, PrivateKind, Protocol, Reach, Standing,
+        LocalFacts, MemberFacts, PersonTokenFacts, PlainTextPort, PrivateKind, Protocol, Reach, Standing,
     },
     judge::{Finding, Severity, list_names},
 };
@@ -14,7 +14,7 @@ use crate::output::{Paint, columns, count, field, shown, span, time};
 
 /// Width of the titles of single lines.
 const WIDTH: usize = 11;
-/// Maximum number of certificates in the table; the rest is counted.
+/// Maximum number of certificates, and of tokens, in a table; the rest is counted.
 const N_CERTIFICATES_MAX: usize = 40;
 /// Shorter differences between clocks are shown in milliseconds.
 const SHORT_MS: u64 = 2_000;
@@ -27,6 +27,7 @@ impl Diagnosis {
             parts.push(members_text(&cluster.members));
             parts.push(certificates_text(&self.local, cluster));
             parts.push(join_tokens_text(&cluster.join_tokens));
+            parts.push(person_tokens_text(&cluster.person_tokens));
             parts.push(plain_text_ports_text(&cluster.members));
         }
         parts.push(files_text(&self.local.files));
@@ -128,6 +129,24 @@ fn join_tokens_text(tokens: &[JoinTokenFacts]) -> String {
     };
     let rows: Vec<_> = tokens.iter().map(row).collect();
     columns(&["JOIN-TOKEN", "ROLE", "USES-LEFT", "ENDS"], &rows)
+}
+
+/// Tokens that end first come first.
+fn person_tokens_text(tokens: &[PersonTokenFacts]) -> String {
+    if tokens.is_empty() {
+        return String::new();
+    }
+    let mut tokens: Vec<&PersonTokenFacts> = tokens.iter().collect();
+    tokens.sort_by_key(|token| token.ends_ms);
+    let row =
+        |token: &&PersonTokenFacts| vec![token.id.clone(), token.principal.clone(), time(token.ends_ms)];
+    let rows: Vec<_> = tokens.iter().take(N_CERTIFICATES_MAX).map(row).collect();
+    let mut text = columns(&["TOKEN", "PRINCIPAL", "ENDS"], &rows);
+    let n_more = tokens.len() - rows.len();
+    if n_more > 0 {
+        text.push_str(&format!("{n_more} more: `godel token list`\n"));
+    }
+    text
 }
 
 fn plain_text_ports_text(members: &[MemberFacts]) -> String {
@@ -232,6 +251,7 @@ fn cluster_view<'a>(local: &LocalFacts, cluster: &'a ClusterFacts) -> ClusterVie
         members: &cluster.members,
         certificates: cluster.identities.iter().map(certificate).collect(),
         join_tokens: &cluster.join_tokens,
+        person_tokens: &cluster.person_tokens,
         clock: cluster.clock,
         yarn: cluster.members.iter().flat_map(|member| &member.plain_text_ports).collect(),
         container_ports: &cluster.container_ports,
@@ -299,6 +319,8 @@ pub struct ClusterView<'a> {
     pub certificates: Vec<CertificateView<'a>>,
     /// Join tokens that can still be used.
     pub join_tokens: &'a [JoinTokenFacts],
+    /// Tokens of persons that count.
+    pub person_tokens: &'a [PersonTokenFacts],
     /// State's clock compared with this machine's.
     pub clock: Option<ClockFacts>,
     /// Addresses for clients of YARN.

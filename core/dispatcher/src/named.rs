@@ -31,6 +31,22 @@ impl Units {
         })
     }
 
+    /// The unit that `text` names as [`Self::find`] says, if it is in `namespace`: for who may change units of that namespace only. Of units elsewhere nothing
+    /// is told.
+    ///
+    /// # Errors
+    /// There is none there.
+    pub fn find_within(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+        let is_here = |unit: UnitId| {
+            self.get(unit).is_some_and(|entry| entry.record.spec.namespace == or_default(namespace))
+        };
+        match self.find(namespace, text) {
+            Ok(unit) if is_here(unit) => Ok(unit),
+            Ok(_) | Err(Unresolved::Ambiguous(_)) => Err(Unresolved::NotFound(Vec::new())),
+            Err(none) => Err(none),
+        }
+    }
+
     /// The unit that `text` stands for when it is only looked at: as [`Self::find`] says, or a prefix that only one
     /// unit of `namespace` has, of its name or of its uid.
     ///

@@ -204,6 +204,10 @@ records! {
     Identity = 33 "identity";
     /// A join token, which state keeps to itself.
     JoinToken = 34 "join token";
+    /// A principal, which state reads; others ask it.
+    Principal = 35 "principal";
+    /// A token of a principal, which state reads; others ask it.
+    PersonToken = 36 "token of a person";
     ]
 }
 

@@ -3,17 +3,23 @@
 //! There is one writer. It makes its decisions here, one after the other, signs what they allow, and commits what [`IdentityBook::take_changes`]
 //! says has changed; only then is anybody answered. Where a commit fails, it makes the book anew from the store.
 
+mod changes;
 mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use godel_base::{ids::StoreId, time::Millis};
 
-pub use self::refusals::{BookRefusal, IssueRefusal};
+use self::changes::BookKey;
+pub use self::{
+    changes::IdentityChange,
+    refusals::{BookRefusal, IssueRefusal},
+};
 use crate::{
     joins::{JoinTerms, TOKEN_TTL_MS_MAX, TOKEN_USES_MAX, check_name_free, judge_join},
     leaves::{BACKDATED_MS, LeafStanding, LeafTimes, issue_time, judge_leaf},
     names::{AgentNames, Identity, Role},
+    people::People,
     records::{
         ClusterTrust, HASH_LEN, IdentityRecord, JoinTokenAsk, JoinTokenRecord, LastJoin, RootFingerprint,
     },
@@ -41,6 +47,7 @@ pub struct IdentityBook {
     trust: ClusterTrust,
     identities: BTreeMap<String, IdentityRecord>,
     tokens: BTreeMap<String, JoinTokenRecord>,
+    people: People,
     changed: BTreeSet<BookKey>,
     /// Identities that have long expired, by key. Not stored.
     long_expired: BTreeMap<String, SeenExpired>,
@@ -55,29 +62,6 @@ struct SeenExpired {
     expired: Millis,
     /// It may be forgotten.
     forgettable: Option<Millis>,
-}
-
-/// A record of the book.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum BookKey {
-    Trust,
-    Identity(String),
-    Token(String),
-}
-
-/// What is to be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdentityChange {
-    /// What everybody trusts.
-    Trust(ClusterTrust),
-    /// An identity.
-    Identity(IdentityRecord),
-    /// An identity is forgotten, by its key.
-    IdentityGone(String),
-    /// A join token.
-    Token(JoinTokenRecord),
-    /// A join token is gone, by its id.
-    TokenGone(String),
 }
 
 /// Who asks to join, and with what.
@@ -135,10 +119,27 @@ impl IdentityBook {
             trust,
             identities,
             tokens,
+            people: People::default(),
             changed: BTreeSet::new(),
             long_expired: BTreeMap::new(),
             unused_roots: UnusedRoots::default(),
         }
+    }
+
+    /// The same with these principals and tokens.
+    #[must_use]
+    pub fn with_people(self, people: People) -> Self {
+        Self { people, ..self }
+    }
+
+    /// Principals and their tokens.
+    pub fn people(&self) -> &People {
+        &self.people
+    }
+
+    /// Principals and their tokens, to change them.
+    pub fn people_mut(&mut self) -> &mut People {
+        &mut self.people
     }
 
     /// What everybody trusts.
@@ -168,7 +169,7 @@ impl IdentityBook {
 
     /// How many records have changed since [`Self::take_changes`].
     pub fn n_changed(&self) -> usize {
-        self.changed.len()
+        self.changed.len() + self.people.n_changed()
     }
 
     /// What has changed since this was called last.
@@ -185,14 +186,19 @@ impl IdentityBook {
                 None => IdentityChange::TokenGone(id),
             },
         };
-        changed.into_iter().map(change).collect()
+        let people = self.people.take_changes();
+        changed.into_iter().map(change).chain(people.into_iter().map(IdentityChange::Person)).collect()
     }
 
     /// All that is known, as changes that make the same of an empty book.
     pub fn all(&self) -> impl Iterator<Item = IdentityChange> {
         let identities = self.identities.values().cloned().map(IdentityChange::Identity);
         let tokens = self.tokens.values().cloned().map(IdentityChange::Token);
-        std::iter::once(IdentityChange::Trust(self.trust.clone())).chain(identities).chain(tokens)
+        let people = self.people.all().map(IdentityChange::Person);
+        std::iter::once(IdentityChange::Trust(self.trust.clone()))
+            .chain(identities)
+            .chain(tokens)
+            .chain(people)
     }
 
     /// Makes a change that another book has made.
@@ -203,6 +209,7 @@ impl IdentityBook {
             IdentityChange::IdentityGone(key) => drop(self.identities.remove(&key)),
             IdentityChange::Token(token) => drop(self.tokens.insert(token.id.clone(), token)),
             IdentityChange::TokenGone(id) => drop(self.tokens.remove(&id)),
+            IdentityChange::Person(change) => self.people.apply(change),
         }
     }
 
@@ -385,9 +392,17 @@ impl IdentityBook {
     /// # Errors
     /// Another one is leaving still.
     pub fn rotate(&mut self, next: NextSigner, now_ms: u64) -> Result<(), RotationRefusal> {
-        rotation::add_root(&mut self.trust, next, self.identities.values(), now_ms)?;
+        let tokens_end_ms = self.people.last_end_ms();
+        rotation::add_root(&mut self.trust, next, self.identities.values(), tokens_end_ms, now_ms)?;
         self.changed.insert(BookKey::Trust);
         Ok(())
+    }
+
+    /// Has a key check tokens at least until `ends_ms`, because it has signed one that ends then.
+    pub fn keep_person_key(&mut self, id: &str, ends_ms: u64) {
+        if rotation::keep_key(&mut self.trust, id, ends_ms) {
+            self.changed.insert(BookKey::Trust);
+        }
     }
 
     /// Drops what nobody needs any more: roots without leaves, keys of tokens that have ended, and at most [`N_FORGOTTEN_MAX`] identities that are long

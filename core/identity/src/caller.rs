@@ -8,10 +8,12 @@ use godel_domain::names::{self, NAME_LEN_MAX};
 
 use crate::names::{AgentNames, BadIdentity, Identity, Role};
 
-/// The one person until there is permission.
+/// The owner of state's socket, who is there without a record.
 pub const ADMIN: &str = "admin";
 /// The header in which state says on whose behalf it passes a call on: [`Caller`] as text.
 pub const CALLER_HEADER: &str = "godel-caller";
+/// The header beside it in which state says what a person may do: [`crate::permission::PrincipalTerms`].
+pub const PRINCIPAL_HEADER: &str = "godel-principal";
 
 /// Whom a call is judged by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

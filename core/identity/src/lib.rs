@@ -13,6 +13,8 @@
 //! - `leaves`: how long a leaf counts, when it is renewed, and what an expired one may still do.
 //! - `names`: clusters, roles and identities, and which nodes an agent speaks for.
 //! - `needs`: what each RPC needs of its caller.
+//! - `people`: principals and their tokens.
+//! - `permission`: what a principal may do.
 //! - `records`: what the store keeps of identities.
 //! - `rotation`: how one root replaces another.
 //! - `session_leaf`: the leaf of an agent during a session, which outlives a leaf.
@@ -24,6 +26,8 @@ pub mod lease_rights;
 pub mod leaves;
 pub mod names;
 pub mod needs;
+pub mod people;
+pub mod permission;
 pub mod records;
 pub mod rotation;
 pub mod session_leaf;

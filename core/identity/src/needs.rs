@@ -1,8 +1,8 @@
 //! What each RPC needs of its caller.
 //!
-//! Until there is permission, a person may make every call that people make: what members and agents do among themselves is theirs alone.
-//! This says who may call at all. Whose records, nodes and leases a call is about, the service judges that answers it
-//! ([`crate::lease_rights`], [`Caller::speaks_for`]).
+//! What members and agents do among themselves is theirs alone; of calls that people make, the table has the least role of the person
+//! ([`crate::permission`]). This says who may call at all. What a call is about, the service judges that answers it: whose records, nodes and
+//! leases ([`crate::lease_rights`], [`Caller::speaks_for`]), and in which namespace ([`crate::permission::allow`]).
 
 use std::fmt;
 
@@ -10,6 +10,11 @@ use crate::{
     caller::Caller,
     leaves::{self, LeafRefusal, LeafStanding},
     names::Role::{self, Agent, Binder, Dispatcher, Rescheduler, Scheduler, State, Yarn},
+    permission::{
+        CallObject, ObjectScope, PermissionRefusal,
+        PersonRole::{self, Admin, Operator, User, Viewer},
+        Principal,
+    },
 };
 
 /// What a call needs of its caller.
@@ -19,25 +24,48 @@ pub enum Needs {
     Anyone,
     /// A leaf or a token, of whomever.
     Identified,
-    /// A person.
-    Person,
+    /// A person of at least this role.
+    Person(PersonRole, ObjectScope),
     /// A leaf of one of these roles.
     Roles(&'static [Role]),
-    /// A person, or a leaf of one of these roles.
-    PersonOr(&'static [Role]),
+    /// A person of at least this role, or a leaf of one of those.
+    PersonOr(PersonRole, ObjectScope, &'static [Role]),
+}
+
+impl Needs {
+    /// The least role of a person, and what the person is bound to; `None`: no person may call.
+    pub fn of_persons(self) -> Option<(PersonRole, ObjectScope)> {
+        match self {
+            Self::Anyone | Self::Identified => Some((Viewer, ObjectScope::Cluster)),
+            Self::Person(least, scope) | Self::PersonOr(least, scope, _) => Some((least, scope)),
+            Self::Roles(_) => None,
+        }
+    }
+
+    /// The roles of leaves that may call; `None`: every leaf.
+    pub fn of_leaves(self) -> Option<&'static [Role]> {
+        match self {
+            Self::Anyone | Self::Identified => None,
+            Self::Person(..) => Some(&[]),
+            Self::Roles(roles) | Self::PersonOr(_, _, roles) => Some(roles),
+        }
+    }
 }
 
 /// What a call needs, in words.
 impl fmt::Display for Needs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (person, roles): (&str, &[Role]) = match self {
+        let roles = match self {
             Self::Anyone => return f.write_str("nothing"),
             Self::Identified => return f.write_str("a certificate of this cluster or a person's token"),
-            Self::Person => return f.write_str("a person's token"),
-            Self::Roles(roles) => ("", roles),
-            Self::PersonOr(roles) => ("a person's token or ", roles),
+            Self::Person(least, _) => return write!(f, "a person's token of role {least}"),
+            Self::Roles(roles) => roles,
+            Self::PersonOr(least, _, roles) => {
+                write!(f, "a person's token of role {least} or ")?;
+                roles
+            }
         };
-        write!(f, "{person}a certificate of role ")?;
+        f.write_str("a certificate of role ")?;
         for (at, role) in roles.iter().enumerate() {
             let gap = if at == 0 {
                 ""
@@ -59,122 +87,151 @@ const READERS: &[Role] = &[Dispatcher, Binder, Scheduler, Rescheduler, Yarn];
 /// Who holds leases.
 const HOLDERS: &[Role] = &[State, Dispatcher, Binder, Scheduler, Rescheduler, Yarn];
 
+/// Whoever reads.
+const READ: Needs = Needs::Person(Viewer, ObjectScope::Cluster);
+/// Whoever changes units, in its own namespaces.
+const UNITS: Needs = Needs::Person(User, ObjectScope::Namespace);
+/// Whoever runs the cluster.
+const OPERATE: Needs = Needs::Person(Operator, ObjectScope::Cluster);
+/// Whoever says what others may do.
+const ADMINISTER: Needs = Needs::Person(Admin, ObjectScope::Cluster);
+/// Whoever asks for itself, and administrators for everybody.
+const OWN: Needs = Needs::Person(Viewer, ObjectScope::Own);
+
+/// Units of the role `user`, and of leaves of these roles.
+const fn units_or(roles: &'static [Role]) -> Needs {
+    Needs::PersonOr(User, ObjectScope::Namespace, roles)
+}
+
+/// Persons of at least this role, and leaves of those.
+const fn person_or(least: PersonRole, roles: &'static [Role]) -> Needs {
+    Needs::PersonOr(least, ObjectScope::Cluster, roles)
+}
+
 /// What each RPC of the API needs, and those of gRPC's own services, by path and in order of it.
 pub const NEEDS: &[(&str, Needs)] = &[
     // The dispatcher evicts what exceeds its limits; the rescheduler moves. People ask those two.
     ("/godel.v1.BindService/Decide", Needs::Roles(&[Scheduler])),
     ("/godel.v1.BindService/EvictRunningUnits", Needs::Roles(&[Dispatcher])),
-    ("/godel.v1.BindService/GetBinderStatus", Needs::Person),
+    ("/godel.v1.BindService/GetBinderStatus", READ),
     ("/godel.v1.BindService/MoveRunningUnits", Needs::Roles(&[Rescheduler])),
-    ("/godel.v1.BudgetService/CreateBudget", Needs::Person),
-    ("/godel.v1.BudgetService/DeleteBudget", Needs::Person),
-    ("/godel.v1.BudgetService/GetBudget", Needs::Person),
-    ("/godel.v1.BudgetService/ListBudgets", Needs::Person),
-    ("/godel.v1.BudgetService/UpdateBudget", Needs::Person),
+    ("/godel.v1.BudgetService/CreateBudget", ADMINISTER),
+    ("/godel.v1.BudgetService/DeleteBudget", ADMINISTER),
+    ("/godel.v1.BudgetService/GetBudget", READ),
+    ("/godel.v1.BudgetService/ListBudgets", READ),
+    ("/godel.v1.BudgetService/UpdateBudget", ADMINISTER),
     ("/godel.v1.DispatchService/Attach", Needs::Roles(&[Scheduler])),
-    ("/godel.v1.DispatchService/GetDispatcherStatus", Needs::Person),
-    ("/godel.v1.DispatchService/GetDrain", Needs::Person),
-    ("/godel.v1.DispatchService/ListSchedulers", Needs::Person),
-    ("/godel.v1.DispatchService/ResumeEvictions", Needs::Person),
-    ("/godel.v1.DispatchService/SetPartitionMode", Needs::Person),
-    ("/godel.v1.DispatchService/SetPause", Needs::Person),
-    ("/godel.v1.IdentityService/AllowName", Needs::Person),
-    ("/godel.v1.IdentityService/CreateJoinToken", Needs::Person),
-    ("/godel.v1.IdentityService/DeleteJoinToken", Needs::Person),
+    ("/godel.v1.DispatchService/GetDispatcherStatus", READ),
+    ("/godel.v1.DispatchService/GetDrain", READ),
+    ("/godel.v1.DispatchService/ListSchedulers", READ),
+    ("/godel.v1.DispatchService/ResumeEvictions", OPERATE),
+    ("/godel.v1.DispatchService/SetPartitionMode", OPERATE),
+    ("/godel.v1.DispatchService/SetPause", OPERATE),
+    ("/godel.v1.IdentityService/AllowName", ADMINISTER),
+    ("/godel.v1.IdentityService/CanI", READ),
+    ("/godel.v1.IdentityService/CreateJoinToken", ADMINISTER),
+    ("/godel.v1.IdentityService/CreateToken", ADMINISTER),
+    ("/godel.v1.IdentityService/DeleteJoinToken", ADMINISTER),
+    ("/godel.v1.IdentityService/DeletePrincipal", ADMINISTER),
     ("/godel.v1.IdentityService/GetCallers", Needs::Roles(HOLDERS)),
     ("/godel.v1.IdentityService/GetTrust", Needs::Anyone),
-    ("/godel.v1.IdentityService/IssueToken", Needs::Person),
+    ("/godel.v1.IdentityService/IssueToken", READ),
     // The join token says who joins.
     ("/godel.v1.IdentityService/Join", Needs::Anyone),
-    ("/godel.v1.IdentityService/ListIdentities", Needs::Person),
-    ("/godel.v1.IdentityService/ListJoinTokens", Needs::Person),
+    ("/godel.v1.IdentityService/ListIdentities", ADMINISTER),
+    ("/godel.v1.IdentityService/ListJoinTokens", ADMINISTER),
+    ("/godel.v1.IdentityService/ListPrincipals", ADMINISTER),
+    ("/godel.v1.IdentityService/ListTokens", OWN),
     ("/godel.v1.IdentityService/RenewIdentity", Needs::Roles(&Role::ALL)),
-    ("/godel.v1.IdentityService/RevokeIdentity", Needs::Person),
-    ("/godel.v1.IdentityService/RotateCa", Needs::Person),
-    ("/godel.v1.LogService/ReadLog", Needs::Person),
+    ("/godel.v1.IdentityService/RevokeIdentity", ADMINISTER),
+    ("/godel.v1.IdentityService/RevokeToken", OWN),
+    ("/godel.v1.IdentityService/RotateCa", ADMINISTER),
+    ("/godel.v1.IdentityService/SetPrincipal", ADMINISTER),
+    ("/godel.v1.IdentityService/WhoAmI", READ),
+    ("/godel.v1.LogService/ReadLog", UNITS),
     ("/godel.v1.LogService/SendLog", Needs::Roles(&[Agent])),
     ("/godel.v1.MemberService/AcquireLease", Needs::Roles(HOLDERS)),
     ("/godel.v1.MemberService/ListMembers", Needs::Identified),
     ("/godel.v1.MemberService/ReleaseLease", Needs::Roles(HOLDERS)),
     ("/godel.v1.MemberService/RenewLease", Needs::Roles(HOLDERS)),
     // An agent deletes the record of its own node when it leaves for good.
-    ("/godel.v1.NodeService/DeleteNode", Needs::Person),
-    ("/godel.v1.NodeService/DeregisterNode", Needs::PersonOr(&[Agent])),
-    ("/godel.v1.NodeService/GetNode", Needs::PersonOr(&[Agent])),
-    ("/godel.v1.NodeService/GiveNotice", Needs::Person),
-    ("/godel.v1.NodeService/ListNodes", Needs::Person),
-    ("/godel.v1.NodeService/ListRunProcesses", Needs::Person),
-    ("/godel.v1.NodeService/ListRunUsage", Needs::PersonOr(&[Rescheduler])),
+    ("/godel.v1.NodeService/DeleteNode", OPERATE),
+    ("/godel.v1.NodeService/DeregisterNode", person_or(Operator, &[Agent])),
+    ("/godel.v1.NodeService/GetNode", person_or(Viewer, &[Agent])),
+    ("/godel.v1.NodeService/GiveNotice", OPERATE),
+    ("/godel.v1.NodeService/ListNodes", READ),
+    ("/godel.v1.NodeService/ListRunProcesses", OPERATE),
+    ("/godel.v1.NodeService/ListRunUsage", person_or(Viewer, &[Rescheduler])),
     ("/godel.v1.NodeService/RegisterNode", Needs::Roles(&[Agent])),
     ("/godel.v1.NodeService/Session", Needs::Roles(&[Agent])),
     // The adapter drains nodes for administrators of YARN.
-    ("/godel.v1.NodeService/UpdateNode", Needs::PersonOr(&[Yarn])),
-    ("/godel.v1.QueueService/ApplyQueues", Needs::Person),
-    ("/godel.v1.QueueService/CreatePriorityClass", Needs::Person),
-    ("/godel.v1.QueueService/CreateQueue", Needs::Person),
-    ("/godel.v1.QueueService/DeletePriorityClass", Needs::Person),
-    ("/godel.v1.QueueService/DeleteQueue", Needs::Person),
-    ("/godel.v1.QueueService/GetPriorityClass", Needs::Person),
-    ("/godel.v1.QueueService/GetQueue", Needs::Person),
-    ("/godel.v1.QueueService/ListPriorityClasses", Needs::Person),
-    ("/godel.v1.QueueService/ListQueues", Needs::Person),
-    ("/godel.v1.QueueService/UpdatePriorityClass", Needs::Person),
-    ("/godel.v1.QueueService/UpdateQueue", Needs::Person),
-    ("/godel.v1.RescheduleService/AbortMovement", Needs::Person),
-    ("/godel.v1.RescheduleService/GetMovement", Needs::Person),
-    ("/godel.v1.RescheduleService/GetRescheduleStatus", Needs::Person),
-    ("/godel.v1.RescheduleService/ListMovements", Needs::Person),
-    ("/godel.v1.RescheduleService/ListPolicies", Needs::Person),
-    ("/godel.v1.RescheduleService/MakeRoomFor", Needs::Person),
-    ("/godel.v1.RescheduleService/PlanPolicy", Needs::Person),
-    ("/godel.v1.RescheduleService/ReportCheckpoint", Needs::Person),
-    ("/godel.v1.RescheduleService/ReportTraffic", Needs::Person),
-    ("/godel.v1.RescheduleService/RunPolicy", Needs::Person),
-    ("/godel.v1.ReservationService/CreateReservation", Needs::Person),
-    ("/godel.v1.ReservationService/DeleteReservation", Needs::Person),
-    ("/godel.v1.ReservationService/GetReservation", Needs::Person),
-    ("/godel.v1.ReservationService/ListReservations", Needs::Person),
-    ("/godel.v1.ReservationService/UpdateReservation", Needs::Person),
-    ("/godel.v1.SchedulerService/GetSchedulerStatus", Needs::Person),
-    ("/godel.v1.SchedulerService/Plan", Needs::Person),
+    ("/godel.v1.NodeService/UpdateNode", person_or(Operator, &[Yarn])),
+    ("/godel.v1.QueueService/ApplyQueues", ADMINISTER),
+    ("/godel.v1.QueueService/CreatePriorityClass", ADMINISTER),
+    ("/godel.v1.QueueService/CreateQueue", ADMINISTER),
+    ("/godel.v1.QueueService/DeletePriorityClass", ADMINISTER),
+    ("/godel.v1.QueueService/DeleteQueue", ADMINISTER),
+    ("/godel.v1.QueueService/GetPriorityClass", READ),
+    ("/godel.v1.QueueService/GetQueue", READ),
+    ("/godel.v1.QueueService/ListPriorityClasses", READ),
+    ("/godel.v1.QueueService/ListQueues", READ),
+    ("/godel.v1.QueueService/UpdatePriorityClass", ADMINISTER),
+    ("/godel.v1.QueueService/UpdateQueue", ADMINISTER),
+    ("/godel.v1.RescheduleService/AbortMovement", OPERATE),
+    ("/godel.v1.RescheduleService/GetMovement", READ),
+    ("/godel.v1.RescheduleService/GetRescheduleStatus", READ),
+    ("/godel.v1.RescheduleService/ListMovements", READ),
+    ("/godel.v1.RescheduleService/ListPolicies", READ),
+    ("/godel.v1.RescheduleService/MakeRoomFor", OPERATE),
+    ("/godel.v1.RescheduleService/PlanPolicy", OPERATE),
+    ("/godel.v1.RescheduleService/ReportCheckpoint", UNITS),
+    ("/godel.v1.RescheduleService/ReportTraffic", OPERATE),
+    ("/godel.v1.RescheduleService/RunPolicy", OPERATE),
+    ("/godel.v1.ReservationService/CreateReservation", ADMINISTER),
+    ("/godel.v1.ReservationService/DeleteReservation", ADMINISTER),
+    ("/godel.v1.ReservationService/GetReservation", READ),
+    ("/godel.v1.ReservationService/ListReservations", READ),
+    ("/godel.v1.ReservationService/UpdateReservation", ADMINISTER),
+    ("/godel.v1.SchedulerService/GetSchedulerStatus", READ),
+    ("/godel.v1.SchedulerService/Plan", person_or(User, &[])),
     ("/godel.v1.StateService/GetStoreStatus", Needs::Identified),
-    ("/godel.v1.StateService/ListAgentReports", Needs::Person),
+    ("/godel.v1.StateService/ListAgentReports", READ),
     // `godel audit` reads the records themselves. What is sealed or YARN's own, state leaves out by role.
-    ("/godel.v1.StateService/ListRecords", Needs::PersonOr(READERS)),
-    ("/godel.v1.StateService/ReadFloor", Needs::Person),
+    ("/godel.v1.StateService/ListRecords", person_or(Admin, READERS)),
+    ("/godel.v1.StateService/ReadFloor", ADMINISTER),
     // A backup holds what the store holds.
-    ("/godel.v1.StateService/ReadStore", Needs::Person),
+    ("/godel.v1.StateService/ReadStore", ADMINISTER),
     ("/godel.v1.StateService/Transact", Needs::Roles(WRITERS)),
     ("/godel.v1.StateService/Txn", Needs::Roles(WRITERS)),
-    ("/godel.v1.StateService/Watch", Needs::PersonOr(READERS)),
+    ("/godel.v1.StateService/Watch", person_or(Admin, READERS)),
     // The adapter submits, changes and ends the units of its applications; the rescheduler asks why a gang waits.
-    ("/godel.v1.UnitService/CancelUnit", Needs::PersonOr(&[Yarn])),
-    ("/godel.v1.UnitService/DeleteUnit", Needs::Person),
-    ("/godel.v1.UnitService/GetUnit", Needs::PersonOr(&[Rescheduler, Yarn])),
-    ("/godel.v1.UnitService/ListUnitHistory", Needs::Person),
-    ("/godel.v1.UnitService/ListUnits", Needs::Person),
-    ("/godel.v1.UnitService/ResumeUnit", Needs::Person),
-    ("/godel.v1.UnitService/RetryUnit", Needs::PersonOr(&[Yarn])),
-    ("/godel.v1.UnitService/ScaleUnit", Needs::Person),
-    ("/godel.v1.UnitService/StopRunningUnits", Needs::Person),
-    ("/godel.v1.UnitService/SubmitUnit", Needs::PersonOr(&[Yarn])),
-    ("/godel.v1.UnitService/SubmitUnits", Needs::Person),
-    ("/godel.v1.UnitService/SuspendUnit", Needs::Person),
-    ("/godel.v1.UnitService/UpdateUnit", Needs::PersonOr(&[Yarn])),
-    ("/godel.v1.UnitService/WatchUnits", Needs::Person),
-    ("/godel.v1.YarnService/Allocate", Needs::Person),
-    ("/godel.v1.YarnService/FinishMaster", Needs::Person),
-    ("/godel.v1.YarnService/GetApplication", Needs::Person),
-    ("/godel.v1.YarnService/KillApplication", Needs::Person),
-    ("/godel.v1.YarnService/ListApplications", Needs::Person),
-    ("/godel.v1.YarnService/ListAttempts", Needs::Person),
-    ("/godel.v1.YarnService/ListContainers", Needs::Person),
-    ("/godel.v1.YarnService/ListYarnQueues", Needs::Person),
-    ("/godel.v1.YarnService/MoveApplication", Needs::Person),
-    ("/godel.v1.YarnService/NewApplication", Needs::Person),
-    ("/godel.v1.YarnService/RegisterMaster", Needs::Person),
-    ("/godel.v1.YarnService/SubmitApplication", Needs::Person),
-    ("/godel.v1.YarnService/UpdateApplication", Needs::Person),
+    ("/godel.v1.UnitService/CancelUnit", units_or(&[Yarn])),
+    ("/godel.v1.UnitService/DeleteUnit", UNITS),
+    ("/godel.v1.UnitService/GetUnit", person_or(Viewer, &[Rescheduler, Yarn])),
+    ("/godel.v1.UnitService/ListUnitHistory", READ),
+    ("/godel.v1.UnitService/ListUnits", READ),
+    ("/godel.v1.UnitService/ResumeUnit", UNITS),
+    ("/godel.v1.UnitService/RetryUnit", units_or(&[Yarn])),
+    ("/godel.v1.UnitService/ScaleUnit", UNITS),
+    ("/godel.v1.UnitService/StopRunningUnits", UNITS),
+    ("/godel.v1.UnitService/SubmitUnit", units_or(&[Yarn])),
+    ("/godel.v1.UnitService/SubmitUnits", UNITS),
+    ("/godel.v1.UnitService/SuspendUnit", UNITS),
+    ("/godel.v1.UnitService/UpdateUnit", units_or(&[Yarn])),
+    ("/godel.v1.UnitService/WatchUnits", READ),
+    ("/godel.v1.YarnService/Allocate", OPERATE),
+    ("/godel.v1.YarnService/FinishMaster", OPERATE),
+    ("/godel.v1.YarnService/GetApplication", READ),
+    ("/godel.v1.YarnService/KillApplication", OPERATE),
+    ("/godel.v1.YarnService/ListApplications", READ),
+    ("/godel.v1.YarnService/ListAttempts", READ),
+    ("/godel.v1.YarnService/ListContainers", READ),
+    ("/godel.v1.YarnService/ListYarnQueues", READ),
+    ("/godel.v1.YarnService/MoveApplication", OPERATE),
+    ("/godel.v1.YarnService/NewApplication", OPERATE),
+    ("/godel.v1.YarnService/RegisterMaster", OPERATE),
+    ("/godel.v1.YarnService/SubmitApplication", OPERATE),
+    ("/godel.v1.YarnService/UpdateApplication", OPERATE),
     // Probes say who they are no more than those of `/healthz`.
     ("/grpc.health.v1.Health/Check", Needs::Anyone),
     ("/grpc.health.v1.Health/List", Needs::Anyone),
@@ -183,10 +240,17 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Needs::Identified),
 ];
 
-/// What a call of `path`, as `/godel.v1.UnitService/SubmitUnit`, needs. A path that nobody serves needs a person.
+/// What a call of `path`, as `/godel.v1.UnitService/SubmitUnit`, needs. A path that nobody serves needs an
+/// administrator.
 pub fn needs_of(path: &str) -> Needs {
     let found = NEEDS.binary_search_by_key(&path, |(known, _)| known);
-    found.map_or(Needs::Person, |at| NEEDS[at].1)
+    found.map_or(ADMINISTER, |at| NEEDS[at].1)
+}
+
+/// The path as the table has it; `None`: nobody serves it.
+pub fn known_path(path: &str) -> Option<&'static str> {
+    let found = NEEDS.binary_search_by_key(&path, |(known, _)| known);
+    found.ok().map(|at| NEEDS[at].0)
 }
 
 /// Why a call is refused.
@@ -213,6 +277,18 @@ pub enum CallerRefusal {
         /// Who called.
         caller: Caller,
     },
+    /// The person may not.
+    #[error(transparent)]
+    Permission(#[from] PermissionRefusal),
+    /// Nothing is recorded of the person.
+    #[error(
+        "there is no principal {name}: it was deleted, or made a moment ago; call again in a few seconds, or ask an administrator \
+         (`godel token create {name}`)"
+    )]
+    NoPrincipal {
+        /// What the person is called.
+        name: String,
+    },
     /// An expired leaf does not suffice for the call.
     #[error(
         "the certificate of {caller} has expired; until it is renewed, its holder keeps its session and the leases that it holds, and begins \
@@ -236,19 +312,27 @@ impl CallerRefusal {
     /// Whether who calls is not known (`UNAUTHENTICATED`), other than not allowed to (`PERMISSION_DENIED`).
     pub fn is_unauthenticated(&self) -> bool {
         match self {
-            Self::Unknown { .. } | Self::Expired { .. } | Self::Refused { .. } => true,
-            Self::NotAllowed { .. } => false,
+            Self::Unknown { .. } | Self::NoPrincipal { .. } | Self::Expired { .. } | Self::Refused { .. } => {
+                true
+            }
+            Self::NotAllowed { .. } | Self::Permission(_) => false,
         }
     }
 }
 
-/// Whether `caller` may call `path`. `standing` is how its leaf is judged at this moment, [`LeafStanding::Valid`] for callers without one.
+/// Whether `caller` may call `path`. `principal` is what is recorded of it if it is a person. `standing` is how its leaf is judged at this moment,
+/// [`LeafStanding::Valid`] for callers without one.
 ///
 /// A call that needs nothing is open to everyone, so also to those whose leaf counts no more: that is how they come back.
 ///
 /// # Errors
 /// Why it may not.
-pub fn judge_call(path: &str, caller: &Caller, standing: LeafStanding) -> Result<(), CallerRefusal> {
+pub fn judge_call(
+    path: &str,
+    caller: &Caller,
+    principal: Option<&Principal>,
+    standing: LeafStanding,
+) -> Result<(), CallerRefusal> {
     let needs = needs_of(path);
     if needs == Needs::Anyone || *caller == Caller::Unjudged {
         return Ok(());
@@ -260,19 +344,19 @@ pub fn judge_call(path: &str, caller: &Caller, standing: LeafStanding) -> Result
         }
         LeafStanding::Expired | LeafStanding::Valid => {}
     }
-    let is_person = caller.person().is_some();
-    let has_role = |roles: &[Role]| caller.role().is_some_and(|role| roles.contains(&role));
-    let is_allowed = match needs {
-        Needs::Anyone => true,
-        Needs::Identified => *caller != Caller::Anonymous,
-        Needs::Person => is_person,
-        Needs::Roles(roles) => has_role(roles),
-        Needs::PersonOr(roles) => is_person || has_role(roles),
-    };
-    match (is_allowed, caller) {
-        (true, _) => Ok(()),
-        (false, Caller::Anonymous) => Err(CallerRefusal::Unknown { path: path.to_owned(), needs }),
-        (false, caller) => {
+    match caller {
+        Caller::Unjudged => Ok(()),
+        Caller::Anonymous => Err(CallerRefusal::Unknown { path: path.to_owned(), needs }),
+        Caller::Person { name } => {
+            let none = || CallerRefusal::NoPrincipal { name: name.clone() };
+            let principal = principal.filter(|principal| principal.name == *name).ok_or_else(none)?;
+            Ok(PermissionRefusal::judge(principal, path, &CallObject::default())?)
+        }
+        Caller::Member { .. } | Caller::Agent { .. } => {
+            let has_role = |roles: &[Role]| caller.role().is_some_and(|role| roles.contains(&role));
+            if needs.of_leaves().is_none_or(has_role) {
+                return Ok(());
+            }
             Err(CallerRefusal::NotAllowed { path: path.to_owned(), needs, caller: caller.clone() })
         }
     }
@@ -288,6 +372,11 @@ mod tests {
 
     fn member(role: Role) -> Caller {
         Caller::Member { role, name: "x".to_owned() }
+    }
+
+    /// As [`judge_call`]; a person is the administrator.
+    fn judge_call(path: &str, caller: &Caller, standing: LeafStanding) -> Result<(), CallerRefusal> {
+        super::judge_call(path, caller, Some(&Principal::admin()), standing)
     }
 
     /// Who may call, with a leaf that is valid: `P` a person, `A` an agent, `-` nobody known, and the first letters of roles, `R` being the
@@ -414,14 +503,40 @@ mod tests {
     }
 
     #[test]
+    fn a_person_is_judged_by_what_is_recorded_of_it() {
+        let ann = Caller::Person { name: "ann".to_owned() };
+        let judge = |path, principal| super::judge_call(path, &ann, principal, LeafStanding::Valid);
+        let (list, cancel) = ("/godel.v1.UnitService/ListUnits", "/godel.v1.UnitService/CancelUnit");
+        let other = Principal::admin();
+        for nothing in [None, Some(&other)] {
+            let refusal = judge(list, nothing).unwrap_err();
+            assert!(refusal.is_unauthenticated());
+            assert!(refusal.to_string().starts_with("there is no principal ann: "), "{refusal}");
+            assert_eq!(judge("/grpc.health.v1.Health/Check", nothing), Ok(()));
+        }
+        let viewer = Principal::new("ann", Viewer);
+        assert_eq!(judge(list, Some(&viewer)), Ok(()));
+        let refusal = judge(cancel, Some(&viewer)).unwrap_err();
+        assert!(!refusal.is_unauthenticated());
+        let expected = format!(
+            "{cancel} needs role user; ann has role viewer: an administrator may change that (`godel principal set ann --role user`)"
+        );
+        assert_eq!(refusal.to_string(), expected);
+    }
+
+    #[test]
     fn a_refusal_says_what_the_call_needs() {
         let refused = |path, caller| judge_call(path, &caller, LeafStanding::Valid).unwrap_err();
         let refusal = refused("/godel.v1.StateService/Txn", agent());
         let needs = "a certificate of role dispatcher, binder, rescheduler or yarn";
         assert_eq!(refusal.to_string(), format!("/godel.v1.StateService/Txn needs {needs}; agent/n1 called"));
         assert!(!refusal.is_unauthenticated());
+        let refusal = refused("/godel.v1.NodeService/Session", Caller::admin());
+        let needs = "a certificate of role agent";
+        let expected = format!("/godel.v1.NodeService/Session needs {needs}; admin is a person");
+        assert_eq!(refusal.to_string(), expected);
         let refusal = refused("/godel.v1.UnitService/GetUnit", Caller::Anonymous);
-        let needs = "a person's token or a certificate of role rescheduler or yarn";
+        let needs = "a person's token of role viewer or a certificate of role rescheduler or yarn";
         assert!(refusal.to_string().contains(needs), "{refusal}");
         assert!(refusal.is_unauthenticated());
     }

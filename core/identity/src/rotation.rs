@@ -14,7 +14,7 @@ use crate::records::{ClusterTrust, IdentityRecord, PersonTokenKey, RootFingerpri
 /// tools when they renew their token. So it is the life of a token: a context that has not heard of the root by then has to log in again anyway.
 pub const ROOT_LEAD_MS: u64 = PERSON_TOKEN_MS;
 
-/// How long a person's token is good at most, milliseconds.
+/// How long a token of a session is good, which the socket of state gives, milliseconds.
 pub const PERSON_TOKEN_MS: u64 = 12 * 3_600_000;
 
 /// Keys that check persons' tokens at a time, at most: as many as a record may have.
@@ -66,7 +66,7 @@ pub enum RotationRefusal {
     },
     /// Too many keys check persons' tokens.
     #[error(
-        "{N_PERSON_KEYS_MAX} keys check persons' tokens already; wait until tokens of the oldest have ended, 12 h after its rotation"
+        "{N_PERSON_KEYS_MAX} keys check persons' tokens already; wait until the tokens of the oldest have ended (`godel token list`)"
     )]
     Keys,
     /// It is there already.
@@ -84,7 +84,7 @@ pub fn signing_root(trust: &ClusterTrust, now_ms: u64) -> Option<&TrustedRoot> {
 }
 
 /// Adds a root that signs after [`ROOT_LEAD_MS`]; all others are leaving from now on. The same with its key of tokens: those that others have
-/// signed count as long as they say.
+/// signed count as long as they say, the last one until `tokens_end_ms`.
 ///
 /// # Errors
 /// Another root is leaving still, or it is there already.
@@ -92,6 +92,7 @@ pub fn add_root<'a>(
     trust: &mut ClusterTrust,
     NextSigner { root, person_key }: NextSigner,
     identities: impl Iterator<Item = &'a IdentityRecord>,
+    tokens_end_ms: u64,
     now_ms: u64,
 ) -> Result<(), RotationRefusal> {
     if let Some(known) = trust.roots.iter().find(|known| known.fingerprint == root.fingerprint) {
@@ -105,7 +106,7 @@ pub fn add_root<'a>(
         return Err(RotationRefusal::Keys);
     }
     trust.roots.iter_mut().for_each(|root| root.is_leaving = true);
-    let ends_ms = root.signs_from_ms.saturating_add(PERSON_TOKEN_MS);
+    let ends_ms = root.signs_from_ms.saturating_add(PERSON_TOKEN_MS).max(tokens_end_ms);
     for key in &mut trust.person_keys {
         key.ends_ms.get_or_insert(ends_ms);
     }
@@ -140,6 +141,18 @@ pub fn drop_ended_keys(trust: &mut ClusterTrust, now_ms: u64) -> bool {
     let n_before = trust.person_keys.len();
     trust.person_keys.retain(|key| key.ends_ms.is_none_or(|ends_ms| ends_ms > now_ms));
     trust.person_keys.len() < n_before
+}
+
+/// Has the key of that id, if it is leaving, count at least until `ends_ms`. Returns whether that is news.
+pub fn keep_key(trust: &mut ClusterTrust, id: &str, ends_ms: u64) -> bool {
+    let key = trust.person_keys.iter_mut().find(|key| key.id == id);
+    match key.and_then(|key| key.ends_ms.as_mut()) {
+        Some(end_ms) if *end_ms < ends_ms => {
+            *end_ms = ends_ms;
+            true
+        }
+        Some(_) | None => false,
+    }
 }
 
 /// Whether who has a leaf of `root` should renew it at once: it is leaving, and the next one signs.

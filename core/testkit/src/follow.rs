@@ -119,7 +119,8 @@ fn change(kind: RecordKind) -> Change {
             foreign(kind, StoredKey::Name("default".to_owned()))
         }
         RecordKind::Identity => foreign(kind, StoredKey::Name("agent/n1".to_owned())),
-        RecordKind::JoinToken => foreign(kind, StoredKey::Name("k3x9".to_owned())),
+        RecordKind::JoinToken | RecordKind::PersonToken => foreign(kind, StoredKey::Name("k3x9".to_owned())),
+        RecordKind::Principal => foreign(kind, StoredKey::Name("ann".to_owned())),
         RecordKind::Rows => {
             let demand = Arc::new(demand(100));
             let bind = Bind { demand, ordinals: vec![0], nodes: vec![id], ..Bind::default() };

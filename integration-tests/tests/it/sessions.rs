@@ -21,7 +21,7 @@ use super::keepers::one_real_node;
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// Verbs that need no control plane, or become a part of one.
-const OFFLINE: [&str; 27] = [
+const OFFLINE: [&str; 28] = [
     "context list",
     "context import",
     "context roots",
@@ -30,6 +30,7 @@ const OFFLINE: [&str; 27] = [
     "context use",
     "context delete",
     "context login",
+    "login",
     "ca new",
     "up",
     "demo",
@@ -55,7 +56,7 @@ const OFFLINE: [&str; 27] = [
 const PATIENT: [&str; 2] = ["unit wait", "unit watch"];
 
 /// Verbs whose results are no documents, and what they are.
-const NO_JSON: [(&str, &str); 16] = [
+const NO_JSON: [(&str, &str); 17] = [
     ("context import", "says in a sentence where each context leads"),
     ("context roots", "prints what other tools read, PEM"),
     ("context token", "prints the token alone, for other tools"),
@@ -63,6 +64,7 @@ const NO_JSON: [(&str, &str); 16] = [
     ("context use", "says in a sentence where commands go"),
     ("context delete", "says in a sentence what is gone"),
     ("context login", "says in a sentence where the context leads"),
+    ("login", "says in a sentence who is logged in, and where the context leads"),
     ("ca new", "says in a sentence what it made, and what to do next"),
     ("demo", "runs until it is stopped; `--json FILE` writes the summary"),
     ("serve", "runs until it is stopped"),
@@ -326,7 +328,8 @@ fn every_verb_has_its_sessions() {
         }
         let creates = verb.path.ends_with(" create");
         // A watch waits for what is not there yet, and what is not there is set.
-        let takes_any = ["bench", "unit watch", "context set", "context login"].contains(&verb.path.as_str());
+        let takes_any =
+            ["bench", "unit watch", "context set", "context login", "login"].contains(&verb.path.as_str());
         if verb.names_objects && !creates && !takes_any {
             needs("something that is not there (4)", &|step| step.code == 4);
         }

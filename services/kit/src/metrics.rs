@@ -17,6 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use godel_identity::permission::PersonRole;
 pub use listen::{Few, hold};
 pub use opening::GuestTransport;
 use parking_lot::Mutex;
@@ -37,6 +38,7 @@ use prometheus_client::{
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 
 use crate::{VERSION, security::ServerSecurity, server::ServerError};
 
@@ -383,11 +385,15 @@ async fn identified(
     request: Request,
     next: Next,
 ) -> Response {
-    match security.identify(transport.get(), request.headers()) {
+    let least = if request.method().is_safe() { PersonRole::Viewer } else { PersonRole::Operator };
+    match security.identify(transport.get(), request.headers(), least) {
         Ok(caller) if caller.person().is_some() || request.method().is_safe() => next.run(request).await,
         Ok(caller) => {
             let words = format!("{} needs a person's token; {caller} called\n", request.method());
             (StatusCode::FORBIDDEN, words).into_response()
+        }
+        Err(refusal) if refusal.code() == Code::PermissionDenied => {
+            (StatusCode::FORBIDDEN, format!("{}\n", refusal.message())).into_response()
         }
         Err(refusal) => {
             let words = format!("{}\n", refusal.message());

@@ -10,6 +10,7 @@
 //! The rules are those of `godel-identity`, the cryptography that of `godel-pki`; [`CallerRecords`] are what a service knows of who may call.
 
 mod client;
+mod person_call;
 mod records;
 mod server;
 
@@ -17,7 +18,11 @@ mod server;
 pub(crate) mod tests;
 
 use godel_identity::names::Identity;
-pub use godel_identity::{caller::Caller, names::Role};
+pub use godel_identity::{
+    caller::Caller,
+    names::Role,
+    permission::{CallObject, PersonRole, Principal},
+};
 pub use godel_pki::tls::{ExpectedServer, TlsIdentity};
 use godel_pki::{
     leaves::{BadLeaf, PresentedLeaf},
@@ -25,12 +30,13 @@ use godel_pki::{
 };
 use rustls::pki_types::CertificateDer;
 
-pub(crate) use self::server::JudgedCall;
 pub use self::{
     client::{BearerToken, ClientSecurity, UnfitToken, expected_holder, expected_scheduler},
-    records::CallerRecords,
+    person_call::{PersonCall, person_call},
+    records::{CallerRecords, KnownPrincipal},
     server::ServerSecurity,
 };
+pub(crate) use self::{records::TokenBearer, server::JudgedCall};
 use crate::clock::SharedClock;
 
 /// How a connection came, and who has proved to be at its other end.

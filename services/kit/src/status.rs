@@ -12,6 +12,7 @@ use godel_domain::{
 use godel_identity::{
     caller::{BadHeader, Caller},
     needs::CallerRefusal,
+    permission::{PersonRole, Principal},
 };
 use godel_pki::person_tokens::BadToken;
 use godel_wire::BadField;
@@ -94,7 +95,9 @@ pub mod reason {
     pub const BAD_TOKEN: &str = "BAD_TOKEN";
     /// A header says that the call is somebody else's, or was forwarded, and did not come from state.
     pub const FORGED_CALLER: &str = "FORGED_CALLER";
-    /// The token that opened the stream counts no more.
+    /// A member has not heard of state for a minute, and takes no calls of persons until it has.
+    pub const STATE_SILENT: &str = "STATE_SILENT";
+    /// The token that opened the stream counts no more, or what its principal may do has changed.
     pub const TOKEN_ENDED: &str = "TOKEN_ENDED";
 }
 
@@ -185,15 +188,19 @@ pub fn refused_call(refusal: &CallerRefusal) -> Status {
         CallerRefusal::Unknown { .. } => (Code::Unauthenticated, reason::NO_IDENTITY),
         CallerRefusal::Expired { .. } => (Code::Unauthenticated, reason::IDENTITY_EXPIRED),
         CallerRefusal::Refused { .. } => (Code::Unauthenticated, reason::IDENTITY_REFUSED),
-        CallerRefusal::NotAllowed { .. } => (Code::PermissionDenied, reason::NOT_ALLOWED),
+        CallerRefusal::NoPrincipal { .. } => (Code::Unauthenticated, reason::BAD_TOKEN),
+        CallerRefusal::NotAllowed { .. } | CallerRefusal::Permission(_) => {
+            (Code::PermissionDenied, reason::NOT_ALLOWED)
+        }
     };
     match refusal {
         CallerRefusal::Refused { caller, .. } | CallerRefusal::Expired { caller } => {
             with_info(code, reason, refusal.to_string(), [(IDENTITY, caller.to_string())])
         }
-        CallerRefusal::Unknown { .. } | CallerRefusal::NotAllowed { .. } => {
-            with_info(code, reason, refusal.to_string(), NO_METADATA)
-        }
+        CallerRefusal::Unknown { .. }
+        | CallerRefusal::NotAllowed { .. }
+        | CallerRefusal::NoPrincipal { .. }
+        | CallerRefusal::Permission(_) => with_info(code, reason, refusal.to_string(), NO_METADATA),
     }
 }
 
@@ -218,6 +225,22 @@ pub fn bad_token(why: impl Into<String>) -> Status {
     with_info(Code::Unauthenticated, reason::BAD_TOKEN, why, NO_METADATA)
 }
 
+/// UNAVAILABLE: a member does not know who is refused, as state has not said it for that time.
+pub(crate) fn state_silent(silence: Duration) -> Status {
+    let message = format!(
+        "state was last heard {} s ago, and who may call is not known for sure; the call may be made again",
+        silence.as_secs()
+    );
+    with_info(Code::Unavailable, reason::STATE_SILENT, message, NO_METADATA)
+}
+
+/// PERMISSION_DENIED: a page needs another role.
+pub(crate) fn lesser_role(principal: &Principal, least: PersonRole) -> Status {
+    let Principal { name, role, .. } = principal;
+    let message = format!("this needs role {least}; {name} has role {role}");
+    with_info(Code::PermissionDenied, reason::NOT_ALLOWED, message, NO_METADATA)
+}
+
 /// PERMISSION_DENIED: a header speaks for somebody else, and may not.
 pub fn forged_caller(bad: &BadHeader) -> Status {
     with_info(Code::PermissionDenied, reason::FORGED_CALLER, bad.to_string(), NO_METADATA)
@@ -231,7 +254,11 @@ pub fn forged_forwarding(caller: &Caller) -> Status {
 
 /// UNAUTHENTICATED: a person's stream ends with the token that has opened it.
 pub fn token_ended(why: &BadToken) -> Status {
-    let message = format!("the stream has ended: {why} (log in again with `godel context login`)");
+    let next = match why {
+        BadToken::ChangedPrincipal(_) => "open it again",
+        _ => "log in again with `godel login`",
+    };
+    let message = format!("the stream has ended: {why} ({next})");
     with_info(Code::Unauthenticated, reason::TOKEN_ENDED, message, NO_METADATA)
 }
 

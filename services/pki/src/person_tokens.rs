@@ -1,7 +1,8 @@
 //! What a person shows instead of a leaf: `authorization: Bearer <token>`.
 //!
-//! A token is a JSON web token that is signed with Ed25519 (`EdDSA`): it says who (`sub`), of which cluster (`iss`), until when (`exp`), and
-//! which key signed it (`kid`). Nothing is stored of it; a key that leaves the cluster's [`TokenKey`]s ends all tokens that it signed.
+//! A token is a JSON web token that is signed with Ed25519 (`EdDSA`): it says who (`sub`), of and for which cluster (`iss`, `aud`), from when until when
+//! (`iat`, `exp`), what it is called (`jti`), whether it may be exchanged for another one (`ses`, of a session), and which key signed it (`kid`). A key that
+//! leaves the cluster's [`TokenKey`]s ends all tokens that it signed; whether a token was revoked, its judge knows.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -14,13 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     fingerprints::{hex, sha256},
-    random::NoRandomBytes,
+    random::{NoRandomBytes, random_bytes},
     signer::Signer,
 };
 
-/// How long the token is good for that the unix socket gives, milliseconds.
-pub const LIFETIME_MS: u64 = 12 * 3_600_000;
-/// Longest token that is read, bytes: ours have about 250.
+/// Longest token that is read, bytes: ours have about 350.
 pub const TOKEN_BYTES_MAX: usize = 4 << 10;
 
 /// Most tokens that [`TokenJudge`] remembers: more persons than that call at once in few clusters, and a token takes 300 bytes.
@@ -66,8 +65,14 @@ pub struct PersonToken {
     pub person: String,
     /// The cluster that it is good for.
     pub cluster: String,
+    /// Names the token.
+    pub id: String,
+    /// When it was made, milliseconds since 1970; whole seconds.
+    pub issued_ms: u64,
     /// Until when, milliseconds since 1970; whole seconds.
     pub expires_ms: u64,
+    /// It is of a session: it may be exchanged for another one.
+    pub is_session: bool,
     /// The key that signed it.
     pub key_id: String,
 }
@@ -96,8 +101,24 @@ pub enum BadToken {
     #[error("the signature of the token is wrong; get a new token from state's socket")]
     Signature,
     /// Its time is over.
-    #[error("the token has expired; get a new one from state's socket")]
+    #[error(
+        "the token has expired; log in again: over state's socket, or with a new token of an administrator (`godel token create`)"
+    )]
     Expired,
+    /// It was revoked.
+    #[error(
+        "the token was revoked; ask an administrator for a new one (`godel token create`), and log in with it"
+    )]
+    Revoked,
+    /// Its principal is not known.
+    #[error(
+        "the principal {} of the token is not known: it was deleted, or made a moment ago; call again in a few seconds, or ask an administrator",
+        .0.escape_debug()
+    )]
+    NoPrincipal(String),
+    /// What its principal may do has changed since a stream was opened with it.
+    #[error("the permissions of {} have changed", .0.escape_debug())]
+    ChangedPrincipal(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -112,17 +133,47 @@ struct Header<'a> {
 struct Claims<'a> {
     sub: &'a str,
     iss: &'a str,
+    aud: &'a str,
+    iat: u64,
     exp: u64,
+    jti: &'a str,
+    #[serde(default)]
+    ses: bool,
 }
 
-/// Makes the token of a person that is good until `expires_ms`, rounded down to whole seconds.
+/// What a token is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenOrder<'a> {
+    /// What the person is called.
+    pub person: &'a str,
+    /// Names the token.
+    pub id: &'a str,
+    /// When it counts as made, milliseconds since 1970; rounded down to whole seconds.
+    pub issued_ms: u64,
+    /// Until when it is good, milliseconds since 1970; rounded down to whole seconds.
+    pub expires_ms: u64,
+    /// It may be exchanged for another one.
+    pub is_session: bool,
+}
+
+/// An id for a token: 16 hexadecimal digits.
 ///
 /// # Errors
 /// [`NoRandomBytes`].
-pub fn make_token(signer: &Signer, person: &str, expires_ms: u64) -> Result<String, NoRandomBytes> {
-    let key = signer.token_key();
+pub fn make_id() -> Result<String, NoRandomBytes> {
+    Ok(hex(&random_bytes::<8>()?))
+}
+
+/// Makes the token of a person.
+///
+/// # Errors
+/// [`NoRandomBytes`].
+pub fn make_token(signer: &Signer, order: &TokenOrder<'_>) -> Result<String, NoRandomBytes> {
+    let TokenOrder { person, id, issued_ms, expires_ms, is_session } = *order;
+    let (key, cluster) = (signer.token_key(), signer.cluster().as_str());
     let header = Header { alg: ALGORITHM, kid: key.id(), typ: KIND };
-    let claims = Claims { sub: person, iss: signer.cluster().as_str(), exp: expires_ms / 1_000 };
+    let (iat, exp) = (issued_ms / 1_000, expires_ms / 1_000);
+    let claims = Claims { sub: person, iss: cluster, aud: cluster, iat, exp, jti: id, ses: is_session };
     // Text and numbers are always JSON.
     let json = |json: Result<Vec<u8>, serde_json::Error>| URL_SAFE_NO_PAD.encode(json.unwrap_or_default());
     let signed = format!("{}.{}", json(serde_json::to_vec(&header)), json(serde_json::to_vec(&claims)));
@@ -171,13 +222,17 @@ pub fn read_token(token: &str) -> Result<PersonToken, BadToken> {
     let (header, claims) = (decode(header)?, decode(claims)?);
     let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| BadToken::Form)?;
     let claims: Claims<'_> = serde_json::from_slice(&claims).map_err(|_| BadToken::Form)?;
-    if header.alg != ALGORITHM || header.typ != KIND || names::name(claims.sub, NAME_LEN_MAX).is_err() {
+    let is_named = names::name(claims.sub, NAME_LEN_MAX).is_ok() && !claims.jti.is_empty();
+    if header.alg != ALGORITHM || header.typ != KIND || !is_named {
         return Err(BadToken::Form);
     }
     Ok(PersonToken {
         person: claims.sub.to_owned(),
-        cluster: claims.iss.to_owned(),
+        cluster: claims.aud.to_owned(),
+        id: claims.jti.to_owned(),
+        issued_ms: claims.iat.saturating_mul(1_000),
         expires_ms: claims.exp.saturating_mul(1_000),
+        is_session: claims.ses,
         key_id: header.kid.to_owned(),
     })
 }
@@ -247,6 +302,12 @@ mod tests {
         Signer::make(cluster.parse().unwrap()).unwrap()
     }
 
+    /// A token of a session of a person.
+    fn make_token(signer: &Signer, person: &str, expires_ms: u64) -> Result<String, NoRandomBytes> {
+        let order = TokenOrder { person, id: "t1", issued_ms: NOW, expires_ms, is_session: true };
+        super::make_token(signer, &order)
+    }
+
     fn check(token: &str, signer: &Signer, now_ms: u64) -> Result<PersonToken, BadToken> {
         check_token(token, signer.cluster(), &[signer.token_key()], now_ms)
     }
@@ -267,14 +328,17 @@ mod tests {
         let expected = PersonToken {
             person: "admin".to_owned(),
             cluster: "c".to_owned(),
+            id: "t1".to_owned(),
+            issued_ms: NOW,
             expires_ms: NOW + 1_000,
+            is_session: true,
             key_id,
         };
         assert_eq!(said, expected);
         assert_eq!(read_token(&token), Ok(expected));
         assert!(check(&token, &signer, NOW + 999).is_ok());
         assert_eq!(check(&token, &signer, NOW + 1_000), Err(BadToken::Expired));
-        assert!(token.len() < 300, "{}", token.len());
+        assert!(token.len() < 400, "{}", token.len());
     }
 
     #[test]
@@ -319,7 +383,8 @@ mod tests {
         let signer = signer("c");
         let kid = signer.token_key().id().to_owned();
         let header = format!(r#"{{"alg":"EdDSA","kid":"{kid}","typ":"JWT"}}"#);
-        let claims = format!(r#"{{"sub":"admin","iss":"c","exp":{}}}"#, NOW / 1_000 + 1);
+        let claims =
+            format!(r#"{{"sub":"admin","iss":"c","aud":"c","iat":1,"exp":{},"jti":"t1"}}"#, NOW / 1_000 + 1);
         assert!(check(&signed(&signer, &header, &claims), &signer, NOW).is_ok());
         for header in [
             header.replace("EdDSA", "none"),
@@ -338,6 +403,10 @@ mod tests {
             claims.replace("admin", "a b"),
             claims.replace("admin", ""),
             claims.replace(r#","exp":"#, r#","nbf":"#),
+            claims.replace(r#","aud":"c""#, ""),
+            claims.replace(r#","iat":1"#, ""),
+            claims.replace(r#","jti":"t1""#, ""),
+            claims.replace(r#""jti":"t1""#, r#""jti":"""#),
             claims.replace(r#""exp":"#, r#""exp":-"#),
             format!("{claims}{claims}"),
         ] {
@@ -347,6 +416,9 @@ mod tests {
                 "{claims}"
             );
         }
+        let elsewhere = claims.replace(r#""aud":"c""#, r#""aud":"d""#);
+        let refusal = check(&signed(&signer, &header, &elsewhere), &signer, NOW).unwrap_err();
+        assert!(matches!(refusal, BadToken::OtherCluster { .. }), "{refusal}");
         let more = claims.replace(r#","exp""#, r#","groups":["a"],"exp""#);
         assert!(
             check(&signed(&signer, &header, &more), &signer, NOW).is_ok(),

@@ -1,6 +1,6 @@
 //! RescheduleService: calls become questions to the engine, which answers between two of its steps.
 
-use godel_kit::{message::RECEIVED_BYTES_MAX, status};
+use godel_kit::{message::RECEIVED_BYTES_MAX, security::person_call, status};
 use godel_proto::v1::{
     self,
     reschedule_service_server::{RescheduleService, RescheduleServiceServer},
@@ -121,7 +121,9 @@ impl RescheduleService for ReschedulerRpc {
         &self,
         request: Request<v1::ReportCheckpointRequest>,
     ) -> Result<Response<v1::ReportCheckpointResponse>, Status> {
-        let request = request.into_inner();
+        let call = person_call(&request);
+        let mut request = request.into_inner();
+        request.namespace = call.namespace(request.namespace)?;
         self.read(move |engine| engine.report_checkpoint(request)).await
     }
 }

@@ -12,6 +12,7 @@ mod hosts;
 mod keys;
 mod mode;
 mod own;
+mod people;
 mod places;
 mod records;
 mod rpc;
@@ -129,6 +130,7 @@ impl Identities {
             }
             IdentityChange::IdentityGone(key) => known.set_name(key, None),
             IdentityChange::Token(_) | IdentityChange::TokenGone(_) => {}
+            IdentityChange::Person(change) => callers::note_person(&known, change),
         });
         let ledger = self.ledger.clone();
         let security = ServerSecurity::new(self.tls.clone(), records, Arc::new(move || ledger.now_ms()));

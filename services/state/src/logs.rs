@@ -16,6 +16,7 @@ use std::{
 
 use godel_base::ids::{NodeId, UnitId};
 use godel_domain::running_units::Phase;
+use godel_identity::permission::NAMESPACE_DEFAULT;
 use godel_kit::{
     room::{Room, Share, Taken},
     security, server,
@@ -162,6 +163,21 @@ impl Logs {
         Self { hub, waiting: Arc::default(), places: Arc::default(), stop }
     }
 
+    /// That a person may read the logs of a unit: a `user` those of its namespaces.
+    fn permit(&self, call: &security::PersonCall, unit_id: u64) -> Result<(), Status> {
+        if call.principal().is_none() {
+            return Ok(());
+        }
+        let record = self
+            .hub
+            .store
+            .read(|state| state.record(v1::Kind::Unit, &Key::Id(unit_id)).map(|record| record.value.clone()));
+        let record = record.and_then(|record| v1::UnitRecord::decode(record).ok());
+        let meta = record.and_then(|record| record.spec?.meta).unwrap_or_default();
+        let namespace = if meta.namespace.is_empty() { NAMESPACE_DEFAULT } else { &meta.namespace };
+        call.check(&security::CallObject { namespace: Some(namespace), ..security::CallObject::default() })
+    }
+
     /// Which incarnation is asked for, and who may keep its log.
     fn keepers(&self, asked: &v1::ReadLogRequest) -> Result<(u32, Keepers), Status> {
         let v1::ReadLogRequest { unit_id, ordinal, incarnation, previous, .. } = *asked;
@@ -291,7 +307,9 @@ impl v1::log_service_server::LogService for Logs {
 
     async fn read_log(&self, request: Request<v1::ReadLogRequest>) -> Result<Response<LogStream>, Status> {
         let connection = server::connection_number(&request);
+        let call = security::person_call(&request);
         let asked = request.into_inner();
+        self.permit(&call, asked.unit_id)?;
         let place = self.places.all.take(connection).ok_or_else(|| no_place(N_READERS_MAX, "all nodes"))?;
         let (incarnation, keepers) = self.keepers(&asked)?;
         let node = match &keepers {

@@ -23,8 +23,8 @@ mod writes;
 use pair::{Pair, reason};
 use writes::{
     bind, compact, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
-    put_identity, put_join_token, put_lease, put_node, put_partition, put_queue, put_report, put_signer,
-    put_task_group, put_trust_roots, put_unit, requeue, status, terms,
+    put_identity, put_join_token, put_lease, put_node, put_partition, put_person_token, put_principal,
+    put_queue, put_report, put_signer, put_task_group, put_trust_roots, put_unit, requeue, status, terms,
 };
 
 #[test]
@@ -44,7 +44,7 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 33] = [
+    let ops: [Ops; 35] = [
         ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
         ("terms", || terms(1, "prod")),
@@ -84,15 +84,19 @@ fn each_record_has_one_writer() {
         ("sealed signer", put_signer),
         ("identity", || put_identity("agent/n2")),
         ("join token", || put_join_token("t2")),
+        ("principal", || put_principal("ann")),
+        ("token of a person", || put_person_token("t3")),
         ("delete identity", || delete_named(v1::Kind::Identity, "agent/n1")),
         ("delete join token", || delete_named(v1::Kind::JoinToken, "t1")),
         ("delete sealed signer", || delete_named(v1::Kind::SealedSigner, "default")),
     ];
-    const IDENTITIES: [&str; 7] = [
+    const IDENTITIES: [&str; 9] = [
         "trust roots",
         "sealed signer",
         "identity",
         "join token",
+        "principal",
+        "token of a person",
         "delete identity",
         "delete join token",
         "delete sealed signer",

@@ -12,6 +12,7 @@ use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
+    user,
     views::{self, RefusalsView},
 };
 
@@ -41,7 +42,7 @@ pub(super) async fn run(client: &Client, submit: &Submit, format: Format) -> Res
     if submit.wait {
         return Err(Failure::usage("--wait: a plan submits nothing to wait for"));
     }
-    let units = units_of(submit)?;
+    let units = units_of(submit, &user::default_owner(client))?;
     let scheduler = scheduler(client).await?;
     let n_units = units.len();
     let (mut views, mut failures) = (Vec::with_capacity(n_units), Vec::new());

@@ -53,7 +53,7 @@ const REFUSED: &str = "refused";
 const UNKNOWN: &str = "unknown";
 
 pub(super) async fn run(client: &Client, submit: Submit, format: Format) -> Result<(), Failure> {
-    let mut units = units_of(&submit)?;
+    let mut units = units_of(&submit, &user::default_owner(client))?;
     for (_, unit) in &mut units {
         let meta = unit.meta.get_or_insert_default();
         if meta.uid.is_empty() {
@@ -84,8 +84,8 @@ pub(super) async fn run(client: &Client, submit: Submit, format: Format) -> Resu
     ended(&views, failures, is_alone)
 }
 
-/// The units of files, or one from flags; each with where it stands.
-pub(super) fn units_of(submit: &Submit) -> Result<Vec<(String, v1::UnitSpec)>, Failure> {
+/// The units of files, or one from flags; each with where it stands. Those that name no owner are of `owner`.
+pub(super) fn units_of(submit: &Submit, owner: &str) -> Result<Vec<(String, v1::UnitSpec)>, Failure> {
     let mut units = match submit.name.as_ref().or(submit.generate_name.as_ref()) {
         Some(name) => {
             let unit = unit_file::from_flags(submit);
@@ -94,14 +94,13 @@ pub(super) fn units_of(submit: &Submit) -> Result<Vec<(String, v1::UnitSpec)>, F
         }
         None => load(&submit.files)?,
     };
-    let caller = user::name();
     for (_, unit) in &mut units {
         let meta = unit.meta.get_or_insert_default();
         if meta.namespace.is_empty() {
             meta.namespace.clone_from(&submit.namespace);
         }
         if meta.owner.is_empty() {
-            meta.owner.clone_from(&caller);
+            owner.clone_into(&mut meta.owner);
         }
         if !unit.generate_name.is_empty() {
             if meta.uid.is_empty() {

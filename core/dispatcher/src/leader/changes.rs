@@ -45,6 +45,8 @@ pub struct UnitChange<O: DispatcherOutbox> {
     pub kind: UnitChangeKind,
     /// Who asks; empty: that is not judged.
     pub principal: String,
+    /// Who asks may change units of `namespace` only: a uid of another namespace names nothing.
+    pub is_bound: bool,
     /// Who waits for the answer.
     pub caller: O::Caller,
 }
@@ -292,7 +294,7 @@ impl<O: DispatcherOutbox> Changes<O> {
             txn.require(RecordRef::Rows(unit), rows);
         }
         let entering = enters.then(|| Arc::clone(&record));
-        let UnitChange { namespace, name, expected_revision, kind, principal, caller } = change;
+        let UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller } = change;
         match out.submit(txn, TxnTicket::Change(record, Some(caller))) {
             Ok(()) => {
                 self.changing.insert(unit);
@@ -302,7 +304,8 @@ impl<O: DispatcherOutbox> Changes<O> {
                 }
             }
             Err((TxnTicket::Change(_, Some(caller)), NotSent::Full)) => {
-                let change = UnitChange { namespace, name, expected_revision, kind, principal, caller };
+                let change =
+                    UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
                 self.defer(change, "too many transactions are under way", out);
             }
             Err((TxnTicket::Change(_, Some(caller)), NotSent::Failed(failure))) => {
@@ -328,14 +331,15 @@ impl<O: DispatcherOutbox> Changes<O> {
             txn.push(&Change::Put(Record::UnitHistory(Arc::new(kept))));
         }
         txn.require(RecordRef::Unit(unit), revision);
-        let UnitChange { namespace, name, expected_revision, kind, principal, caller } = change;
+        let UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller } = change;
         match out.submit(txn, TxnTicket::Delete(unit, caller)) {
             Ok(()) => {
                 self.changing.insert(unit);
             }
             Err((TxnTicket::Delete(_, caller), NotSent::Full)) => {
                 core.assignments.on_delete_failed(unit, now);
-                let change = UnitChange { namespace, name, expected_revision, kind, principal, caller };
+                let change =
+                    UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
                 self.defer(change, "too many transactions are under way", out);
             }
             Err((TxnTicket::Delete(_, caller), NotSent::Failed(failure))) => {
@@ -347,8 +351,11 @@ impl<O: DispatcherOutbox> Changes<O> {
     }
 
     fn decide(&self, change: &UnitChange<O>, core: &mut Dispatcher) -> ChangeVerdict {
-        let UnitChange { namespace, name, expected_revision: expected, kind, principal, .. } = change;
-        let unit = match core.units().find(namespace, name) {
+        let UnitChange { namespace, name, expected_revision: expected, kind, principal, is_bound, .. } =
+            change;
+        let units = core.units();
+        let found = if *is_bound { units.find_within(namespace, name) } else { units.find(namespace, name) };
+        let unit = match found {
             Ok(unit) => unit,
             Err(why) => {
                 let (namespace, name) = (namespace.clone(), name.clone());

@@ -209,7 +209,8 @@ impl Rig {
     fn change_as(&mut self, caller: u32, name: &str, kind: UnitChangeKind, principal: &str) {
         let (namespace, name, principal) = (String::new(), name.to_owned(), principal.to_owned());
         let expected_revision = Revision(0);
-        let change = UnitChange { namespace, name, expected_revision, kind, principal, caller };
+        let change =
+            UnitChange { namespace, name, expected_revision, kind, principal, is_bound: false, caller };
         self.leader.change(change, NOW, &mut self.sent);
     }
 
@@ -462,7 +463,15 @@ fn an_added_group_is_written_alone_under_the_units_revision() {
     // Asked for again with a revision that is past: it was heard.
     let (namespace, kind) = (String::new(), grow("c"));
     let (name, principal) = ("a".to_owned(), String::new());
-    let again = UnitChange { namespace, name, expected_revision: Revision(3), kind, principal, caller: 11 };
+    let again = UnitChange {
+        namespace,
+        name,
+        expected_revision: Revision(3),
+        kind,
+        principal,
+        is_bound: false,
+        caller: 11,
+    };
     rig.leader.change(again, NOW, &mut rig.sent);
     assert!(rig.sent.txns.is_empty() && matches!(rig.sent.answers.last(), Some((11, Ok(_)))));
     let view = rig.leader.core().unit(UnitId(1)).unwrap();

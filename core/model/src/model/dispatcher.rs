@@ -354,7 +354,8 @@ impl DispatcherPart {
         });
         self.heard();
         let expected_revision = Revision(0);
-        let change = UnitChange { namespace, name, expected_revision, kind, principal, caller: () };
+        let change =
+            UnitChange { namespace, name, expected_revision, kind, principal, is_bound: false, caller: () };
         self.leader.change(change, net.millis(), &mut self.callers);
     }
 

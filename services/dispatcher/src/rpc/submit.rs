@@ -16,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use godel_kit::message::{MESSAGE_BYTES_MAX, field_len};
+use godel_kit::{
+    message::{MESSAGE_BYTES_MAX, field_len},
+    security::PersonCall,
+};
 use godel_proto::v1;
 use godel_rules::admission::Admitted;
 use godel_wire::BadField;
@@ -28,7 +31,10 @@ use tokio::{
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Status, Streaming};
 
-use super::units::{admit, room_now};
+use super::{
+    permits::permit_submission,
+    units::{admit, room_now},
+};
 use crate::{
     leader_client::{LeaderHandle, term_over},
     metrics::DispatcherMetrics,
@@ -48,11 +54,17 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 
 type SubmissionAnswers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
 
-/// Serves one stream, whose units `principal` submits.
+/// Who submits the units of a stream. The stream ends when what a person may do changes.
+pub(super) struct SubmittedBy {
+    pub(super) principal: Arc<str>,
+    pub(super) call: PersonCall,
+}
+
+/// Serves one stream.
 pub(super) fn spawn(
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
-    principal: Arc<str>,
+    by: SubmittedBy,
     metrics: DispatcherMetrics,
 ) -> ReceiverStream<Result<v1::SubmitUnitsResponse, Status>> {
     let (answers, stream) = mpsc::channel(16);
@@ -62,7 +74,7 @@ pub(super) fn spawn(
     let reader = SubmissionReader {
         term: term.clone(),
         items,
-        principal,
+        by,
         done,
         batch: Vec::new(),
         next_index: 0,
@@ -87,7 +99,7 @@ pub(super) fn spawn(
 struct SubmissionReader {
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
-    principal: Arc<str>,
+    by: SubmittedBy,
     done: mpsc::UnboundedSender<StreamItem>,
     batch: Vec<PendingSubmission>,
     next_index: u64,
@@ -154,8 +166,9 @@ impl SubmissionReader {
         }
         self.next_index += 1;
         self.received.store(self.next_index, Ordering::SeqCst);
-        let unit = item.unit.unwrap_or_default();
-        match admit(unit) {
+        let mut unit = item.unit.unwrap_or_default();
+        let permitted = permit_submission(&self.by.call, &mut unit);
+        match permitted.and_then(|()| admit(unit).map_err(godel_kit::status::invalid_argument)) {
             Ok((Admitted { spec, .. }, kib)) => {
                 let room = match room_now(&self.term.room, kib) {
                     Some(room) => room,
@@ -167,12 +180,11 @@ impl SubmissionReader {
                     }
                 };
                 let waiter = Submitter::Stream { index, done: self.done.clone() };
-                let (principal, since) = (Arc::clone(&self.principal), Instant::now());
+                let (principal, since) = (Arc::clone(&self.by.principal), Instant::now());
                 self.batch.push(PendingSubmission { spec, principal, waiter, since, room, pass: None });
             }
-            Err(wrong) => {
+            Err(status) => {
                 self.metrics.rejected.inc();
-                let status = godel_kit::status::invalid_argument(wrong);
                 let result = Err(Refused::Status(status));
                 let _ = self.done.send(StreamItem { index, result, room: None });
             }

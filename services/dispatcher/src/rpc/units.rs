@@ -16,7 +16,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     message::RECEIVED_BYTES_MAX,
     room::Messages,
-    security::caller,
+    security::{caller, person_call},
     server, status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
@@ -32,7 +32,12 @@ use tokio::{
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{history, records, submit};
+use super::{
+    history,
+    permits::{permit_submission, permit_update},
+    records,
+    submit::{self, SubmittedBy},
+};
 use crate::{
     convert,
     leader_client::{Front, LeaderHandle, term_over},
@@ -53,6 +58,20 @@ const PAGE_BYTES: usize = 640 << 10;
 const SCAN_PER_CALL: usize = 4_096;
 /// Messages that wait on a watch; beyond that changes of the same unit are merged.
 const WATCH_QUEUE: usize = 4;
+
+/// Who changes a unit.
+struct ChangedBy {
+    /// As it is compared with who submitted the unit.
+    principal: String,
+    /// It may change units of the namespace only that it names.
+    is_bound: bool,
+}
+
+impl ChangedBy {
+    fn of<T>(request: &Request<T>) -> Self {
+        Self { principal: caller(request).principal(), is_bound: person_call(request).is_bound() }
+    }
+}
 
 pub(crate) struct UnitRpc {
     front: Front,
@@ -86,7 +105,7 @@ impl UnitRpc {
 
     async fn change(
         &self,
-        principal: String,
+        by: ChangedBy,
         namespace: String,
         name: String,
         expected_revision: u64,
@@ -96,9 +115,11 @@ impl UnitRpc {
             return Err(status::invalid_argument([BadField::new("name", "empty")]));
         }
         let expected_revision = Revision(expected_revision);
+        let ChangedBy { principal, is_bound } = by;
         self.front
             .ask(|caller| {
-                let change = UnitChange { namespace, name, expected_revision, kind, principal, caller };
+                let change =
+                    UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
                 LeaderRequest::Change(change)
             })
             .await?
@@ -142,11 +163,14 @@ impl UnitService for UnitRpc {
         let (term, since) = (self.front.term()?, Instant::now());
         // Before anything that costs more.
         let pass = term.call_limiter.enter().map_err(|hint| self.overloaded(TOO_MUCH, hint))?;
-        let principal = caller(&request).principal().into();
-        let Some(unit) = request.into_inner().unit else {
+        let (call, principal) = (person_call(&request), caller(&request).principal().into());
+        let Some(mut unit) = request.into_inner().unit else {
             self.metrics.rejected.inc();
             return Err(status::invalid_argument([BadField::new("unit", "missing")]));
         };
+        permit_submission(&call, &mut unit).inspect_err(|_| {
+            self.metrics.rejected.inc();
+        })?;
         let (Admitted { spec, defaults }, kib) = admit(unit).map_err(|wrong| {
             self.metrics.rejected.inc();
             status::invalid_argument(wrong)
@@ -181,15 +205,17 @@ impl UnitService for UnitRpc {
         request: Request<Streaming<v1::SubmitUnitsRequest>>,
     ) -> Result<Response<Self::SubmitUnitsStream>, Status> {
         let term = self.front.term()?;
-        let principal = caller(&request).principal().into();
-        Ok(Response::new(submit::spawn(term, request.into_inner(), principal, self.metrics.clone())))
+        let by = SubmittedBy { principal: caller(&request).principal().into(), call: person_call(&request) };
+        Ok(Response::new(submit::spawn(term, request.into_inner(), by, self.metrics.clone())))
     }
 
     async fn get_unit(
         &self,
         request: Request<v1::GetUnitRequest>,
     ) -> Result<Response<v1::GetUnitResponse>, Status> {
+        let call = person_call(&request);
         let v1::GetUnitRequest { namespace, name, page_size, page_token } = request.into_inner();
+        let namespace = call.default_namespace(namespace);
         let mut wrong = Vec::new();
         if name.is_empty() {
             wrong.push(BadField::new("name", "empty"));
@@ -261,10 +287,10 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::CancelUnitRequest>,
     ) -> Result<Response<v1::CancelUnitResponse>, Status> {
-        let principal = caller(&request).principal();
+        let (call, by) = (person_call(&request), ChangedBy::of(&request));
         let v1::CancelUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision =
-            self.change(principal, namespace, name, expected_revision, UnitChangeKind::Cancel).await?;
+        let namespace = call.namespace(namespace)?;
+        let revision = self.change(by, namespace, name, expected_revision, UnitChangeKind::Cancel).await?;
         Ok(Response::new(v1::CancelUnitResponse { revision: revision.0 }))
     }
 
@@ -272,10 +298,10 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::SuspendUnitRequest>,
     ) -> Result<Response<v1::SuspendUnitResponse>, Status> {
-        let principal = caller(&request).principal();
+        let (call, by) = (person_call(&request), ChangedBy::of(&request));
         let v1::SuspendUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision =
-            self.change(principal, namespace, name, expected_revision, UnitChangeKind::Suspend).await?;
+        let namespace = call.namespace(namespace)?;
+        let revision = self.change(by, namespace, name, expected_revision, UnitChangeKind::Suspend).await?;
         Ok(Response::new(v1::SuspendUnitResponse { revision: revision.0 }))
     }
 
@@ -283,10 +309,10 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::ResumeUnitRequest>,
     ) -> Result<Response<v1::ResumeUnitResponse>, Status> {
-        let principal = caller(&request).principal();
+        let (call, by) = (person_call(&request), ChangedBy::of(&request));
         let v1::ResumeUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision =
-            self.change(principal, namespace, name, expected_revision, UnitChangeKind::Resume).await?;
+        let namespace = call.namespace(namespace)?;
+        let revision = self.change(by, namespace, name, expected_revision, UnitChangeKind::Resume).await?;
         Ok(Response::new(v1::ResumeUnitResponse { revision: revision.0 }))
     }
 
@@ -294,11 +320,12 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::StopRunningUnitsRequest>,
     ) -> Result<Response<v1::StopRunningUnitsResponse>, Status> {
-        let principal = caller(&request).principal();
+        let (call, by) = (person_call(&request), ChangedBy::of(&request));
         let v1::StopRunningUnitsRequest { namespace, name, ordinals, expected_revision } =
             request.into_inner();
+        let namespace = call.namespace(namespace)?;
         let kind = UnitChangeKind::Stop { ordinals };
-        let revision = self.change(principal, namespace, name, expected_revision, kind).await?;
+        let revision = self.change(by, namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::StopRunningUnitsResponse { revision: revision.0 }))
     }
 
@@ -306,11 +333,12 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::ScaleUnitRequest>,
     ) -> Result<Response<v1::ScaleUnitResponse>, Status> {
-        let principal = caller(&request).principal();
+        let (call, by) = (person_call(&request), ChangedBy::of(&request));
         let v1::ScaleUnitRequest { namespace, name, task_group, replicas, expected_revision } =
             request.into_inner();
+        let namespace = call.namespace(namespace)?;
         let kind = UnitChangeKind::Scale { group: task_group, replicas };
-        let revision = self.change(principal, namespace, name, expected_revision, kind).await?;
+        let revision = self.change(by, namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::ScaleUnitResponse { revision: revision.0 }))
     }
 
@@ -318,16 +346,18 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::UpdateUnitRequest>,
     ) -> Result<Response<v1::UpdateUnitResponse>, Status> {
-        let principal = caller(&request).principal();
+        let (call, by) = (person_call(&request), ChangedBy::of(&request));
         let v1::UpdateUnitRequest { unit, expected_revision, groups } = request.into_inner();
         let ((namespace, name), kind) = match (unit, groups) {
-            (Some(unit), None) => {
+            (Some(mut unit), None) => {
+                permit_update(&call, &mut unit)?;
                 let submission = from_proto::submission(unit);
                 let admitted = admission::admit_whole(submission).map_err(convert::bad_fields);
                 let spec = admitted.map_err(status::invalid_argument)?.spec;
                 ((spec.namespace.clone(), spec.name.clone()), UnitChangeKind::Update(Box::new(spec)))
             }
-            (None, Some(groups)) => {
+            (None, Some(mut groups)) => {
+                groups.namespace = call.namespace(groups.namespace)?;
                 let named = (groups.namespace.clone(), groups.name.clone());
                 (named, UnitChangeKind::Grow(Box::new(from_proto::group_changes(groups))))
             }
@@ -337,7 +367,7 @@ impl UnitService for UnitRpc {
                 return Err(status::invalid_argument([BadField::new("groups", both)]));
             }
         };
-        let revision = self.change(principal, namespace, name, expected_revision, kind).await?;
+        let revision = self.change(by, namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::UpdateUnitResponse { revision: revision.0 }))
     }
 
@@ -345,7 +375,7 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::RetryUnitRequest>,
     ) -> Result<Response<v1::RetryUnitResponse>, Status> {
-        let principal = caller(&request).principal();
+        let (call, by) = (person_call(&request), ChangedBy::of(&request));
         let v1::RetryUnitRequest {
             namespace,
             name,
@@ -354,6 +384,7 @@ impl UnitService for UnitRpc {
             ordinals,
             preferred_nodes,
         } = request.into_inner();
+        let namespace = call.namespace(namespace)?;
         let preferred = retry::preferred_nodes(from_proto::preferred_nodes(preferred_nodes))
             .map_err(|violations| status::invalid_argument(convert::bad_fields(violations)))?;
         if ordinals.is_empty() && !preferred.is_empty() {
@@ -369,7 +400,7 @@ impl UnitService for UnitRpc {
                 return Err(status::invalid_argument([BadField::new("ordinals", both)]));
             }
         };
-        let revision = self.change(principal, namespace, name, expected_revision, kind).await?;
+        let revision = self.change(by, namespace, name, expected_revision, kind).await?;
         Ok(Response::new(v1::RetryUnitResponse { revision: revision.0 }))
     }
 
@@ -384,10 +415,10 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::DeleteUnitRequest>,
     ) -> Result<Response<v1::DeleteUnitResponse>, Status> {
-        let principal = caller(&request).principal();
+        let (call, by) = (person_call(&request), ChangedBy::of(&request));
         let v1::DeleteUnitRequest { namespace, name, expected_revision } = request.into_inner();
-        let revision =
-            self.change(principal, namespace, name, expected_revision, UnitChangeKind::Delete).await?;
+        let namespace = call.namespace(namespace)?;
+        let revision = self.change(by, namespace, name, expected_revision, UnitChangeKind::Delete).await?;
         Ok(Response::new(v1::DeleteUnitResponse { revision: revision.0 }))
     }
 }

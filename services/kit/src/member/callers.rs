@@ -1,8 +1,8 @@
 //! Whom a service refuses: it asks state every two seconds, and state answers in full only when that has changed.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use godel_identity::leaves::NameRecord;
+use godel_identity::{leaves::NameRecord, permission::Principal};
 use godel_pki::{person_tokens::TokenKey, tls::TlsIdentity};
 use godel_proto::v1::{self, identity_service_client::IdentityServiceClient};
 use tonic::Status;
@@ -11,7 +11,7 @@ use super::{clock::StateClock, read_trust};
 use crate::{
     client::{self, BadAddress, Channel},
     config::ClientConfig,
-    security::CallerRecords,
+    security::{CallerRecords, KnownPrincipal},
 };
 
 /// How often state is asked: whoever is revoked is refused 5 s later at the latest.
@@ -28,6 +28,7 @@ pub(super) fn follow(
     clock: StateClock,
 ) -> Result<impl Future<Output = ()> + Send, BadAddress> {
     let mut state = IdentityServiceClient::new(client::channel(&config.state, &config)?);
+    records.note_heard();
     Ok(async move {
         let mut version = 0;
         let mut was_heard = true;
@@ -37,7 +38,7 @@ pub(super) fn follow(
                 Err(status) => {
                     // Once for each time that it is away.
                     if was_heard {
-                        tracing::warn!(code = ?status.code(), error = status.message(), "state does not say whom to refuse; what it said last counts");
+                        tracing::warn!(code = ?status.code(), error = status.message(), "state does not say whom to refuse; what it said last counts, of persons for a minute");
                     }
                     was_heard = false;
                 }
@@ -58,10 +59,13 @@ async fn ask(
     let asked = clock.ask();
     let answer = state.get_callers(v1::GetCallersRequest { version }).await?.into_inner();
     clock.learn(asked, answer.now_ms);
+    records.note_heard();
     let Some(trust) = answer.trust else { return Ok(answer.version) };
     let keys = trust.person_keys.iter().filter_map(|key| <[u8; 32]>::try_from(key.public_key.as_ref()).ok());
     records.set_token_keys(keys.map(TokenKey::new).collect());
     records.replace_names(answer.refused.into_iter().map(name_record).collect::<HashMap<_, _>>());
+    let principals = answer.principals.into_iter().filter_map(known_principal);
+    records.replace_people(principals.collect(), answer.revoked_tokens.into_iter().collect());
     match read_trust(&trust) {
         Ok(trust) => tls.replace_trust(trust),
         Err(error) => {
@@ -69,6 +73,24 @@ async fn ask(
         }
     }
     Ok(answer.version)
+}
+
+/// What is known of a principal; `None`: its role is one of a newer version.
+fn known_principal(pb: v1::Principal) -> Option<KnownPrincipal> {
+    let v1::Principal {
+        name,
+        role,
+        groups,
+        namespaces,
+        queues,
+        default_namespace,
+        created_ms: _,
+        tokens_refused_before_ms,
+    } = pb;
+    let role = role.parse().ok()?;
+    let principal = Principal { name, role, groups, namespaces, queues, default_namespace };
+    let refused_before_ms = u64::try_from(tokens_refused_before_ms).unwrap_or(u64::MAX);
+    Some(KnownPrincipal { principal: Arc::new(principal), refused_before_ms })
 }
 
 fn name_record(refused: v1::RefusedName) -> (String, NameRecord) {

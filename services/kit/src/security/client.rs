@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use godel_identity::{lease_rights::role_of_lease, names::Role};
 use godel_pki::{
     leaves::OwnLeaf,
+    person_tokens::read_token,
     tls::{ExpectedServer, HTTP1, TlsIdentity, unverified_config},
 };
 use parking_lot::Mutex;
@@ -89,6 +90,13 @@ impl ClientSecurity {
     /// Whether it calls `http://` addresses.
     pub fn calls_plain_text(&self) -> bool {
         self.0.as_ref().is_none_or(|secured| secured.calls_plain_text)
+    }
+
+    /// The person whose token it shows, as the token says; `None`: it shows none.
+    pub fn person(&self) -> Option<String> {
+        let header = self.token()?.borrow().header();
+        let token = header.to_str().ok()?.strip_prefix(BEARER)?;
+        read_token(token).ok().map(|token| token.person)
     }
 
     pub(crate) fn token(&self) -> Option<watch::Receiver<BearerToken>> {

@@ -3,19 +3,20 @@
 use std::{fmt, sync::Arc};
 
 use godel_identity::{
-    caller::{self, CALLER_HEADER, Caller},
+    caller::{self, CALLER_HEADER, Caller, PRINCIPAL_HEADER},
     leaves::LeafStanding,
     names::Role,
     needs::{CallerRefusal, Needs, judge_call, needs_of},
+    permission::{PersonRole, Principal, PrincipalTerms},
 };
 use godel_pki::{
-    person_tokens::{BadToken, PersonToken},
+    person_tokens::BadToken,
     tls::{TlsIdentity, WallClock},
 };
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use tonic::Status;
 
-use super::{BEARER, CallerRecords, ClientSecurity, PeerLeaf, Transport};
+use super::{BEARER, CallerRecords, ClientSecurity, PeerLeaf, TokenBearer, Transport};
 use crate::{address::Speech, server::FORWARDED, status, tls::HttpVersion};
 
 /// What a server speaks and whom it believes; by default plain text, and everybody. Clones share it.
@@ -37,8 +38,10 @@ struct SecuredServer {
 pub(crate) struct JudgedCall {
     /// By whom it is judged.
     pub(crate) caller: Caller,
-    /// The token that says so; `None`: something else does.
-    pub(crate) token: Option<Arc<PersonToken>>,
+    /// What the caller may do if it is a person.
+    pub(crate) principal: Option<Arc<Principal>>,
+    /// The token that says who calls; `None`: something else does.
+    pub(crate) bearer: Option<TokenBearer>,
     /// Whether it counts for which client it was forwarded: state says so by its leaf, or the server has no security.
     pub(crate) may_be_forwarded: bool,
 }
@@ -48,7 +51,8 @@ struct CallSender {
     caller: Caller,
     /// How its leaf counts; [`LeafStanding::Valid`] without one.
     standing: LeafStanding,
-    token: Option<Arc<PersonToken>>,
+    principal: Option<Arc<Principal>>,
+    bearer: Option<TokenBearer>,
 }
 
 impl ServerSecurity {
@@ -114,24 +118,32 @@ impl ServerSecurity {
         self.0.as_ref().map_or(LeafStanding::Valid, |secured| secured.standing(leaf))
     }
 
-    /// Judges again a token by which a stream was opened.
-    pub(crate) fn judge_again(&self, token: &PersonToken) -> Result<(), BadToken> {
-        let judge = |secured: &Arc<SecuredServer>| secured.records.judge_again(token, (secured.clock)());
+    /// Judges again a token by which a stream was opened, and whether its principal may do the same still.
+    pub(crate) fn judge_again(&self, bearer: &TokenBearer) -> Result<(), BadToken> {
+        let judge = |secured: &Arc<SecuredServer>| secured.records.judge_again(bearer, (secured.clock)());
         self.0.as_ref().map_or(Ok(()), judge)
     }
 
-    /// Who asks for a page, which is for everybody who is known.
+    /// Who asks for a page, which is for everybody who is known; persons have at least the role `least`.
     ///
     /// # Errors
-    /// Nobody known, or a leaf or token that does not count.
-    pub fn identify(&self, transport: &Transport, headers: &HeaderMap) -> Result<Caller, Status> {
+    /// Nobody known, a leaf or token that does not count, or a person of a lesser role.
+    pub fn identify(
+        &self,
+        transport: &Transport,
+        headers: &HeaderMap,
+        least: PersonRole,
+    ) -> Result<Caller, Status> {
         let Some(secured) = &self.0 else { return Ok(Caller::Unjudged) };
-        let CallSender { caller, standing, .. } = secured.sender(transport, headers)?;
+        let CallSender { caller, standing, principal, .. } = secured.sender(transport, headers)?;
         check_standing(&caller, standing)?;
         if caller == Caller::Anonymous {
             return Err(status::no_identity("this page needs a certificate of the cluster or a token"));
         }
-        Ok(caller)
+        match principal {
+            Some(principal) if principal.role < least => Err(status::lesser_role(&principal, least)),
+            Some(_) | None => Ok(caller),
+        }
     }
 
     /// By whom a call is judged.
@@ -146,14 +158,19 @@ impl ServerSecurity {
     ) -> Result<JudgedCall, Status> {
         match &self.0 {
             Some(secured) => secured.judge(transport, path, headers),
-            None => Ok(JudgedCall { caller: Caller::Unjudged, token: None, may_be_forwarded: true }),
+            None => Ok(JudgedCall {
+                caller: Caller::Unjudged,
+                principal: None,
+                bearer: None,
+                may_be_forwarded: true,
+            }),
         }
     }
 }
 
 impl CallSender {
     fn of(caller: Caller) -> Self {
-        Self { caller, standing: LeafStanding::Valid, token: None }
+        Self { caller, standing: LeafStanding::Valid, principal: None, bearer: None }
     }
 }
 
@@ -168,7 +185,7 @@ impl SecuredServer {
             Err(_) if needs_of(path) == Needs::Anyone => CallSender::of(Caller::Anonymous),
             sender => sender?,
         };
-        let CallSender { caller, standing, token } = sender;
+        let CallSender { caller, standing, principal, bearer } = sender;
         let may_be_forwarded = caller.role() == Some(Role::State);
         if !may_be_forwarded && caller != Caller::Unjudged && headers.contains_key(FORWARDED) {
             return Err(status::forged_forwarding(&caller));
@@ -176,13 +193,26 @@ impl SecuredServer {
         // What is no text names nobody.
         let named = headers.get(CALLER_HEADER).map(|value| value.to_str().unwrap_or_default());
         if named.is_none() {
-            judge_call(path, &caller, standing).map_err(|refusal| status::refused_call(&refusal))?;
-            return Ok(JudgedCall { caller, token, may_be_forwarded });
+            let judged = judge_call(path, &caller, principal.as_deref(), standing);
+            judged.map_err(|refusal| status::refused_call(&refusal))?;
+            return Ok(JudgedCall { caller, principal, bearer, may_be_forwarded });
         }
         check_standing(&caller, standing)?;
         let caller = caller::behind(caller, named).map_err(|bad| status::forged_caller(&bad))?;
-        judge_call(path, &caller, LeafStanding::Valid).map_err(|refusal| status::refused_call(&refusal))?;
-        Ok(JudgedCall { caller, token, may_be_forwarded })
+        let principal = match &caller {
+            Caller::Person { name } => self.named_principal(name, headers),
+            Caller::Member { .. } | Caller::Agent { .. } | Caller::Unjudged | Caller::Anonymous => None,
+        };
+        let judged = judge_call(path, &caller, principal.as_deref(), LeafStanding::Valid);
+        judged.map_err(|refusal| status::refused_call(&refusal))?;
+        Ok(JudgedCall { caller, principal, bearer, may_be_forwarded })
+    }
+
+    /// What a person may do whose call state passes on: as state says, which knows of changes first, and else as was heard.
+    fn named_principal(&self, name: &str, headers: &HeaderMap) -> Option<Arc<Principal>> {
+        let terms = headers.get(PRINCIPAL_HEADER).and_then(|terms| terms.to_str().ok());
+        let told = terms.and_then(|terms| PrincipalTerms::read(name, terms));
+        told.map(Arc::new).or_else(|| self.records.principal(name))
     }
 
     /// Who sends a call. A leaf says more than a token beside it.
@@ -191,10 +221,13 @@ impl SecuredServer {
             Transport::PlainText if self.serves_plain_text => Caller::Unjudged,
             // Nothing came this way: the connection was refused.
             Transport::PlainText => Caller::Anonymous,
-            Transport::Unix => Caller::admin(),
+            Transport::Unix => {
+                let principal = self.records.principal(caller::ADMIN);
+                return Ok(CallSender { principal, ..CallSender::of(Caller::admin()) });
+            }
             Transport::Tls { leaf: Some(leaf) } => {
                 let (caller, standing) = (leaf.caller.clone(), self.standing(leaf));
-                return Ok(CallSender { caller, standing, token: None });
+                return Ok(CallSender { standing, ..CallSender::of(caller) });
             }
             Transport::Tls { leaf: None } => match headers.get(AUTHORIZATION) {
                 None => Caller::Anonymous,
@@ -207,10 +240,14 @@ impl SecuredServer {
         let token = authorization.to_str().ok().and_then(|value| value.strip_prefix(BEARER));
         let form = "the header `authorization` is not of the form `Bearer TOKEN`";
         let token = token.ok_or_else(|| status::bad_token(form))?.trim();
-        let token = self.records.token(token, (self.clock)());
-        let token = token.map_err(|bad| status::bad_token(bad.to_string()))?;
-        let caller = Caller::Person { name: token.person.clone() };
-        Ok(CallSender { caller, standing: LeafStanding::Valid, token: Some(token) })
+        let bearer = self.records.bearer(token, (self.clock)());
+        let bearer = bearer.map_err(|bad| status::bad_token(bad.to_string()))?;
+        if let Some(silence) = self.records.silence() {
+            return Err(status::state_silent(silence));
+        }
+        let caller = Caller::Person { name: bearer.token.person.clone() };
+        let principal = Some(Arc::clone(&bearer.principal));
+        Ok(CallSender { principal, bearer: Some(bearer), ..CallSender::of(caller) })
     }
 }
 

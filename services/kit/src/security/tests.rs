@@ -1,22 +1,23 @@
 //! A cluster of identities for tests: a signer, leaves, and what servers and clients make of them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use godel_identity::{
     leaves::{LIFETIME_MS, LeafTimes, NameRecord},
     names::{ClusterName, Identity},
+    permission::Principal,
 };
 use godel_pki::{
     leaves::OwnLeaf,
-    person_tokens::make_token,
+    person_tokens::{TokenOrder, make_token},
     requests::{LeafKey, check_request},
     roots::Trust,
     signer::{LeafOrder, ServerNames, Signer},
 };
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
-use super::{BearerToken, CallerRecords, ClientSecurity, ServerSecurity, TlsIdentity};
+use super::{BearerToken, CallerRecords, ClientSecurity, KnownPrincipal, ServerSecurity, TlsIdentity};
 
 /// When leaves are issued, milliseconds.
 const NOW_MS: u64 = 1_790_000_000_000;
@@ -89,14 +90,43 @@ impl TestCluster {
 
     /// A client of the administrator, whose token is good for an hour from now.
     pub(crate) fn person(&self) -> ClientSecurity {
-        let (_, token) = watch::channel(self.token_for(3_600_000));
-        self.stranger().with_token(token)
+        self.client_of("admin", "t1")
+    }
+
+    /// The header with a token of that person, of that id, that ends after `lifetime_ms`.
+    pub(crate) fn token_of(&self, person: &str, id: &str, lifetime_ms: u64) -> BearerToken {
+        let issued_ms = *self.now_ms.lock();
+        let expires_ms = issued_ms + lifetime_ms;
+        let order = TokenOrder { person, id, issued_ms, expires_ms, is_session: false };
+        BearerToken::new(&make_token(&self.signer, &order).unwrap()).unwrap()
     }
 
     /// The header with a token of the administrator that ends after `lifetime_ms`.
     pub(crate) fn token_for(&self, lifetime_ms: u64) -> BearerToken {
-        let now_ms = *self.now_ms.lock();
-        BearerToken::new(&make_token(&self.signer, "admin", now_ms + lifetime_ms).unwrap()).unwrap()
+        self.token_of("admin", "t1", lifetime_ms)
+    }
+
+    /// Sets what is recorded of a principal.
+    pub(crate) fn set_principal(&self, principal: Principal) {
+        let name = principal.name.clone();
+        let known = KnownPrincipal { principal: Arc::new(principal), refused_before_ms: 0 };
+        self.records.set_principal(&name, Some(known));
+    }
+
+    /// Lets that much time pass since state was heard.
+    pub(crate) fn silence(&self, silence: Duration) {
+        self.records.set_heard(Instant::now().checked_sub(silence));
+    }
+
+    /// A client of that person, with a token that is good for an hour.
+    pub(crate) fn client_of(&self, person: &str, token_id: &str) -> ClientSecurity {
+        let (_, token) = watch::channel(self.token_of(person, token_id, 3_600_000));
+        self.stranger().with_token(token)
+    }
+
+    /// Revokes a token.
+    pub(crate) fn revoke_token(&self, id: &str) {
+        self.records.set_revoked(id, true);
     }
 
     /// Has no token count any more.

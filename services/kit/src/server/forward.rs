@@ -5,8 +5,8 @@
 //! What a caller does not read stays with the member by HTTP/2 flow control; each stream has a window of its own, so that
 //! one slow reader holds up nobody else.
 //!
-//! A server with security says in a header by whom a call is judged ([`CALLER_HEADER`]). That header counts because the leaf of the connection
-//! is one of role `state`, as [`FORWARDED`] does; a token that came with the call goes no further.
+//! A server with security says in headers by whom a call is judged ([`CALLER_HEADER`]) and what a person may do ([`PRINCIPAL_HEADER`]). They count because
+//! the leaf of the connection is one of role `state`, as [`FORWARDED`] does; a token that came with the call goes no further.
 
 use std::{
     convert::Infallible,
@@ -18,8 +18,9 @@ use std::{
 
 use bytes::Bytes;
 use godel_identity::{
-    caller::{CALLER_HEADER, Caller},
+    caller::{CALLER_HEADER, Caller, PRINCIPAL_HEADER},
     names::Role,
+    permission::PrincipalTerms,
 };
 use godel_membership::front_door::{Forwarding, SERVICES, ServingPart, forwarding};
 use http::{
@@ -38,7 +39,7 @@ use super::{
 use crate::{
     client::{KnownChannels, LazyChannel, MethodShape, connect_lazily, is_known, leaf_status_in, shape},
     config::{ClientConfig, ServerConfig},
-    security::{ExpectedServer, expected_scheduler},
+    security::{ExpectedServer, PersonCall, expected_scheduler},
     status::{self, OUTCOME, OUTCOME_UNKNOWN, reason, with_info},
 };
 
@@ -110,11 +111,19 @@ impl Forwarded {
         let channel = self.channel(shape, &address, &expected).map_err(unreachable)?;
         // Without security nobody would believe it.
         let caller = request.extensions().get::<Caller>().filter(|_| self.client.security.speaks_tls());
-        let named = caller.map(named_caller).transpose()?;
+        let named = caller.map(|caller| in_header(caller, caller)).transpose()?;
+        let principal = request.extensions().get::<PersonCall>().and_then(PersonCall::principal);
+        let principal = principal.filter(|_| named.is_some());
+        let terms = principal.map(|principal| in_header(&PrincipalTerms(principal), &principal.name));
+        let terms = terms.transpose()?;
         let headers = request.headers_mut();
         headers.insert(HeaderName::from_static(FORWARDED), origin);
         headers.remove(HOST);
         headers.remove(CALLER_HEADER);
+        headers.remove(PRINCIPAL_HEADER);
+        if let Some(terms) = terms {
+            headers.insert(HeaderName::from_static(PRINCIPAL_HEADER), terms);
+        }
         if let Some(named) = named {
             headers.remove(AUTHORIZATION);
             headers.insert(HeaderName::from_static(CALLER_HEADER), named);
@@ -184,9 +193,9 @@ fn role_of(part: ServingPart) -> Role {
     }
 }
 
-fn named_caller(caller: &Caller) -> Result<HeaderValue, Status> {
-    let named = HeaderValue::from_str(&caller.to_string());
-    named.map_err(|_| Status::internal(format!("the caller {caller} cannot be named in a header")))
+fn in_header(value: &impl std::fmt::Display, caller: &impl std::fmt::Display) -> Result<HeaderValue, Status> {
+    let value = HeaderValue::from_str(&value.to_string());
+    value.map_err(|_| Status::internal(format!("the caller {caller} cannot be named in a header")))
 }
 
 /// The scheduler that the caller names.

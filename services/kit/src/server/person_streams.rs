@@ -1,4 +1,5 @@
-//! Streams that persons have opened over TLS: each ends with the token that opened it, when that expires or its key goes.
+//! Streams that persons have opened over TLS: each ends with the token that opened it, when that expires, is revoked, or its key goes, and with what its
+//! principal might do, when that changes.
 //!
 //! Other calls are judged when they begin and are over soon. A connection is nobody's while no call is open on it, since each call shows its own token.
 
@@ -10,14 +11,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use godel_pki::person_tokens::PersonToken;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Status, body::Body};
 
-use crate::{security::ServerSecurity, status};
+use crate::{
+    security::{ServerSecurity, TokenBearer},
+    status,
+};
 
 /// The streams that are open.
 #[derive(Debug, Default)]
@@ -31,7 +34,7 @@ struct KnownStreams {
 
 #[derive(Debug)]
 struct KnownStream {
-    token: Arc<PersonToken>,
+    bearer: TokenBearer,
     end: StreamEnd,
 }
 
@@ -51,22 +54,22 @@ pub(super) struct PersonStream {
 
 impl PersonStreams {
     /// A stream begins.
-    pub(super) fn open(self: &Arc<Self>, token: Arc<PersonToken>) -> PersonStream {
+    pub(super) fn open(self: &Arc<Self>, bearer: TokenBearer) -> PersonStream {
         let end = StreamEnd::default();
         let mut known = self.0.lock();
         let id = known.next;
         known.next += 1;
-        known.by_id.insert(id, KnownStream { token, end: end.clone() });
+        known.by_id.insert(id, KnownStream { bearer, end: end.clone() });
         PersonStream { streams: Arc::clone(self), id, end }
     }
 
     /// Ends the streams whose token counts no more.
     pub(super) fn sweep(&self, security: &ServerSecurity) {
-        for KnownStream { token, end } in self.0.lock().by_id.values() {
-            if let Err(why) = security.judge_again(token)
+        for KnownStream { bearer, end } in self.0.lock().by_id.values() {
+            if let Err(why) = security.judge_again(bearer)
                 && end.why.set(status::token_ended(&why)).is_ok()
             {
-                tracing::debug!(person = token.person, %why, "ended a stream whose token counts no more");
+                tracing::debug!(person = bearer.token.person, %why, "ended a stream whose token counts no more");
                 end.has_come.cancel();
             }
         }
@@ -184,7 +187,7 @@ mod tests {
         records.set_token_keys(vec![cluster.signer.token_key()]);
         let header = cluster.token_for(60_000).header();
         let text = header.to_str().unwrap().trim_start_matches("Bearer ").to_owned();
-        let stream = streams.open(records.token(&text, 0).unwrap());
+        let stream = streams.open(records.bearer(&text, 0).unwrap());
         let mut sent = stream.bound_request(Request::new(Body::new(Endless))).into_body();
         let mut answered = stream.bound_answer(Response::new(Body::new(Endless))).into_body();
         streams.sweep(&security);

@@ -1,5 +1,6 @@
 mod callers;
 mod floods;
+mod permissions;
 mod secure;
 
 use std::{net::SocketAddr, time::Duration};

@@ -331,6 +331,23 @@ fn samples() -> Vec<v1::op::Op> {
             expires_ms: 9,
             uses_left: 1,
         }),
+        Op::PutPrincipal(v1::Principal {
+            name: "ann".to_owned(),
+            role: "user".to_owned(),
+            groups: vec!["etl".to_owned()],
+            namespaces: vec!["team-a".to_owned(), "team-b".to_owned()],
+            queues: vec!["batch".to_owned()],
+            default_namespace: "ann".to_owned(),
+            created_ms: 5,
+            tokens_refused_before_ms: 6_000,
+        }),
+        Op::PutPersonToken(v1::PersonToken {
+            token_id: "k3x9".to_owned(),
+            principal: "ann".to_owned(),
+            created_ms: 5_000,
+            ends_ms: 9_000,
+            is_revoked: true,
+        }),
         Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
         Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
         Op::Bind(v1::Binding {

@@ -35,7 +35,7 @@ use super::{
 const SEAL_KEY: &str = "seal.key";
 
 /// Records that one transaction deletes beside what it writes: they fit it whatever they are called. All tokens and keys are among the first ones.
-const N_DELETED_MAX: usize = 2_000;
+const N_DELETED_MAX: usize = 2_100;
 
 /// Where the key is that seals the CA's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@ use godel_identity::{
     book::{IdentityBook, IdentityChange},
     joins::JoinTerms,
     names::{BadIdentity, ClusterName, Identity},
+    people::{People, PeopleChange, PersonTokenRecord, PrincipalRecord},
+    permission::{Principal, UnknownPersonRole},
     records::{
         ClusterTrust, HASH_LEN, IdentityRecord, JoinTokenRecord, LastJoin, PersonTokenKey, RootFingerprint,
         TrustedRoot,
@@ -35,7 +37,12 @@ pub(super) fn book(
         identities.into_iter().map(|pb| identity_from_proto(pb, &trust.cluster)).collect();
     let tokens = all::<v1::JoinToken>(state, v1::Kind::JoinToken)?;
     let tokens: Result<Vec<JoinTokenRecord>, BadField> = tokens.into_iter().map(token_from_proto).collect();
-    Ok(Some(IdentityBook::new(trust, identities?, tokens?)))
+    let principals = all::<v1::Principal>(state, v1::Kind::Principal)?;
+    let principals: Result<Vec<PrincipalRecord>, BadField> =
+        principals.into_iter().map(principal_from_proto).collect();
+    let of_persons = all::<v1::PersonToken>(state, v1::Kind::PersonToken)?;
+    let people = People::new(principals?, of_persons.into_iter().map(person_token_from_proto));
+    Ok(Some(IdentityBook::new(trust, identities?, tokens?).with_people(people)))
 }
 
 /// The sealed keys of all roots.
@@ -64,9 +71,9 @@ pub(super) fn trust(state: &State) -> Result<Option<v1::TrustRoots>, BadField> {
     one(state, v1::Kind::TrustRoots)
 }
 
-/// Keys of the records of those who hold something by the CA: what signs, join tokens, and identities last.
+/// Keys of the records of those who hold something by the CA: what signs, tokens, and identities last.
 pub(super) fn keys_of_holders(state: &State) -> Vec<(v1::Kind, String)> {
-    let kinds = [v1::Kind::SealedSigner, v1::Kind::JoinToken, v1::Kind::Identity];
+    let kinds = [v1::Kind::SealedSigner, v1::Kind::JoinToken, v1::Kind::PersonToken, v1::Kind::Identity];
     let keys = kinds
         .into_iter()
         .flat_map(|kind| state.records(kind, None).map(move |(key, _)| (kind, key.to_string())));
@@ -81,7 +88,69 @@ pub(super) fn op(change: IdentityChange) -> bytes::Bytes {
         IdentityChange::IdentityGone(key) => to_proto::delete_named(v1::Kind::Identity, &key),
         IdentityChange::Token(token) => raw::encode_op(Op::PutJoinToken(token_to_proto(&token))),
         IdentityChange::TokenGone(id) => to_proto::delete_named(v1::Kind::JoinToken, &id),
+        IdentityChange::Person(change) => person_op(change),
     }
+}
+
+fn person_op(change: PeopleChange) -> bytes::Bytes {
+    match change {
+        PeopleChange::Principal(record) => raw::encode_op(Op::PutPrincipal(principal_to_proto(&record))),
+        PeopleChange::PrincipalGone(name) => to_proto::delete_named(v1::Kind::Principal, &name),
+        PeopleChange::Token(token) => raw::encode_op(Op::PutPersonToken(person_token_to_proto(&token))),
+        PeopleChange::TokenGone(id) => to_proto::delete_named(v1::Kind::PersonToken, &id),
+    }
+}
+
+pub(super) fn principal_to_proto(record: &PrincipalRecord) -> v1::Principal {
+    let PrincipalRecord { principal, created_ms, refused_before_ms } = record;
+    let Principal { name, role, groups, namespaces, queues, default_namespace } = principal;
+    v1::Principal {
+        name: name.clone(),
+        role: role.to_string(),
+        groups: groups.clone(),
+        namespaces: namespaces.clone(),
+        queues: queues.clone(),
+        default_namespace: default_namespace.clone(),
+        created_ms: signed(*created_ms),
+        tokens_refused_before_ms: signed(*refused_before_ms),
+    }
+}
+
+fn principal_from_proto(pb: v1::Principal) -> Result<PrincipalRecord, BadField> {
+    let v1::Principal {
+        name,
+        role,
+        groups,
+        namespaces,
+        queues,
+        default_namespace,
+        created_ms,
+        tokens_refused_before_ms,
+    } = pb;
+    let bad = |bad: UnknownPersonRole| BadField::new("role", bad.to_string());
+    let role = role.parse().map_err(bad)?;
+    Ok(PrincipalRecord {
+        principal: Principal { name, role, groups, namespaces, queues, default_namespace },
+        created_ms: unsigned(created_ms),
+        refused_before_ms: unsigned(tokens_refused_before_ms),
+    })
+}
+
+pub(super) fn person_token_to_proto(token: &PersonTokenRecord) -> v1::PersonToken {
+    let PersonTokenRecord { id, principal, created_ms, ends_ms, is_revoked } = token;
+    v1::PersonToken {
+        token_id: id.clone(),
+        principal: principal.clone(),
+        created_ms: signed(*created_ms),
+        ends_ms: signed(*ends_ms),
+        is_revoked: *is_revoked,
+    }
+}
+
+fn person_token_from_proto(pb: v1::PersonToken) -> PersonTokenRecord {
+    let v1::PersonToken { token_id, principal, created_ms, ends_ms, is_revoked } = pb;
+    let (created_ms, ends_ms) = (unsigned(created_ms), unsigned(ends_ms));
+    PersonTokenRecord { id: token_id, principal, created_ms, ends_ms, is_revoked }
 }
 
 pub(super) fn trust_to_proto(trust: &ClusterTrust) -> v1::TrustRoots {
@@ -259,7 +328,7 @@ fn hash(path: &str, bytes: Vec<u8>) -> Result<[u8; HASH_LEN], BadField> {
 
 #[cfg(test)]
 mod tests {
-    use godel_identity::names::Role;
+    use godel_identity::{names::Role, permission::PersonRole};
 
     use super::*;
 
@@ -287,6 +356,27 @@ mod tests {
             created_ms: 7,
         };
         assert_eq!(token_from_proto(token_to_proto(&token)), Ok(token));
+        let record = PrincipalRecord {
+            principal: Principal {
+                name: "ann".to_owned(),
+                role: PersonRole::Operator,
+                groups: vec!["g".to_owned()],
+                namespaces: vec!["n".to_owned()],
+                queues: vec!["q".to_owned()],
+                default_namespace: "d".to_owned(),
+            },
+            created_ms: 1,
+            refused_before_ms: 2,
+        };
+        assert_eq!(principal_from_proto(principal_to_proto(&record)), Ok(record));
+        let token = PersonTokenRecord {
+            id: "t2".to_owned(),
+            principal: "ann".to_owned(),
+            created_ms: 3,
+            ends_ms: 4,
+            is_revoked: true,
+        };
+        assert_eq!(person_token_from_proto(person_token_to_proto(&token)), token);
         let trust = ClusterTrust {
             cluster,
             store: StoreId(9),

@@ -9,7 +9,7 @@ use godel_identity::{
     leaves::{LeafRefusal, LeafStanding, LeafTimes},
     names::{BadIdentity, Identity, Role},
     records::{IdentityRecord, JoinTokenAsk},
-    rotation::{NextSigner, PERSON_TOKEN_MS, ROOT_LEAD_MS, RotationRefusal},
+    rotation::{NextSigner, ROOT_LEAD_MS, RotationRefusal},
 };
 use godel_kit::{
     quiet::Quiet,
@@ -17,7 +17,6 @@ use godel_kit::{
 };
 use godel_pki::{
     join_tokens::{JoinToken, SecretHash},
-    person_tokens,
     requests::{LeafPublicKey, check_request},
     signer::{LeafOrder, ServerNames, Signer},
 };
@@ -29,6 +28,7 @@ use super::{
     callers::RefusedNames,
     hosts,
     keys::{person_key, trusted_root},
+    people,
     records::{identity_of_key, identity_to_proto, signed, token_info, trust_to_proto},
     writer::IdentityLedger,
 };
@@ -40,8 +40,8 @@ const TOKEN_TTL_MS_DEFAULT: u64 = 3_600_000;
 pub(crate) struct IdentityRpc(Option<Issuer>);
 
 /// Issues leaves and tokens.
-struct Issuer {
-    ledger: IdentityLedger,
+pub(super) struct Issuer {
+    pub(super) ledger: IdentityLedger,
     refused: RefusedNames,
     own: Identity,
     /// What state's own leaf carries.
@@ -51,7 +51,7 @@ struct Issuer {
     unsigned: Quiet,
 }
 
-type IdentityAnswer<T> = Result<Response<T>, Status>;
+pub(super) type IdentityAnswer<T> = Result<Response<T>, Status>;
 
 impl IdentityRpc {
     /// `own` is state's own identity, with the names and addresses of its leaf; `lifetime_ms` is that of leaves.
@@ -359,34 +359,65 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         request: Request<v1::IssueTokenRequest>,
     ) -> IdentityAnswer<v1::IssueTokenResponse> {
         let issuer = self.issuer()?;
-        // Not to whoever comes in plain text: the token would outlive the time in which that may do everything.
-        let person = match request.extensions().get::<Caller>() {
-            Some(Caller::Person { name }) => name.clone(),
-            _ => {
-                let message = "a token is given over state's unix socket, or for a token that is still valid";
-                return Err(with_info(Code::PermissionDenied, reason::FORBIDDEN, message, NO_METADATA));
-            }
-        };
-        let now_ms = issuer.ledger.now_ms();
-        let expires_ms = (now_ms + PERSON_TOKEN_MS) / 1_000 * 1_000;
-        let keys = issuer.ledger.keys();
-        let signer = issuer.ledger.read(|book| keys.signing(book.trust(), now_ms).cloned());
-        let signer = signer.map_err(|error| broken(&error))?;
-        let token =
-            person_tokens::make_token(&signer, &person, expires_ms).map_err(|error| broken(&error))?;
-        Ok(Response::new(v1::IssueTokenResponse {
-            token,
-            person,
-            expires_ms: signed(expires_ms),
-            now_ms: signed(now_ms),
-        }))
+        issuer.issue_session(&request)
+    }
+
+    async fn create_token(
+        &self,
+        request: Request<v1::CreateTokenRequest>,
+    ) -> IdentityAnswer<v1::CreateTokenResponse> {
+        self.issuer()?.create_token(request).await
+    }
+
+    async fn list_tokens(
+        &self,
+        request: Request<v1::ListTokensRequest>,
+    ) -> IdentityAnswer<v1::ListTokensResponse> {
+        self.issuer()?.list_tokens(&request)
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<v1::RevokeTokenRequest>,
+    ) -> IdentityAnswer<v1::RevokeTokenResponse> {
+        self.issuer()?.revoke_token(request).await
+    }
+
+    async fn set_principal(
+        &self,
+        request: Request<v1::SetPrincipalRequest>,
+    ) -> IdentityAnswer<v1::SetPrincipalResponse> {
+        self.issuer()?.set_principal(request).await
+    }
+
+    async fn list_principals(
+        &self,
+        _: Request<v1::ListPrincipalsRequest>,
+    ) -> IdentityAnswer<v1::ListPrincipalsResponse> {
+        self.issuer()?.list_principals()
+    }
+
+    async fn delete_principal(
+        &self,
+        request: Request<v1::DeletePrincipalRequest>,
+    ) -> IdentityAnswer<v1::DeletePrincipalResponse> {
+        self.issuer()?.delete_principal(request).await
+    }
+
+    async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> IdentityAnswer<v1::WhoAmIResponse> {
+        let cluster = self.0.as_ref().map(|issuer| issuer.own.cluster().to_string());
+        Ok(Response::new(people::who_am_i(&request, cluster.unwrap_or_default())))
+    }
+
+    async fn can_i(&self, request: Request<v1::CanIRequest>) -> IdentityAnswer<v1::CanIResponse> {
+        self.issuer()?.can_i(&request)
     }
 }
 
-const NO_METADATA: [(&str, &str); 0] = [];
+pub(super) const NO_METADATA: [(&str, &str); 0] = [];
 
 /// Refuses whoever comes in plain text: what is made here would outlive the time in which that may do everything.
-fn refuse_unjudged<T>(request: &Request<T>) -> Result<(), Status> {
+pub(super) fn refuse_unjudged<T>(request: &Request<T>) -> Result<(), Status> {
     if request.extensions().get::<Caller>() != Some(&Caller::Unjudged) {
         return Ok(());
     }
@@ -473,7 +504,7 @@ fn refused_rotation(refusal: &RotationRefusal) -> Status {
 }
 
 /// What no caller can mend.
-fn broken(error: &(dyn std::error::Error + 'static)) -> Status {
+pub(super) fn broken(error: &(dyn std::error::Error + 'static)) -> Status {
     tracing::error!(error, "nothing can be signed");
     cannot_sign()
 }

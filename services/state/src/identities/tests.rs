@@ -549,6 +549,7 @@ async fn followers_hear_of_all_that_is_durable() {
             IdentityChange::Identity(record) => format!("{} {}", record.identity.key(), record.is_revoked),
             IdentityChange::Token(token) => format!("{} uses", token.terms.uses_left),
             IdentityChange::IdentityGone(_) | IdentityChange::TokenGone(_) => "gone".to_owned(),
+            IdentityChange::Person(change) => format!("{change:?}"),
         });
     });
     let hear = || std::mem::take(&mut *heard.lock());

@@ -17,7 +17,7 @@ use godel_kit::{
     clock::{Clock, SharedClock, SystemClock},
     config::{ClientConfig, IdentityConfig},
     member::{JoinError, MemberIdentity, NewMember, take_identity},
-    security::{Caller, PeerLeaf, Role, ServerSecurity, Transport},
+    security::{Caller, PeerLeaf, PersonRole, Role, ServerSecurity, Transport},
     status::{has_reason, reason},
 };
 use godel_pki::leaves::PresentedLeaf;
@@ -65,7 +65,7 @@ impl Clock for JumpingClock {
 }
 
 /// A process that joins, with the directory of its identity.
-struct Joiner {
+pub(crate) struct Joiner {
     dir: TempDir,
     config: IdentityConfig,
     member: NewMember,
@@ -74,7 +74,7 @@ struct Joiner {
 }
 
 impl Joiner {
-    fn new(state: &SecuredState, role: Role, name: &str, clock: SharedClock) -> Self {
+    pub(crate) fn new(state: &SecuredState, role: Role, name: &str, clock: SharedClock) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let of_dir = dir.path().join("identity").display().to_string();
         let client = ClientConfig { state: format!("https://{}", state.place), ..ClientConfig::default() };
@@ -89,7 +89,7 @@ impl Joiner {
     }
 
     /// Has a token in a file with that mode.
-    async fn with_token(mut self, state: &SecuredState, role: &str, mode: u32) -> Self {
+    pub(crate) async fn with_token(mut self, state: &SecuredState, role: &str, mode: u32) -> Self {
         let token = state.join_token(role).await;
         let file = self.dir.path().join("token");
         fs::write(&file, token.to_text().as_bytes()).unwrap();
@@ -98,7 +98,7 @@ impl Joiner {
         self
     }
 
-    async fn take(&self, stop: &CancellationToken) -> Result<MemberIdentity, JoinError> {
+    pub(crate) async fn take(&self, stop: &CancellationToken) -> Result<MemberIdentity, JoinError> {
         let taken =
             take_identity(&self.config, self.member.clone(), &self.client, Arc::clone(&self.clock), stop);
         tokio::time::timeout(PATIENCE, taken).await.unwrap().map(|taken| taken.expect("state speaks TLS"))
@@ -113,7 +113,7 @@ impl Joiner {
 }
 
 /// Waits until `reached`.
-async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
     let waited = async {
         while !reached().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -228,7 +228,7 @@ async fn who_is_revoked_is_refused_by_services_too_until_the_name_is_allowed() {
     };
     assert_eq!(ask(own.client.clone()).await.code(), Code::NotFound, "it may ask");
     let shown = leaf_of(&agent);
-    let judged = |service: &ServerSecurity| service.identify(&shown, &HeaderMap::new());
+    let judged = |service: &ServerSecurity| service.identify(&shown, &HeaderMap::new(), PersonRole::Viewer);
     assert!(matches!(judged(&service), Ok(Caller::Agent { .. })));
     // A person's token counts there as at state.
     let mut headers = HeaderMap::new();
@@ -236,7 +236,7 @@ async fn who_is_revoked_is_refused_by_services_too_until_the_name_is_allowed() {
     headers.insert(AUTHORIZATION, HeaderValue::from_str(&token).unwrap());
     let bare = Transport::Tls { leaf: None };
     until("the service knows whose tokens count", async || {
-        service.identify(&bare, &headers).is_ok_and(|caller| caller == Caller::admin())
+        service.identify(&bare, &headers, PersonRole::Admin).is_ok_and(|caller| caller == Caller::admin())
     })
     .await;
 
@@ -252,7 +252,7 @@ async fn who_is_revoked_is_refused_by_services_too_until_the_name_is_allowed() {
     assert_eq!(ask(again.client).await.code(), Code::NotFound);
     // The older leaf stays refused.
     until("the service knows the name again", async || {
-        service.identify(&leaf_of(&agent), &HeaderMap::new()).is_ok()
+        service.identify(&leaf_of(&agent), &HeaderMap::new(), PersonRole::Viewer).is_ok()
     })
     .await;
     assert!(judged(&service).is_err());

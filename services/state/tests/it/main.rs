@@ -13,6 +13,7 @@ mod large;
 mod leases;
 mod many;
 mod nodes;
+mod permissions;
 mod processes;
 mod records;
 mod restores;

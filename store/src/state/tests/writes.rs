@@ -138,3 +138,11 @@ pub(super) fn put_identity(identity: &str) -> Bytes {
 pub(super) fn put_join_token(token_id: &str) -> Bytes {
     op(v1::op::Op::PutJoinToken(v1::JoinToken { token_id: token_id.into(), ..Default::default() }))
 }
+
+pub(super) fn put_principal(name: &str) -> Bytes {
+    op(v1::op::Op::PutPrincipal(v1::Principal { name: name.into(), ..Default::default() }))
+}
+
+pub(super) fn put_person_token(token_id: &str) -> Bytes {
+    op(v1::op::Op::PutPersonToken(v1::PersonToken { token_id: token_id.into(), ..Default::default() }))
+}

@@ -88,3 +88,35 @@ fn a_service_changes_what_units_of_its_role_run_and_a_person_what_all_run() {
     let application = godel_testkit::unit("a").class(godel_domain::unit::WorkloadClass::Yarn);
     assert!(application.may_be_rewritten_by(YARN) && !application.may_be_rewritten_by("scheduler/s1"));
 }
+
+#[test]
+fn who_is_bound_to_a_namespace_changes_no_unit_of_another_one_by_its_uid() {
+    let mut rig = Rig::new();
+    let first = UnitSpec { namespace: "team-b".to_owned(), ..spec("a", 1, "") };
+    rig.submit_as(1, first.clone(), ADMIN);
+    rig.settle();
+    let change = |namespace: &str, name: &str, caller| UnitChange {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        expected_revision: Revision(0),
+        kind: UnitChangeKind::Cancel,
+        principal: "person/ann".to_owned(),
+        is_bound: true,
+        caller,
+    };
+    for (caller, namespace, name, may) in [
+        (2, "team-a", first.uid.as_str(), false),
+        (3, "team-a", "a", false),
+        (4, "team-b", first.uid.as_str(), true),
+    ] {
+        rig.leader.change(change(namespace, name, caller), NOW, &mut rig.sent);
+        rig.settle();
+        match rig.sent.answers.last() {
+            Some((who, Ok(_))) => assert!(may && *who == caller, "{namespace}/{name}"),
+            Some((who, Err(ChangeFailure::Unresolved { .. }))) => {
+                assert!(!may && *who == caller, "{namespace}/{name}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

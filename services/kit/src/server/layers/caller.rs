@@ -9,7 +9,7 @@ use std::{
 use godel_identity::{
     caller::Caller,
     leaves::LeafTimes,
-    needs::{Needs, needs_of},
+    needs::{Needs, known_path, needs_of},
 };
 use http::{HeaderMap, Request, Response};
 use tonic::{Code, Status, body::Body};
@@ -21,11 +21,11 @@ use super::{
 };
 use crate::{
     client::is_stream_path,
-    security::{JudgedCall, ServerSecurity, Transport},
+    security::{JudgedCall, PersonCall, ServerSecurity, Transport},
 };
 
-/// Puts the [`Caller`] of each call into its extensions, with the [`LeafTimes`] of the leaf that it has shown and the [`ForwardedFrom`] of state, or
-/// refuses the call. It stands before the slots, so that strangers take none. A person's stream ends with its token.
+/// Puts the [`Caller`] of each call into its extensions, with the [`LeafTimes`] of the leaf that it has shown and the [`ForwardedFrom`] of state, and of a person's call
+/// the [`PersonCall`] and the token; or refuses the call. It stands before the slots, so that strangers take none. A person's stream ends with its token.
 #[derive(Clone, Debug)]
 pub(in super::super) struct CallerLayer {
     security: ServerSecurity,
@@ -63,10 +63,11 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> LayerFuture {
-        let JudgedCall { caller, token, may_be_forwarded } = match judge(&self.layer.security, &request) {
-            Ok(judged) => judged,
-            Err(refusal) => return Box::pin(std::future::ready(Ok(refusal.into_http()))),
-        };
+        let JudgedCall { caller, principal, bearer, may_be_forwarded } =
+            match judge(&self.layer.security, &request) {
+                Ok(judged) => judged,
+                Err(refusal) => return Box::pin(std::future::ready(Ok(refusal.into_http()))),
+            };
         if let Some(times) = leaf_times(&request, &caller) {
             request.extensions_mut().insert(times);
         }
@@ -74,10 +75,16 @@ where
             request.extensions_mut().insert(from);
         }
         request.extensions_mut().insert(caller);
-        let Some(token) = token.filter(|_| is_stream_path(request.uri().path())) else {
+        if let (Some(principal), Some(path)) = (principal, known_path(request.uri().path())) {
+            request.extensions_mut().insert(PersonCall::new(principal, path));
+        }
+        if let Some(bearer) = &bearer {
+            request.extensions_mut().insert(Arc::clone(&bearer.token));
+        }
+        let Some(bearer) = bearer.filter(|_| is_stream_path(request.uri().path())) else {
             return self.inner.call(request);
         };
-        let stream = self.layer.streams.open(token);
+        let stream = self.layer.streams.open(bearer);
         let answer = self.inner.call(stream.bound_request(request));
         Box::pin(async move { answer.await.map(|answer| stream.bound_answer(answer)) })
     }

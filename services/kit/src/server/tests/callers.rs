@@ -76,7 +76,7 @@ impl ForwardTo for OneMember {
 }
 
 /// Serves calls that are forwarded to a dispatcher, and says where both are.
-async fn front_door(cluster: &TestCluster, stop: &CancellationToken) -> (String, String) {
+pub(super) async fn front_door(cluster: &TestCluster, stop: &CancellationToken) -> (String, String) {
     let mut urls = Vec::new();
     for key in ["dispatcher/d", "state/main"] {
         let config = ServerConfig { security: cluster.server(key), ..ServerConfig::default() };
@@ -94,10 +94,15 @@ async fn front_door(cluster: &TestCluster, stop: &CancellationToken) -> (String,
 }
 
 /// Headers that servers of godel send each other.
-type InternalHeaders<'a> = &'a [(&'static str, &'static str)];
+pub(super) type InternalHeaders<'a> = &'a [(&'static str, &'static str)];
 
 /// What [`WhoCalls`] answers at `url`, or why it is not asked.
-async fn asked(url: &str, role: Role, security: ClientSecurity, headers: InternalHeaders<'_>) -> Status {
+pub(super) async fn asked(
+    url: &str,
+    role: Role,
+    security: ClientSecurity,
+    headers: InternalHeaders<'_>,
+) -> Status {
     let channel = channel_to(&ExpectedServer::any_of(role), url, &configured(security)).unwrap();
     let mut client = QueueServiceClient::new(channel);
     let mut request = Request::new(v1::ListQueuesRequest::default());
@@ -107,7 +112,7 @@ async fn asked(url: &str, role: Role, security: ClientSecurity, headers: Interna
     soon("an answer", client.list_queues(request)).await.unwrap_err()
 }
 
-const CALLER: &str = "godel-caller";
+pub(super) const CALLER: &str = "godel-caller";
 const FORWARDED: &str = "godel-forwarded";
 
 #[tokio::test]
@@ -196,7 +201,7 @@ fn a_request_that_came_through_no_server_is_nobodys() {
 }
 
 /// What a page answers over TLS.
-async fn ask_secured(url: &str, request: &str, security: ClientSecurity) -> String {
+pub(super) async fn ask_secured(url: &str, request: &str, security: ClientSecurity) -> String {
     let token = security.token().map(|token| token.borrow().header());
     let token = token.map(|token| format!("Authorization: {}\r\n", token.to_str().unwrap()));
     let state = ExpectedServer::any_of(Role::State);

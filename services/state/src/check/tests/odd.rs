@@ -340,6 +340,24 @@ fn of_identities() -> Vec<Odd> {
         "put_join_token.expires_ms" => |it| it.expires_ms = 0;
         "put_join_token.expires_ms" => |it| it.expires_ms = 4;
     });
+    odd_forms.extend(odd! { PutPrincipal:
+        "put_principal.name" => |it| it.name.clear();
+        "put_principal.role" => |it| it.role.clear();
+        "put_principal.role" => |it| it.role = "king".to_owned();
+        "put_principal.groups[0]" => |it| it.groups[0].clear();
+        "put_principal.namespaces[1]" => |it| it.namespaces[1] = it.namespaces[0].clone();
+        "put_principal.namespaces[0]" => |it| it.namespaces[0] = long();
+        "put_principal.queues[0]" => |it| it.queues[0] = long();
+        "put_principal.default_namespace" => |it| it.default_namespace = long();
+        "put_principal.created_ms" => |it| it.created_ms = -1;
+        "put_principal.tokens_refused_before_ms" => |it| it.tokens_refused_before_ms = -1;
+    });
+    odd_forms.extend(odd! { PutPersonToken:
+        "put_person_token.token_id" => |it| it.token_id.clear();
+        "put_person_token.principal" => |it| it.principal.clear();
+        "put_person_token.ends_ms" => |it| it.ends_ms = 0;
+        "put_person_token.ends_ms" => |it| it.ends_ms = 4_999;
+    });
     odd_forms
 }
 

@@ -1,0 +1,83 @@
+//! The table of methods for the documentation.
+
+use super::{ObjectScope, PersonRole};
+use crate::{
+    names::Role,
+    needs::{NEEDS, Needs},
+};
+
+/// Which methods each role may call, and what each role may do, as Markdown.
+pub fn render() -> String {
+    let mut text = String::new();
+    for (at, (path, needs)) in NEEDS.iter().enumerate() {
+        let service = service_of(path);
+        if at == 0 || service_of(NEEDS[at - 1].0) != service {
+            text.push_str(&format!(
+                "\n### {service}\n\n| method | least role | bound to | certificates |\n|---|---|---|---|\n"
+            ));
+        }
+        let method = path.rsplit('/').next().unwrap_or_default();
+        text.push_str(&format!(
+            "| `{method}` | {} | {} | {} |\n",
+            least(*needs),
+            bound(*needs),
+            leaves(*needs)
+        ));
+    }
+    text
+}
+
+/// `UnitService` of `/godel.v1.UnitService/SubmitUnit`.
+fn service_of(path: &str) -> &str {
+    let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    service.strip_prefix("godel.v1.").unwrap_or(service)
+}
+
+fn least(needs: Needs) -> &'static str {
+    match needs {
+        Needs::Anyone => "none",
+        Needs::Roles(_) => "-",
+        Needs::Identified => PersonRole::Viewer.as_str(),
+        Needs::Person(least, _) | Needs::PersonOr(least, _, _) => least.as_str(),
+    }
+}
+
+fn bound(needs: Needs) -> &'static str {
+    match needs.of_persons() {
+        Some((_, ObjectScope::Namespace)) => "namespace",
+        Some((_, ObjectScope::Own)) => "itself",
+        Some((_, ObjectScope::Cluster)) | None => "",
+    }
+}
+
+fn leaves(needs: Needs) -> String {
+    match needs.of_leaves() {
+        None if needs == Needs::Anyone => "none".to_owned(),
+        None => "all".to_owned(),
+        Some(roles) if roles.len() == Role::ALL.len() => "all".to_owned(),
+        Some(roles) => roles.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_has_its_row() {
+        let text = render();
+        assert_eq!(text.lines().filter(|line| line.starts_with("| `")).count(), NEEDS.len());
+        for row in [
+            "\n### UnitService\n\n",
+            "| `SubmitUnit` | user | namespace | yarn |\n",
+            "| `ListTokens` | viewer | itself |  |\n",
+            "| `Txn` | - |  | dispatcher, binder, rescheduler, yarn |\n",
+            "| `RenewIdentity` | - |  | all |\n",
+            "| `ListMembers` | viewer |  | all |\n",
+            "### grpc.health.v1.Health\n\n",
+            "| `Check` | none |  | none |\n",
+        ] {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+    }
+}

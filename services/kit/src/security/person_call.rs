@@ -1,0 +1,106 @@
+//! What a person's call is about, which the service judges that decodes it.
+
+use std::sync::Arc;
+
+use godel_identity::permission::{CallObject, PermissionRefusal, PersonRole, Principal};
+use tonic::Status;
+
+use crate::status;
+
+/// A call as what it is about is judged by: that of a person, or one of others, who may act on everything that they may call about.
+#[derive(Clone, Debug, Default)]
+pub struct PersonCall(Option<PermittedCall>);
+
+/// A call that a person may make, as far as its method goes.
+#[derive(Clone, Debug)]
+struct PermittedCall {
+    principal: Arc<Principal>,
+    method: &'static str,
+}
+
+impl PersonCall {
+    /// A call of `method` by a principal who may call it.
+    pub fn new(principal: Arc<Principal>, method: &'static str) -> Self {
+        Self(Some(PermittedCall { principal, method }))
+    }
+
+    /// The principal; `None`: no person calls, or nobody was judged.
+    pub fn principal(&self) -> Option<&Arc<Principal>> {
+        self.0.as_ref().map(|call| &call.principal)
+    }
+
+    /// Whether the person may act in its own namespaces only.
+    pub fn is_bound(&self) -> bool {
+        self.principal().is_some_and(|principal| principal.role <= PersonRole::User)
+    }
+
+    /// That the call may be about `object`.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`.
+    pub fn check(&self, object: &CallObject<'_>) -> Result<(), Status> {
+        let Some(PermittedCall { principal, method }) = &self.0 else { return Ok(()) };
+        PermissionRefusal::judge(principal, method, object)
+            .map_err(|refusal| status::refused_call(&refusal.into()))
+    }
+
+    /// The namespace that is meant, after a check of it: the given one, or the principal's default one.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`.
+    pub fn namespace(&self, given: String) -> Result<String, Status> {
+        self.check(&CallObject { namespace: Some(&given), ..CallObject::default() })?;
+        Ok(self.default_namespace(given))
+    }
+
+    /// The namespace that is meant: the given one, or the principal's default one.
+    pub fn default_namespace(&self, given: String) -> String {
+        match &self.0 {
+            Some(PermittedCall { principal, .. }) if given.is_empty() => principal.default_namespace.clone(),
+            Some(_) | None => given,
+        }
+    }
+}
+
+/// What a person's call is judged by, as each server says: of others, and of a request that came through no server, nothing is judged.
+pub fn person_call<T>(request: &tonic::Request<T>) -> PersonCall {
+    request.extensions().get::<PersonCall>().cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::{Code, Request};
+
+    use super::*;
+    use crate::status::{has_reason, reason};
+
+    const CANCEL: &str = "/godel.v1.UnitService/CancelUnit";
+
+    fn request_of(role: PersonRole) -> Request<()> {
+        let mut principal = Principal::new("ann", role);
+        principal.default_namespace = "ann".to_owned();
+        let mut request = Request::new(());
+        request.extensions_mut().insert(PersonCall::new(Arc::new(principal), CANCEL));
+        request
+    }
+
+    #[test]
+    fn a_user_acts_in_its_namespaces_and_others_everywhere() {
+        let user = person_call(&request_of(PersonRole::User));
+        assert_eq!(user.namespace(String::new()).unwrap(), "ann");
+        assert_eq!(user.namespace("ann".to_owned()).unwrap(), "ann");
+        let refusal = user.namespace("prod".to_owned()).unwrap_err();
+        assert_eq!(refusal.code(), Code::PermissionDenied);
+        assert!(has_reason(&refusal, reason::NOT_ALLOWED), "{refusal}");
+        assert!(refusal.message().contains("in namespace prod"), "{refusal}");
+        assert_eq!(user.default_namespace("prod".to_owned()), "prod");
+        assert!(user.is_bound() && !person_call(&Request::new(())).is_bound());
+        let operator = person_call(&request_of(PersonRole::Operator));
+        assert_eq!(operator.namespace("prod".to_owned()).unwrap(), "prod");
+        assert_eq!(operator.namespace(String::new()).unwrap(), "ann");
+        let process = person_call(&Request::new(()));
+        assert_eq!(process.namespace("prod".to_owned()).unwrap(), "prod");
+        assert_eq!(process.namespace(String::new()).unwrap(), "");
+        assert!(process.principal().is_none());
+    }
+}
