@@ -201,6 +201,15 @@ pub trait Log: Send {
     /// process must end.
     fn append(&mut self, first: Revision, chunks: &[Bytes], fence: Fence) -> Result<(), LogError>;
 
+    /// Starts what the next call of [`Log::append`], with the same arguments, completes; whether it has. An engine that writes on the
+    /// thread of its caller starts nothing.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn start_append(&mut self, _first: Revision, _chunks: &[Bytes], _fence: Fence) -> Result<bool, LogError> {
+        Ok(false)
+    }
+
     /// Notes beside the log that everything up to revision `last` is durable, `crc` being the checksum of the last
     /// chunk: from now on its absence is damage.
     ///

@@ -1,4 +1,10 @@
 //! The one thread that writes: merges what waits into a group, makes it durable, shows it, answers.
+//!
+//! Where the log can write without this thread, the next group is validated meanwhile. It is neither written nor seen before the group that
+//! is under way is durable.
+
+mod group;
+mod room;
 
 use std::{
     sync::{
@@ -8,21 +14,23 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
 use godel_crash::CrashPoints;
 use godel_proto::raw;
 use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use self::{
+    group::{Group, StartedGroup},
+    room::{PLENTY_BYTES, Room},
+};
 use crate::{
-    chunk,
-    feed::{Feed, Published},
+    feed::Feed,
     history::{self, Extent, HistoryMin},
     log::{BesideWork, End, Fence, Log, LogError, Manifest, SnapshotPart, Waker},
-    recovery::{self, Recovered},
+    recovery::Recovered,
     role::Role,
     snapshot::SnapshotWriter,
-    state::{Committed, RefusalReason, State, TxnOutcome, TxnRefusal, txn_bytes},
+    state::{RefusalReason, State, TxnOutcome, TxnRefusal, txn_bytes},
     store::{Answer, OnFatal, WallClock},
 };
 
@@ -30,40 +38,6 @@ use crate::{
 const GROUP_TXNS_MAX: usize = 256;
 /// A group takes no more transactions once they have so many bytes.
 const GROUP_BYTES_MAX: usize = 1 << 20;
-
-/// With so much room beside the reserve, and for all that the next start may copy, nobody need look at files.
-const PLENTY_BYTES: u64 = 4 << 30;
-
-/// What the disk has room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Room {
-    /// Nothing.
-    None,
-    /// Grants of leases: without them nobody could lead once a leader is gone.
-    Leases,
-    /// A snapshot as well.
-    Snapshot,
-    /// Everything.
-    Commits,
-}
-
-impl Room {
-    /// With so much `free` beside the copy of the next start, and `bytes` to be written.
-    fn of(free: u64, reserve: u64, bytes: u64) -> Self {
-        if free >= reserve.saturating_add(2 * bytes) {
-            Self::Commits
-        } else if free >= reserve / 2 {
-            Self::Snapshot
-        } else if free >= reserve / 4 && free > LEASES_BYTES_MIN {
-            Self::Leases
-        } else {
-            Self::None
-        }
-    }
-}
-
-/// sled extends its file by as much at a time.
-const LEASES_BYTES_MIN: u64 = 2 << 20;
 
 /// What reaches the writer.
 pub(crate) enum Request {
@@ -146,9 +120,11 @@ pub(crate) struct Settings {
 }
 
 pub(crate) struct Writer {
+    /// With everything that was validated, durable or not.
     head: State,
     log: Box<dyn Log>,
     fence: Fence,
+    /// Checksum of the last chunk that was cut.
     crc: u32,
     snapshot_bytes: u64,
     /// Of the newest generation, while it is not complete.
@@ -158,8 +134,8 @@ pub(crate) struct Writer {
     newest: Extent,
     shared: Arc<Shared>,
     settings: Settings,
-    /// A transaction that was too much for the last group.
-    held_back: Option<Request>,
+    /// What was received and is in no group yet.
+    next: Option<Request>,
 }
 
 /// How the writer came to its end.
@@ -219,7 +195,7 @@ impl Writer {
             newest,
             shared,
             settings,
-            held_back: None,
+            next: None,
         };
         writer.show_sizes();
         writer
@@ -249,23 +225,33 @@ impl Writer {
     }
 
     fn serve(&mut self, requests: &mut mpsc::Receiver<Request>) -> Result<Ended, Fatal> {
+        let mut under_way: Option<StartedGroup> = None;
         loop {
             let beside = self.log.tend(&self.settings.waker)?;
-            let first = match self.held_back.take() {
-                Some(request) => Some(request),
-                // A snapshot goes on while nobody wants to write.
-                None if self.can_go_on_with_snapshot(beside) => requests.try_recv().ok(),
-                None => match requests.blocking_recv() {
+            if under_way.is_none() {
+                self.next = match self.next.take() {
                     Some(request) => Some(request),
-                    None => return Ok(Ended::Dropped),
-                },
-            };
-            if let Some(first) = first
-                && self.commit_group(first, requests)?
-            {
-                return Ok(Ended::Closed);
+                    // A snapshot goes on while nobody wants to write.
+                    None if self.can_go_on_with_snapshot(beside) => requests.try_recv().ok(),
+                    None => match requests.blocking_recv() {
+                        Some(request) => Some(request),
+                        None => return Ok(Ended::Dropped),
+                    },
+                };
+                if self.next.is_some() {
+                    let mut group = self.open_group()?;
+                    self.fill(&mut group, requests);
+                    under_way = Some(self.start(group)?);
+                }
             }
-            if self.log.tend(&self.settings.waker)? == BesideWork::None {
+            if let Some(started) = under_way.take() {
+                let closes = started.group.closes;
+                under_way = self.commit(started, requests)?;
+                if closes {
+                    return Ok(Ended::Closed);
+                }
+            }
+            if under_way.is_none() && self.log.tend(&self.settings.waker)? == BesideWork::None {
                 self.snapshot_step()?;
             }
             if self.snapshot.is_some() && requests.is_closed() && requests.is_empty() {
@@ -301,14 +287,8 @@ impl Writer {
         }
     }
 
-    /// Commits `first` and what else waits; whether the store is to close behind it.
-    fn commit_group(
-        &mut self,
-        first: Request,
-        requests: &mut mpsc::Receiver<Request>,
-    ) -> Result<bool, Fatal> {
-        let (mut group, mut bytes, mut n_txns, mut closes) = (Group::default(), 0, 0, false);
-        let mut next = Some(first);
+    /// Begins a group that takes what there is room for.
+    fn open_group(&mut self) -> Result<Group, Fatal> {
         let mut room = self.room(GROUP_BYTES_MAX as u64);
         if room < Room::Commits && self.drop_history(self.settings.history)? {
             room = self.room(GROUP_BYTES_MAX as u64);
@@ -318,38 +298,35 @@ impl Writer {
             self.drop_history(HistoryMin { bytes: 0, age: Duration::ZERO })?;
         }
         self.say_room(room);
-        while let Some(request) = next.take() {
+        Ok(Group::new(room))
+    }
+
+    /// Validates what waits, until the group is full.
+    fn fill(&mut self, group: &mut Group, requests: &mut mpsc::Receiver<Request>) {
+        while group.n_txns < GROUP_TXNS_MAX && !group.closes {
+            let Some(request) = self.next.take().or_else(|| requests.try_recv().ok()) else { return };
             match request {
-                Request::Close => {
-                    closes = true;
-                    break;
-                }
+                Request::Close => group.closes = true,
                 Request::Tend => {}
-                Request::Txn { ref txn, .. } if n_txns > 0 && bytes + txn_bytes(txn) > GROUP_BYTES_MAX => {
-                    self.held_back = Some(request);
-                    break;
+                Request::Txn { ref txn, .. }
+                    if group.n_txns > 0 && group.bytes + txn_bytes(txn) > GROUP_BYTES_MAX =>
+                {
+                    self.next = Some(request);
+                    return;
                 }
-                Request::Txn { txn, role, answer, _permit } => {
-                    n_txns += 1;
-                    bytes += txn_bytes(&txn);
-                    self.take(txn, role, answer, room, &mut group);
-                }
-            }
-            if n_txns < GROUP_TXNS_MAX {
-                next = requests.try_recv().ok();
+                Request::Txn { txn, role, answer, _permit } => self.take(txn, role, answer, group),
             }
         }
-        self.make_durable(&group)?;
-        self.show(group);
-        Ok(closes)
     }
 
     /// Validates one transaction and applies it to the head.
-    fn take(&mut self, txn: raw::TxnRequest, role: Role, answer: Answer, room: Room, group: &mut Group) {
+    fn take(&mut self, txn: raw::TxnRequest, role: Role, answer: Answer, group: &mut Group) {
+        group.n_txns += 1;
+        group.bytes += txn_bytes(&txn);
         // Leases are all that the judge of leases writes: who leads must be able to change on a full disk. Identities are small, and without them
         // state does not start, and nobody is revoked.
         let is_needed = matches!(role, Role::State | Role::Identities);
-        let has_room = room >= if is_needed { Room::Leases } else { Room::Commits };
+        let has_room = group.room >= if is_needed { Room::Leases } else { Room::Commits };
         let result = if has_room {
             self.head.transact(txn, role, (self.settings.wall_clock)())
         } else {
@@ -360,15 +337,7 @@ impl Writer {
             ))
         };
         let result = match result {
-            Ok(TxnOutcome::Applied(published)) => {
-                let committed = Committed {
-                    revision: published.revision(),
-                    commit_time_ms: published.commit.commit_time_ms,
-                };
-                recovery::put_commit(&published.encoded, &mut group.payload);
-                group.published.push(Arc::new(published));
-                Ok(committed)
-            }
+            Ok(TxnOutcome::Applied(published)) => Ok(group.push(published)),
             Ok(TxnOutcome::Repeated(committed)) => Ok(committed),
             Err(refusal) => {
                 if refusal.reason == RefusalReason::StaleEpoch {
@@ -380,33 +349,63 @@ impl Writer {
         group.answers.push((answer, result));
     }
 
-    fn make_durable(&mut self, group: &Group) -> Result<(), Fatal> {
-        let (Some(first), Some(last)) = (group.published.first(), group.published.last()) else {
-            return Ok(());
-        };
-        let first_commit_ms = first.commit.commit_time_ms;
-        let (first, last) = (first.revision(), last.revision());
-        let (chunks, crc) = chunk::cut(first.0, last.0, &group.payload, self.crc);
-        self.settings.crash.hit("store.before-append");
-        self.until_known(|writer| writer.log.append(first, &chunks, writer.fence))?;
-        self.settings.crash.hit("store.after-sync");
-        self.log.synced(last, crc)?;
-        self.crc = crc;
-        self.newest.first_commit_ms.get_or_insert(first_commit_ms);
-        self.newest.bytes += chunks.iter().map(|chunk: &Bytes| chunk.len() as u64).sum::<u64>();
-        Ok(())
+    /// Starts to write a group, behind the groups that were written before.
+    fn start(&mut self, group: Group) -> Result<StartedGroup, Fatal> {
+        let mut started = StartedGroup::cut(group, self.crc);
+        if let Some(piece) = &started.piece {
+            self.crc = piece.crc;
+            self.newest.first_commit_ms.get_or_insert(piece.first_commit_ms);
+            self.newest.bytes += piece.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+            self.settings.crash.hit("store.before-append");
+            started.is_under_way = self.log.start_append(piece.first, &piece.chunks, self.fence)?;
+        }
+        Ok(started)
+    }
+
+    /// Makes a group durable and shows it. Returns the next one, if the log could start it meanwhile.
+    fn commit(
+        &mut self,
+        started: StartedGroup,
+        requests: &mut mpsc::Receiver<Request>,
+    ) -> Result<Option<StartedGroup>, Fatal> {
+        let mut next = None;
+        if started.is_under_way && !started.group.closes && self.may_prepare() {
+            let mut group = self.open_group()?;
+            self.fill(&mut group, requests);
+            next = Some(group);
+        }
+        if let Some(piece) = &started.piece {
+            self.until_known(|writer| writer.log.append(piece.first, &piece.chunks, writer.fence))?;
+            self.settings.crash.hit("store.after-sync");
+            self.log.synced(piece.last, piece.crc)?;
+        }
+        let mut next_started = None;
+        if let Some(mut group) = next {
+            self.fill(&mut group, requests);
+            if !group.is_empty() {
+                next_started = Some(self.start(group)?);
+            }
+        }
+        self.show(started.group);
+        Ok(next_started)
+    }
+
+    /// Whether a group may be validated before the one ahead of it is durable. A snapshot and the begin of a generation have what is
+    /// durable only.
+    fn may_prepare(&self) -> bool {
+        self.snapshot.is_none() && !self.is_full()
     }
 
     /// Shows a durable group to readers and watchers, then answers.
     fn show(&mut self, group: Group) {
-        if !group.published.is_empty() {
+        if let Some(last) = group.published.last() {
             let mut visible = self.shared.visible.write();
             for published in &group.published {
                 visible.replay(published);
             }
             drop(visible);
             self.shared.feed.publish(&group.published);
-            self.shared.feed.wake(self.head.revision());
+            self.shared.feed.wake(last.revision());
             self.shared.gauges.commits.fetch_add(group.published.len() as u64, Ordering::Relaxed);
             self.shared.gauges.groups.fetch_add(1, Ordering::Relaxed);
             self.show_sizes();
@@ -434,9 +433,13 @@ impl Writer {
         manifest.map_or(Ok(()), |manifest| self.complete_generation(manifest))
     }
 
+    /// Whether it is time for another generation.
+    fn is_full(&self) -> bool {
+        self.newest.bytes >= self.settings.generation_bytes_min.max(2 * self.snapshot_bytes)
+    }
+
     fn begin_if_full(&mut self) -> Result<(), Fatal> {
-        let is_full = self.newest.bytes >= self.settings.generation_bytes_min.max(2 * self.snapshot_bytes);
-        if is_full && self.room(0) == Room::Commits { self.begin_generation() } else { Ok(()) }
+        if self.is_full() && self.room(0) == Room::Commits { self.begin_generation() } else { Ok(()) }
     }
 
     fn begin_generation(&mut self) -> Result<(), Fatal> {
@@ -532,12 +535,4 @@ impl Writer {
         let first_commit_ms = history::first_commit_ms(&generations).unwrap_or(i64::MAX);
         gauges.first_commit_ms.store(first_commit_ms, Ordering::Relaxed);
     }
-}
-
-/// Transactions that become durable together.
-#[derive(Default)]
-struct Group {
-    payload: BytesMut,
-    published: Vec<Arc<Published>>,
-    answers: Vec<(Answer, Result<Committed, TxnRefusal>)>,
 }

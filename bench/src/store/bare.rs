@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use godel_client::exit::{Code, Failure};
-use godel_etcd::{Answer, CallError, Client, Etcd, Op, Reply, Request, TxnRequest};
+use godel_etcd::{Answer, CallError, Client, Etcd, Op, PendingReply, Reply, Request, TxnRequest};
 
 /// What one transaction puts.
 type Values = Vec<Bytes>;
@@ -87,6 +87,10 @@ fn plain(prefix: &str, number: usize, values: &[Bytes]) -> TxnRequest {
 
 impl Etcd for Recorder {
     fn call(&self, request: Request) -> Result<Reply, CallError> {
+        self.start(request).wait()
+    }
+
+    fn start(&self, request: Request) -> PendingReply {
         let values = match &request {
             Request::Txn(txn) => values(txn),
             Request::Range(_) | Request::Compact(_) | Request::Sizes => Values::new(),
@@ -94,7 +98,7 @@ impl Etcd for Recorder {
         if !values.is_empty() {
             self.written.lock().unwrap_or_else(PoisonError::into_inner).push(values);
         }
-        self.client.call(request)
+        self.client.start(request)
     }
 
     fn submit(&self, request: Request, delay: Duration, answer: Answer) {

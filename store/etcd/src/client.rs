@@ -10,7 +10,6 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
-        mpsc::sync_channel,
     },
     time::Duration,
 };
@@ -30,7 +29,7 @@ use tonic::{
 use crate::{
     connection::{Endpoint, TlsFiles},
     error::{CallError, ClientError, Verdict, judge},
-    kv::{Answer, Etcd, Reply, Request, Sizes},
+    kv::{Answer, Etcd, PendingReply, Reply, Request, Sizes},
     wire::{
         self,
         proto::etcdserverpb::{
@@ -119,13 +118,13 @@ impl Client {
 
 impl Etcd for Client {
     fn call(&self, request: Request) -> Result<Reply, CallError> {
-        let (sender, receiver) = sync_channel(1);
-        let answer: Answer = Box::new(move |outcome| {
-            // The receiver waits until the outcome is sent.
-            let _ = sender.send(outcome);
-        });
+        self.start(request).wait()
+    }
+
+    fn start(&self, request: Request) -> PendingReply {
+        let (answer, pending) = PendingReply::new();
         self.submit(request, Duration::ZERO, answer);
-        receiver.recv().unwrap_or_else(|_| Err(CallError::Unknown("the client of etcd has ended".to_owned())))
+        pending
     }
 
     fn submit(&self, request: Request, delay: Duration, answer: Answer) {

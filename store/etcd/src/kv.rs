@@ -1,6 +1,10 @@
 //! Requests and answers, and the trait that the store uses to call an etcd.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::mpsc::{Receiver, sync_channel},
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
@@ -16,6 +20,13 @@ pub trait Etcd: fmt::Debug + Send + Sync {
     /// # Errors
     /// See [`CallError`].
     fn call(&self, request: Request) -> Result<Reply, CallError>;
+
+    /// Starts a call, whose outcome is there after the timeout of calls at the latest. Makes the whole call unless a client does better.
+    fn start(&self, request: Request) -> PendingReply {
+        let (answer, pending) = PendingReply::new();
+        answer(self.call(request));
+        pending
+    }
 
     /// Makes a call once `delay` has passed, and does not wait for it.
     fn submit(&self, request: Request, delay: Duration, answer: Answer);
@@ -38,10 +49,7 @@ impl dyn Etcd + '_ {
     /// # Errors
     /// See [`CallError`].
     pub fn txn(&self, request: TxnRequest) -> Result<TxnReply, CallError> {
-        match self.call(Request::Txn(request))? {
-            Reply::Txn(reply) => Ok(reply),
-            other => Err(other.unexpected_answer()),
-        }
+        self.call(Request::Txn(request))?.into_txn()
     }
 
     /// Reads the sizes of the database.
@@ -53,6 +61,45 @@ impl dyn Etcd + '_ {
             Reply::Sizes(sizes) => Ok(sizes),
             other => Err(other.unexpected_answer()),
         }
+    }
+}
+
+/// A call that was started.
+#[derive(Debug)]
+pub struct PendingReply(Receiver<(Result<Reply, CallError>, Instant)>);
+
+impl PendingReply {
+    /// Returns what takes the outcome, and what waits for it.
+    pub fn new() -> (Answer, Self) {
+        let (sender, receiver) = sync_channel(1);
+        let answer: Answer = Box::new(move |outcome| {
+            // Nobody may wait any more.
+            let _ = sender.send((outcome, Instant::now()));
+        });
+        (answer, Self(receiver))
+    }
+
+    /// Waits for the outcome.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn wait(self) -> Result<Reply, CallError> {
+        self.wait_timed().map(|(reply, _)| reply)
+    }
+
+    /// Waits for the outcome of a transaction. Returns also when it came.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn wait_txn(self) -> Result<(TxnReply, Instant), CallError> {
+        let (reply, came) = self.wait_timed()?;
+        Ok((reply.into_txn()?, came))
+    }
+
+    fn wait_timed(self) -> Result<(Reply, Instant), CallError> {
+        let ended = |_| CallError::Unknown("the client of etcd has ended".to_owned());
+        let (outcome, came) = self.0.recv().map_err(ended)?;
+        outcome.map(|reply| (reply, came))
     }
 }
 
@@ -83,6 +130,13 @@ pub enum Reply {
 }
 
 impl Reply {
+    fn into_txn(self) -> Result<TxnReply, CallError> {
+        match self {
+            Self::Txn(reply) => Ok(reply),
+            other => Err(other.unexpected_answer()),
+        }
+    }
+
     fn unexpected_answer(&self) -> CallError {
         CallError::Refused(format!("etcd sent an unexpected answer: {self:?}"))
     }

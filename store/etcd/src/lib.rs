@@ -25,6 +25,6 @@ pub use client::{Client, ClientConfig, User};
 pub use connection::{CertificateFiles, TlsFiles};
 pub use error::{CallError, ClientError};
 pub use kv::{
-    Answer, Compare, Entry, Etcd, Header, Op, Page, RangeRequest, Reply, Request, Sizes, TxnReply,
-    TxnRequest, prefix_end,
+    Answer, Compare, Entry, Etcd, Header, Op, Page, PendingReply, RangeRequest, Reply, Request, Sizes,
+    TxnReply, TxnRequest, prefix_end,
 };

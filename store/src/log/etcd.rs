@@ -54,7 +54,7 @@ use godel_etcd::Etcd;
 
 use self::{
     beside::Beside, compaction::Compaction, keys::StoreKeys, pacing::Pacer, reading::Shared,
-    records::HeldFence, space::Space,
+    records::HeldFence, space::Space, writing::StartedGroup,
 };
 use super::watermark::{EtcdMark, Found, WatermarkFile};
 
@@ -112,6 +112,8 @@ pub struct EtcdLog {
     mark: EtcdMark,
     /// Key that must exist before the next group is written.
     tail: Bytes,
+    /// The group that is being written.
+    started: Option<StartedGroup>,
     /// Directory of the watermark.
     dir: PathBuf,
     /// The watermark as it was on opening.

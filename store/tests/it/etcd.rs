@@ -1,6 +1,7 @@
 //! The store in an etcd: on a model of one that answers late, twice or never, and on a real one.
 
 mod faults;
+mod prepared;
 mod repair;
 mod space;
 mod waiting;

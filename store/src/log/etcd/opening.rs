@@ -126,6 +126,7 @@ impl EtcdLog {
             store: store.or(known).unwrap_or_else(|| rand::random_range(1..u64::MAX)),
             mark,
             tail: Bytes::new(),
+            started: None,
             dir,
             found,
             watermark: None,

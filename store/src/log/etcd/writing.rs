@@ -1,13 +1,14 @@
 //! Writing of the log by its only writer, from the decision that the store opens to its orderly end.
 
 use std::{
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use godel_base::ids::Revision;
-use godel_etcd::{CallError, Compare, Op, TxnRequest};
+use godel_etcd::{CallError, Compare, Op, PendingReply, Request, TxnRequest};
 
 use super::{
     EtcdLog,
@@ -40,6 +41,27 @@ struct Put {
     value: Bytes,
 }
 
+/// A group whose first transaction was sent.
+#[derive(Debug)]
+pub(super) struct StartedGroup {
+    first: Revision,
+    began: Instant,
+    /// A piece of a snapshot was under way then.
+    beside_piece: bool,
+    txn: TxnRequest,
+    pending: PendingReply,
+    /// Values that follow in other transactions.
+    rest: VecDeque<Put>,
+}
+
+/// The last key that a transaction writes.
+fn last_key(txn: &TxnRequest) -> Option<Bytes> {
+    txn.ops.iter().rev().find_map(|op| match op {
+        Op::Put(key, _) => Some(key.clone()),
+        Op::Delete(_) | Op::DeleteRange(..) => None,
+    })
+}
+
 impl HeldFence {
     fn put_own(&self) -> Put {
         Put { key: self.key.clone(), value: seal(&self.record) }
@@ -70,15 +92,21 @@ impl EtcdLog {
 
     /// Makes one attempt at a transaction that writes keys.
     fn make(&mut self, txn: TxnRequest) -> Result<(), LogError> {
-        let reply = self.shared.etcd.txn(txn.clone()).map_err(ask_again)?;
-        let header = judge(&txn, &reply, self.held()?)?;
+        let pending = self.shared.etcd.start(Request::Txn(txn.clone()));
+        self.complete(&txn, pending).map(drop)
+    }
+
+    /// Waits for an attempt at a transaction that writes keys. Returns when its outcome came.
+    fn complete(&mut self, txn: &TxnRequest, pending: PendingReply) -> Result<Instant, LogError> {
+        let (reply, came) = pending.wait_txn().map_err(ask_again)?;
+        let header = judge(txn, &reply, self.held()?)?;
         let bytes = txn.ops.iter().map(|op| match op {
             Op::Put(key, value) => (key.len() + value.len()) as u64,
             Op::Delete(_) | Op::DeleteRange(..) => 0,
         });
         self.space.add_written(bytes.sum());
         self.hear(header.revision);
-        Ok(())
+        Ok(came)
     }
 
     /// Records the revision of etcd.
@@ -174,6 +202,35 @@ impl EtcdLog {
         self.make(txn)?;
         generation.set_manifest(manifest);
         Ok(())
+    }
+
+    /// Sends the first transaction of a group. `None`: the group has no chunks.
+    fn start_group(&self, first: Revision, chunks: &[Bytes]) -> Result<Option<StartedGroup>, LogError> {
+        let newest = self.shared.newest()?;
+        let began = Instant::now();
+        let puts = pack(chunks, VALUE_BYTES_MAX).into_iter().enumerate();
+        let mut rest = puts
+            .map(|(part, value)| Put { key: newest.keys.value(first, part), value })
+            .collect::<VecDeque<_>>();
+        let Some(txn) = self.next_txn(&self.tail, &mut rest)? else { return Ok(None) };
+        let beside_piece = self.beside.is_putting_piece(began);
+        let pending = self.shared.etcd.start(Request::Txn(txn.clone()));
+        Ok(Some(StartedGroup { first, began, beside_piece, txn, pending, rest }))
+    }
+
+    /// Takes the values of one transaction from those that are left of a group, and returns the transaction, which rests on the key `after`.
+    /// `None`: nothing is left.
+    fn next_txn(&self, after: &Bytes, left: &mut VecDeque<Put>) -> Result<Option<TxnRequest>, LogError> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(put) = left.pop_front_if(|put| bytes == 0 || bytes + put.value.len() <= TXN_BYTES_MAX)
+        {
+            bytes += put.value.len();
+            batch.push(put);
+        }
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(self.held()?.put_new(vec![Compare::Present(after.clone())], batch)))
     }
 
     /// Queues a piece, which is written beside the commits.
@@ -285,32 +342,30 @@ fn no_waker() -> Waker {
 
 impl Log for EtcdLog {
     fn append(&mut self, first: Revision, chunks: &[Bytes], _fence: Fence) -> Result<(), LogError> {
-        let newest = self.shared.newest()?;
-        let began = Instant::now();
-        let beside_piece = self.beside.is_putting_piece(began);
-        let mut after = self.tail.clone();
-        let mut puts = pack(chunks, VALUE_BYTES_MAX)
-            .into_iter()
-            .enumerate()
-            .map(|(part, value)| Put { key: newest.keys.value(first, part), value })
-            .peekable();
-        while puts.peek().is_some() {
-            let mut batch: Vec<Put> = Vec::new();
-            let mut bytes = 0;
-            while let Some(put) = puts.next_if(|put| bytes == 0 || bytes + put.value.len() <= TXN_BYTES_MAX) {
-                bytes += put.value.len();
-                batch.push(put);
-            }
-            let last = batch.last().map(|put| put.key.clone());
-            let txn = self.held()?.put_new(vec![Compare::Present(after.clone())], batch);
-            self.make(txn)?;
+        let started = match self.started.take() {
+            Some(started) if started.first == first => Some(started),
+            Some(_) | None => self.start_group(first, chunks)?,
+        };
+        let Some(StartedGroup { began, beside_piece, mut txn, mut pending, mut rest, .. }) = started else {
+            return Ok(());
+        };
+        let (after, came) = loop {
+            let came = self.complete(&txn, pending)?;
             self.crash.hit("store.after-append");
-            after = last.unwrap_or(after);
-        }
+            let after = last_key(&txn).unwrap_or_else(|| self.tail.clone());
+            let Some(next) = self.next_txn(&after, &mut rest)? else { break (after, came) };
+            pending = self.shared.etcd.start(Request::Txn(next.clone()));
+            txn = next;
+        };
         self.tail = after;
-        newest.add_group(first, chunks.iter().map(|chunk| chunk.len() as u64).sum());
-        self.pacer.add_commit(began.elapsed(), beside_piece);
+        self.shared.newest()?.add_group(first, chunks.iter().map(|chunk| chunk.len() as u64).sum());
+        self.pacer.add_commit(came.saturating_duration_since(began), beside_piece);
         Ok(())
+    }
+
+    fn start_append(&mut self, first: Revision, chunks: &[Bytes], _fence: Fence) -> Result<bool, LogError> {
+        self.started = self.start_group(first, chunks)?;
+        Ok(self.started.is_some())
     }
 
     fn synced(&mut self, last: Revision, crc: u32) -> Result<(), LogError> {
