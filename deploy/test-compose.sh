@@ -31,7 +31,8 @@ agent_cpu_percent=50
 start_ms_max=${GODEL_TEST_START_MS_MAX:-30000}
 export GODEL_BINARY=${GODEL_BINARY:-${CARGO_TARGET_DIR:-target}/debug/godel}
 dir=$(mktemp -d)
-# Commands find the cluster by the context that deploy/login.sh keeps, and by no other.
+# Commands find the cluster by the contexts that deploy/login.sh keeps, and by no other: that of a user, and, for what only an operator or an
+# administrator may do, that of the administrator.
 unset GODEL_ADDR
 export GODEL_CONTEXTS=$dir/contexts.yaml
 submitter=
@@ -39,6 +40,7 @@ second=
 
 compose() { deploy/compose.sh --profile simulated "$@"; }
 godel() { "$GODEL_BINARY" "$@"; }
+admin() { "$GODEL_BINARY" --context "$COMPOSE_PROJECT_NAME-admin" "$@"; }
 containers() { docker ps -q --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --filter "label=com.docker.compose.service=$1"; }
 
 end() {
@@ -144,14 +146,14 @@ yarn_submit() {
     \"resource\": {\"memory\": 64}, \"am-container-spec\": {\"commands\": {\"command\": \"$2\"}}}" "$rest/apps?user.name=ann"
   echo "$id"
 }
-attempt_is() { godel yarn app describe "$1" | tee "$dir/described" | grep >/dev/null "^appattempt_.* $2 "; }
+attempt_is() { admin yarn app describe "$1" | tee "$dir/described" | grep >/dev/null "^appattempt_.* $2 "; }
 yarn_state_is() { curl -fsS "$rest/apps/$1/state" | grep >/dev/null "\"state\": *\"$2\""; }
 # Registers the master of the first attempt over gRPC, through state: one frame with field 1, the id of the attempt.
 yarn_register() {
   local attempt=appattempt_${1#application_}_000001
   local n=${#attempt}
   printf "\\0\\0\\0\\0\\x$(printf %02x $((n + 2)))\\x0a\\x$(printf %02x "$n")%s" "$attempt" |
-    curl -sS --http2 -o /dev/null -D - --cacert "$dir/roots.pem" -H "Authorization: Bearer $(godel context token)" \
+    curl -sS --http2 -o /dev/null -D - --cacert "$dir/roots.pem" -H "Authorization: Bearer $(godel context token "$COMPOSE_PROJECT_NAME-admin")" \
       -H 'Content-Type: application/grpc' -H 'TE: trailers' --data-binary @- \
       "https://127.0.0.1:$GODEL_PORT/godel.v1.YarnService/RegisterMaster" | tr -d "\r" | grep >/dev/null "^grpc-status: 0$"
 }
@@ -175,7 +177,7 @@ docker exec "$(containers scheduler | head -1)" godel health 127.0.0.1:7803 | gr
 ! GODEL_ADDR=http://127.0.0.1:$GODEL_PORT godel status >"$dir/refused" 2>&1 || fail "plain text is answered"
 grep -q 'this port speaks TLS' "$dir/refused" || { cat "$dir/refused"; fail "plain text"; }
 curl -sS --cacert "$dir/roots.pem" -o /dev/null -w '%{http_code}' "https://127.0.0.1:$GODEL_METRICS_PORT/metrics" | grep -qx 401 || fail "metrics are for everybody"
-curl -fsS --cacert "$dir/roots.pem" -H "Authorization: Bearer $(godel context token)" "https://127.0.0.1:$GODEL_METRICS_PORT/metrics" \
+curl -fsS --cacert "$dir/roots.pem" -H "Authorization: Bearer $(godel context token "$COMPOSE_PROJECT_NAME-admin")" "https://127.0.0.1:$GODEL_METRICS_PORT/metrics" \
   | grep '^godel_' >/dev/null || fail "there are no metrics"
 for container in $(containers scheduler) $(containers agent); do
   docker exec --user root "$container" sh -c '[ ! -e /var/lib/godel/pki ] && [ ! -e /var/lib/godel/godel.sock ] && ! echo x >/run/godel/join/x' 2>/dev/null \
@@ -190,14 +192,14 @@ if [ "$(id -u)" = 0 ] && command -v ip >/dev/null; then
   ip link add godel-first type veth peer name eth0 netns godel-second
   ip address add 10.231.77.1/30 dev godel-first && ip link set godel-first up
   ip -n godel-second address add 10.231.77.2/30 dev eth0 && ip -n godel-second link set eth0 up
-  (umask 077; godel node join-token >"$dir/second.token")
+  (umask 077; admin node join-token >"$dir/second.token")
   ip netns exec godel-second "$GODEL_BINARY" agent --address "https://10.231.77.1:$GODEL_PORT" --join-file "$dir/second.token" \
     --simulate '1x cpu=4,memory=8Gi,name=second' --set "agent.identity.dir=$dir/second" >"$dir/second.log" 2>&1 &
   second=$!
   until_so "the node of the other host" 60 sh -c "'$GODEL_BINARY' node list | grep '^second' | grep -q Ready"
   kill "$second" && wait "$second" || { cat "$dir/second.log"; fail "the agent of the other host"; }
   second=
-  godel node delete second-0000 >/dev/null
+  admin node delete second-0000 >/dev/null
 fi
 
 # One address, and services that are scaled.
@@ -253,32 +255,32 @@ say "applications of YARN"
 sleeper=$(yarn_submit sleeper 'echo the master of $CONTAINER_ID is $(id -un) on $NM_HOST; exec sleep 888888')
 until_so "the master of $sleeper is started" 90 attempt_is "$sleeper" LAUNCHED
 unit=yarn/$(echo "$sleeper" | tr _ -)
-phase_is "$unit" running
-until_so "the output of the master" 30 log_has "$unit" 'the master of container_.* is godel-unit on '
+GODEL_CONTEXT=$COMPOSE_PROJECT_NAME-admin phase_is "$unit" running
+GODEL_CONTEXT=$COMPOSE_PROJECT_NAME-admin until_so "the output of the master" 30 log_has "$unit" 'the master of container_.* is godel-unit on '
 yarn_register "$sleeper" || fail "the master of $sleeper is not registered"
 yarn_state_is "$sleeper" RUNNING || fail "$sleeper does not run: $(curl -sS "$rest/apps/$sleeper")"
 masters_are 1 >/dev/null || fail "the master is not one process"
-godel yarn app kill "$sleeper" >/dev/null
+admin yarn app kill "$sleeper" >/dev/null
 until_so "$sleeper is killed" 60 yarn_state_is "$sleeper" KILLED
 until_so "its master is gone" 60 masters_are 0
 broken=$(yarn_submit broken 'echo no input >&2; exit 7')
 until_so "$broken fails" 120 yarn_state_is "$broken" FAILED
-godel yarn app describe "$broken" >"$dir/broken"
+admin yarn app describe "$broken" >"$dir/broken"
 grep -q 'failed 2 times' "$dir/broken" && grep -q 'exitCode: 7' "$dir/broken" || { cat "$dir/broken"; fail "the diagnostics of $broken"; }
-[ "$(godel yarn app list -o json | grep -c '"id": "application_')" = 2 ] || fail "there are not two applications"
+[ "$(admin yarn app list -o json | grep -c '"id": "application_')" = 2 ] || fail "there are not two applications"
 
 say "the rescheduler spreads what was placed on one node"
 # Names of the agents' nodes are those of their containers.
 home=$(docker inspect -f '{{.Config.Hostname}}' "$(containers agent | head -1)")
 others=$(godel node list | awk '$2 == "Ready" && $1 !~ /^simulated/ {print $1}' | grep -v -x "$home")
-godel node cordon $others >/dev/null
+admin node cordon $others >/dev/null
 godel unit submit --name drift --class service --replicas 4 --cpu 10m --memory 8Mi --node-selector '!simulated' -- sleep 666666 >/dev/null
 phase_is drift running
-godel node uncordon $others >/dev/null
+admin node uncordon $others >/dev/null
 [ "$(godel reschedule policies | grep -c -E '^(pack|spread) ')" = 2 ] || fail "there are not two policies"
-godel reschedule plan spread >"$dir/plan"
+admin reschedule plan spread >"$dir/plan"
 grep -q '^objective .* 2 → 0$' "$dir/plan" || { cat "$dir/plan"; fail "the plan of spread"; }
-godel reschedule run spread >"$dir/run" 2>&1
+admin reschedule run spread >"$dir/run" 2>&1
 movement=$(sed -n 's/^movement \([^ ]*\) created.*/\1/p' "$dir/run")
 [ -n "$movement" ] || { cat "$dir/run"; fail "no movement"; }
 movement_is() { godel reschedule movements describe "$movement" | tee "$dir/movement" | grep >/dev/null "^phase .* $1$"; }
@@ -378,7 +380,7 @@ phase_is keep running
 until_so "six processes" 90 processes_are 6
 # The node of the agent that was scaled away is deleted, as GODEL_NODE_ABSENCE says.
 until_so "103 nodes" 90 sh -c "'$GODEL_BINARY' node list | grep -c -E '^[^ ]+ +(Ready|NotReady)' | grep -qx 103"
-godel audit --strict --patience 90s --ledger "$dir/ledger" || fail "the audit"
+admin audit --strict --patience 90s --ledger "$dir/ledger" || fail "the audit"
 
 say "the block of the README, line by line, on a new store"
 compose down --volumes --timeout 2 >/dev/null 2>&1

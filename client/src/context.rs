@@ -155,6 +155,11 @@ impl Context {
         own.cluster == others.cluster && (self.address == newer.address || has_root_in_common())
     }
 
+    /// Whether both are of one cluster that has an identity.
+    fn is_of_cluster(&self, other: &Self) -> bool {
+        self.trust.is_some() && other.trust.is_some() && self.is_akin(other)
+    }
+
     /// Whom it believes; `None` in plain text.
     ///
     /// # Errors
@@ -260,19 +265,25 @@ impl Contexts {
         current.or_else(|| self.iter().find(leads))
     }
 
-    /// Adds the context of a cluster and removes those that led to the same address before, whose clusters are no longer there. The new context becomes
-    /// the current one if one of the removed ones was, or if there is no current one.
+    /// Adds the context of a cluster and removes those of other clusters that led to the same address before and are no longer there. The new context
+    /// becomes the current one if one of the removed ones was, or if there is no current one.
     ///
     /// # Errors
     /// No context may have this name.
     pub fn supersede(&mut self, name: &str, context: Context) -> Result<(), ContextError> {
-        let leads = |known: &Context| known.address == context.address;
-        let stale = self.iter().filter(|(_, known)| leads(known)).map(|(name, _)| name.to_owned());
+        let is_stale = |known: &Context| known.address == context.address && !known.is_of_cluster(&context);
+        let stale = self.iter().filter(|(_, known)| is_stale(known)).map(|(name, _)| name.to_owned());
         let stale: Vec<String> = stale.collect();
         let was_current = stale.iter().any(|stale| self.current() == Some(stale));
         stale.iter().try_for_each(|stale| self.remove(stale))?;
         self.put(name, context)?;
         if was_current || self.current().is_none() { self.choose(name) } else { Ok(()) }
+    }
+
+    /// Removes all contexts of the cluster to which `gone` leads.
+    pub fn forget(&mut self, gone: &Context) {
+        self.contexts.retain(|_, known| !known.is_of_cluster(gone));
+        self.current.take_if(|current| !self.contexts.contains_key(current));
     }
 
     /// Adds a context, or replaces the one of this name. The first one becomes the current one.
@@ -470,6 +481,33 @@ mod tests {
             assert_eq!(known.is_akin(&newer), is_akin, "{newer:?}");
         }
         assert!(at("http://a:1").is_akin(&known));
+    }
+
+    #[test]
+    fn contexts_of_a_cluster_stay_until_another_one_has_its_address() {
+        let context = |cluster: &str| Context {
+            trust: Some(ContextTrust { cluster: cluster.to_owned(), roots: String::new(), asked_ms: 0 }),
+            ..at("https://a:1")
+        };
+        let names =
+            |contexts: &Contexts| contexts.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+        let mut contexts = Contexts::default();
+        contexts.put("me", context("old")).unwrap();
+        contexts.put("plain", at("https://a:1")).unwrap();
+        contexts.supersede("old", context("old")).unwrap();
+        assert_eq!(
+            (names(&contexts), contexts.current()),
+            (vec!["me".to_owned(), "old".to_owned()], Some("me"))
+        );
+        contexts.put("far", at("https://b:1")).unwrap();
+        contexts.supersede("new", context("new")).unwrap();
+        assert_eq!(
+            (names(&contexts), contexts.current()),
+            (vec!["far".to_owned(), "new".to_owned()], Some("new"))
+        );
+        contexts.put("me", context("new")).unwrap();
+        contexts.forget(&context("new"));
+        assert_eq!((names(&contexts), contexts.current()), (vec!["far".to_owned()], None));
     }
 
     #[test]

@@ -104,13 +104,12 @@ pub(crate) fn keep_context(context: &Context) -> Result<(String, bool), ContextE
     Ok((name, is_current))
 }
 
-/// Forgets the context of a cluster that is gone for good.
+/// Forgets the contexts of a cluster that is gone for good.
 pub(crate) fn forget_context(context: &Context) {
-    let name = cluster_of(context);
     let forgotten = ContextFile::of_environment().and_then(|file| {
-        file.change(|contexts| match contexts.find(Some(&name)) {
-            Ok(Some((_, known))) if known.is_akin(context) => contexts.remove(&name),
-            _ => Ok(()),
+        file.change(|contexts| {
+            contexts.forget(context);
+            Ok(())
         })
     });
     if let Err(error) = forgotten {
