@@ -8,7 +8,7 @@ use prost_types::{
     field_descriptor_proto::{Label, Type},
 };
 
-const FILES: [&str; 17] = [
+const FILES: [&str; 18] = [
     "godel/v1/common.proto",
     "godel/v1/log.proto",
     "godel/v1/node.proto",
@@ -19,6 +19,7 @@ const FILES: [&str; 17] = [
     "godel/v1/yarn_application.proto",
     "godel/v1/movement.proto",
     "godel/v1/identity.proto",
+    "godel/v1/change.proto",
     "godel/v1/state.proto",
     "godel/v1/member.proto",
     "godel/v1/dispatch.proto",

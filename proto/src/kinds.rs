@@ -39,6 +39,8 @@ pub enum Owner {
     State,
     /// State itself, for joins, renewals and administrators' calls on identities. No transaction of others touches such a record.
     Identities,
+    /// State itself, for the change log. No transaction of others puts or deletes such a record.
+    Changes,
     /// Several, by operations that change parts of a record (`Bind`, `Evict`, `RunStatuses`, `Requeue`,
     /// `TermsChange`, `Compaction`).
     Operations,
@@ -196,7 +198,7 @@ macro_rules! kinds {
 }
 
 /// How many kinds there are.
-pub const N_KINDS: usize = 27;
+pub const N_KINDS: usize = 28;
 /// How many kinds of records are written whole.
 pub const N_WHOLE: usize = N_KINDS - 1;
 
@@ -227,6 +229,7 @@ kinds! {
     JoinToken(JoinToken) "join_token" PutJoinToken, Name "token_id" v1::JoinToken => |it| it.token_id, Identities, of_node: false;
     Principal(Principal) "principal" PutPrincipal, Name "name" v1::Principal => |it| it.name, Identities, of_node: false;
     PersonToken(PersonToken) "person_token" PutPersonToken, Name "token_id" v1::PersonToken => |it| it.token_id, Identities, of_node: false;
+    Change(ChangeRecord) "change" PutChange, Id "change_id" v1::ChangeRecord => |it| it.change_id, Changes, of_node: false;
     Rows(UnitRows) "rows", Id "unit_id" UnitKey => |it| it.unit_id, Operations, of_node: false;
 }
 

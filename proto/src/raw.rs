@@ -30,6 +30,9 @@ pub struct TxnRequest {
     /// Store in which the writer's lease was granted; 0: not said.
     #[prost(uint64, tag = "5")]
     pub store_id: u64,
+    /// On whose behalf it is made: lines of the change log.
+    #[prost(message, repeated, tag = "6")]
+    pub changes: Vec<v1::ChangeRecord>,
 }
 
 /// `godel.v1.Commit` with encoded operations.

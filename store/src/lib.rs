@@ -58,7 +58,7 @@ pub use loss::Loss;
 pub use place::{BadPlace, StorePlace};
 pub use record::{Key, Record};
 pub use role::Role;
-pub use state::{Committed, RefusalReason, State, TxnRefusal};
+pub use state::{Committed, RefusalReason, State, TxnRefusal, first_change_id};
 pub use store::{
     Answer, Engine, OnFatal, OpenError, Opened, Pending, SledConfig, Status, Store, StoreConfig, SyncMode,
     WallClock,

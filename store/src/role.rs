@@ -20,6 +20,8 @@ pub enum Role {
     State,
     /// State itself, for joins, renewals and administrators' calls on identities.
     Identities,
+    /// State itself, for calls without a transaction of their own, and for lines of the change log that are too old.
+    Changes,
     /// An operator, on a store that no process serves.
     Repair,
 }
@@ -44,6 +46,8 @@ pub enum Writes {
     State,
     /// The keeper's of identities: roots, what signs, who was issued leaves, and join tokens.
     Identities,
+    /// The change log's: its lines. Those that a transaction of others comes with are written so too.
+    Changes,
     /// An operator's on a closed store: what cannot be read goes.
     Repair,
 }
@@ -101,6 +105,7 @@ impl Writes {
             Some(Owner::Admin) => self == Self::Admin,
             Some(Owner::State) => self == Self::State,
             Some(Owner::Identities) => self == Self::Identities,
+            Some(Owner::Changes) => self == Self::Changes,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! readers' copy, and recovery, replay what was committed ([`State::replay`]). Both go through the same
 //! `apply`. Nothing here is soft: a restart rebuilds exactly this.
 
+mod changes;
 mod load;
 mod rows;
 mod transact;
@@ -28,6 +29,7 @@ use crate::{
     record::{Key, Record},
 };
 
+pub use changes::first_change_id;
 pub(crate) use load::Counters;
 pub use rows::RowsByUnit;
 pub use transact::{Committed, RefusalReason, TxnRefusal};
@@ -148,6 +150,17 @@ impl State {
     ) -> impl Iterator<Item = (&Key, &Record)> + use<'_> {
         let range = kind_idx(kind).map(|idx| self.records[idx].range((behind(after), Bound::Unbounded)));
         range.into_iter().flatten()
+    }
+
+    /// Records of `kind` in reverse order of keys, from the last before `before`.
+    pub fn records_back(
+        &self,
+        kind: v1::Kind,
+        before: Option<&Key>,
+    ) -> impl Iterator<Item = (&Key, &Record)> + use<'_> {
+        let end = before.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = kind_idx(kind).map(|idx| self.records[idx].range((Bound::Unbounded, end)));
+        range.into_iter().flatten().rev()
     }
 
     /// Number of records of `kind`; for rows, of units that have some.

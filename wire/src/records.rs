@@ -14,6 +14,7 @@ use crate::{
     to_proto,
 };
 
+pub(crate) mod change;
 pub(crate) mod identity;
 pub(crate) mod pause;
 
@@ -99,5 +100,6 @@ conversions! {
         JoinToken: identity::join_token_key, identity::check_join_token;
         Principal: identity::principal_key, identity::check_principal;
         PersonToken: identity::person_token_key, identity::check_person_token;
+        Change: change::key, change::check;
     ]
 }

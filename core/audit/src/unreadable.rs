@@ -38,7 +38,7 @@ fn concerned(key: &RecordKey) -> &'static [Invariant] {
         // Nothing is placed by them.
         Kind::YarnKeys | Kind::YarnApplication | Kind::Movement | Kind::MoveRate => &[],
         Kind::TrustRoots | Kind::SealedSigner | Kind::Identity | Kind::JoinToken => &[],
-        Kind::Principal | Kind::PersonToken => &[],
+        Kind::Principal | Kind::PersonToken | Kind::Change => &[],
         Kind::Lease | Kind::Partition | Kind::PartitionBlock => &[I7, I9],
         Kind::Queue => &[I5, I6, I7, I8, I9, I10],
         Kind::PriorityClass => &[I6, I7, I9, I10],

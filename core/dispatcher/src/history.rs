@@ -236,6 +236,7 @@ mod tests {
             used: BTreeMap::new(),
             starts: 0,
             runs: Vec::new(),
+            principal: String::new(),
         })
     }
 

@@ -7,6 +7,7 @@
 //! - `allocation`: what a running unit is given on its node: devices and zones.
 //! - `assignment`: what the dispatcher hands over to a scheduler: a unit, and how the scheduler may place it.
 //! - `budget_spec`: disruption budgets as people write them.
+//! - `change_line`: a line of the change log: a call of a person that changed something, or was refused.
 //! - `change`: one committed change, as every follower of the store sees it.
 //! - `decision`: what schedulers decide, and what the binder answers.
 //! - `defaults`: defaults by workload class, one table.
@@ -53,6 +54,7 @@ pub mod allocation;
 pub mod assignment;
 pub mod budget_spec;
 pub mod change;
+pub mod change_line;
 pub mod decision;
 pub mod defaults;
 pub mod demand;

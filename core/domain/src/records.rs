@@ -208,6 +208,8 @@ records! {
     Principal = 35 "principal";
     /// A token of a principal, which state reads; others ask it.
     PersonToken = 36 "token of a person";
+    /// A line of the change log, which state reads; others ask it.
+    Change = 37 "change";
     ]
 }
 

@@ -54,6 +54,8 @@ pub struct UnitHistory {
     pub runs: Vec<RunHistory>,
     /// How often replicas had a node: each incarnation of each counts.
     pub starts: u64,
+    /// Who submitted it, as in its record.
+    pub principal: String,
 }
 
 /// A replica of an ended unit, in its last incarnation.

@@ -15,6 +15,11 @@ pub const CALLER_HEADER: &str = "godel-caller";
 /// The header beside it in which state says what a person may do: [`crate::permission::PrincipalTerms`].
 pub const PRINCIPAL_HEADER: &str = "godel-principal";
 
+/// The header beside them in which state says where the call came from: an address, or [`SOCKET`].
+pub const ADDRESS_HEADER: &str = "godel-address";
+/// Where calls over state's unix socket come from.
+pub const SOCKET: &str = "socket";
+
 /// Whom a call is judged by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {

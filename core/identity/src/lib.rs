@@ -8,6 +8,7 @@
 //!
 //! - `book`: all that is known of identities, and what joins, renewals and administrators do to it.
 //! - `caller`: whom a call is judged by, and what a call through state says of that.
+//! - `change_log`: what of the change log a principal sees, which calls are merged into one line, and which lines go.
 //! - `joins`: who gets an identity for a join token, and under which name.
 //! - `lease_rights`: who may acquire which lease.
 //! - `leaves`: how long a leaf counts, when it is renewed, and what an expired one may still do.
@@ -21,6 +22,7 @@
 
 pub mod book;
 pub mod caller;
+pub mod change_log;
 pub mod joins;
 pub mod lease_rights;
 pub mod leaves;

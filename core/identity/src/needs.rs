@@ -120,6 +120,10 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.BudgetService/GetBudget", READ),
     ("/godel.v1.BudgetService/ListBudgets", READ),
     ("/godel.v1.BudgetService/UpdateBudget", ADMINISTER),
+    // Of others, everybody sees what was done in its own namespaces.
+    ("/godel.v1.ChangeService/ListChanges", READ),
+    ("/godel.v1.ChangeService/ReportCalls", Needs::Roles(READERS)),
+    ("/godel.v1.ChangeService/WatchChanges", READ),
     ("/godel.v1.DispatchService/Attach", Needs::Roles(&[Scheduler])),
     ("/godel.v1.DispatchService/GetDispatcherStatus", READ),
     ("/godel.v1.DispatchService/GetDrain", READ),

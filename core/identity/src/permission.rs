@@ -104,7 +104,7 @@ impl Principal {
     }
 
     /// Whether a namespace is one of its own. An empty one is the default one.
-    fn owns_namespace(&self, namespace: &str) -> bool {
+    pub(crate) fn owns_namespace(&self, namespace: &str) -> bool {
         namespace.is_empty()
             || namespace == self.default_namespace()
             || self.namespaces.iter().any(|own| own == namespace)

@@ -23,12 +23,13 @@ pub enum ServingPart {
 }
 
 /// Services and the parts that serve them.
-pub const SERVICES: [(&str, ServingPart); 14] = [
+pub const SERVICES: [(&str, ServingPart); 15] = [
     ("godel.v1.StateService", ServingPart::State),
     ("godel.v1.NodeService", ServingPart::State),
     ("godel.v1.MemberService", ServingPart::State),
     ("godel.v1.LogService", ServingPart::State),
     ("godel.v1.IdentityService", ServingPart::State),
+    ("godel.v1.ChangeService", ServingPart::State),
     ("godel.v1.UnitService", ServingPart::Dispatcher),
     ("godel.v1.QueueService", ServingPart::Dispatcher),
     ("godel.v1.BudgetService", ServingPart::Dispatcher),

@@ -62,6 +62,7 @@ pub fn of(
         used: BTreeMap::new(),
         runs: Vec::new(),
         starts: 0,
+        principal: record.status.principal.clone(),
     };
     if let Some(compacted) = &record.status.compacted {
         add_compacted(&mut history, compacted);

@@ -121,6 +121,7 @@ fn change(kind: RecordKind) -> Change {
         RecordKind::Identity => foreign(kind, StoredKey::Name("agent/n1".to_owned())),
         RecordKind::JoinToken | RecordKind::PersonToken => foreign(kind, StoredKey::Name("k3x9".to_owned())),
         RecordKind::Principal => foreign(kind, StoredKey::Name("ann".to_owned())),
+        RecordKind::Change => foreign(kind, StoredKey::Id(4_096)),
         RecordKind::Rows => {
             let demand = Arc::new(demand(100));
             let bind = Bind { demand, ordinals: vec![0], nodes: vec![id], ..Bind::default() };
@@ -154,5 +155,6 @@ fn history() -> UnitHistory {
         used: BTreeMap::new(),
         runs: Vec::new(),
         starts: 1,
+        principal: "person/ann".to_owned(),
     }
 }

@@ -319,7 +319,8 @@ impl Engine {
             let Some(batch) = self.leader.next_batch(&mut txn, &mut self.streams) else { return };
             self.crash.hit("binder.before-commit");
             let TxnEncoder { ops, preconditions } = txn;
-            let conditions = Conditions { preconditions, nodes_as_of: batch.nodes_as_of() };
+            let conditions =
+                Conditions { preconditions, nodes_as_of: batch.nodes_as_of(), ..Conditions::default() };
             match grant.pipeline.try_submit(ops, conditions) {
                 Ok(Some(pending)) => run.in_flight.push_back((batch, pending)),
                 Ok(None) => {

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use godel_base::ids::Revision;
 use godel_domain::{
     change::Change,
+    change_line::{CallCause, ChangeLine},
     txn::{RecordRef, TxnBuilder, TxnRefusal, TxnRefusalReason},
 };
 use godel_proto::v1;
@@ -57,18 +58,29 @@ impl TxnBuilder for TxnEncoder {
     }
 }
 
-/// What must hold for a transaction to be applied.
+/// What must hold for a transaction to be applied, and on whose behalf it is made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     /// Revisions of records.
     pub preconditions: Vec<v1::Precondition>,
     /// Specs of the nodes that it binds to have not changed after this; 0: not looked at.
     pub nodes_as_of: Revision,
+    /// Lines of the change log that are written with it.
+    pub changes: Vec<ChangeLine>,
 }
 
 impl From<v1::Precondition> for Conditions {
     fn from(precondition: v1::Precondition) -> Self {
-        Self { preconditions: vec![precondition], nodes_as_of: Revision(0) }
+        Self { preconditions: vec![precondition], ..Self::default() }
+    }
+}
+
+impl Conditions {
+    /// The same conditions for a transaction that is made on behalf of these calls.
+    #[must_use]
+    pub fn on_behalf_of(mut self, calls: impl IntoIterator<Item = CallCause>) -> Self {
+        self.changes.extend(calls.into_iter().map(ChangeLine::done));
+        self
     }
 }
 

@@ -7,7 +7,7 @@
 use godel_base::ids::Revision;
 use godel_proto::raw;
 use godel_store::{RefusalReason, TxnRefusal};
-use godel_wire::from_proto;
+use godel_wire::{BadField, from_proto};
 
 /// Whether readers can read all that a transaction writes.
 ///
@@ -28,6 +28,18 @@ pub(crate) fn readable(txn: &raw::TxnRequest) -> Result<(), TxnRefusal> {
                 revision: Revision(0),
                 message: bad.to_string(),
             }
+        })?;
+    }
+    for (index, change) in txn.changes.iter().enumerate() {
+        let read = from_proto::change_line(change.clone());
+        let done = read.and_then(|line| match line.is_refused() {
+            true => Err(BadField::new("refused", "a transaction does what its call asked for")),
+            false => Ok(()),
+        });
+        done.map_err(|bad| {
+            let bad = bad.under(&format!("changes[{index}]"));
+            let (reason, message) = (RefusalReason::Invalid, bad.to_string());
+            TxnRefusal { reason, index: 0, revision: Revision(0), message }
         })?;
     }
     Ok(())

@@ -274,8 +274,13 @@ fn agent_reports(hub: &NodeSessions, slot: &NodeEntry) -> Vec<v1::ListAgentRepor
     parts.into_iter().map(report).collect()
 }
 
-/// Whether a caller is shown records of a kind: the keys of YARN's tokens go to the YARN adapter alone, and to nodes with their sessions.
+/// Whether a caller is shown records of a kind: the keys of YARN's tokens go to the YARN adapter alone, and to nodes with their sessions; the change log is for
+/// people.
 fn is_shown(kind: v1::Kind, caller: &Caller) -> bool {
+    let is_process = matches!(caller, Caller::Member { .. } | Caller::Agent { .. });
+    if is_process && kind == v1::Kind::Change {
+        return false;
+    }
     match caller {
         Caller::Unjudged | Caller::Member { role: names::Role::Yarn, .. } => !is_hidden(kind),
         Caller::Member { .. } | Caller::Agent { .. } | Caller::Person { .. } | Caller::Anonymous => {

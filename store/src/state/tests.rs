@@ -14,17 +14,17 @@ use crate::{
     role::Role,
     snapshot::SnapshotWriter,
 };
-
+mod changes;
 mod conditions;
 mod model;
 mod pair;
 mod writes;
-
 use pair::{Pair, reason};
 use writes::{
-    bind, compact, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block, put_class,
-    put_identity, put_join_token, put_lease, put_node, put_partition, put_person_token, put_principal,
-    put_queue, put_report, put_signer, put_task_group, put_trust_roots, put_unit, requeue, status, terms,
+    IDENTITIES, bind, compact, delete, delete_named, evict, internal, leased, op, put_allocatable, put_block,
+    put_change, put_class, put_identity, put_join_token, put_lease, put_node, put_partition,
+    put_person_token, put_principal, put_queue, put_report, put_signer, put_task_group, put_trust_roots,
+    put_unit, requeue, status, terms,
 };
 
 #[test]
@@ -44,7 +44,7 @@ fn each_record_has_one_writer() {
         "delete priority class",
         "pause",
     ];
-    let ops: [Ops; 35] = [
+    let ops: [Ops; 36] = [
         ("task group", || put_task_group(1, 1)),
         ("unit", || put_unit(3)),
         ("terms", || terms(1, "prod")),
@@ -86,22 +86,12 @@ fn each_record_has_one_writer() {
         ("join token", || put_join_token("t2")),
         ("principal", || put_principal("ann")),
         ("token of a person", || put_person_token("t3")),
+        ("change", || put_change(7)),
         ("delete identity", || delete_named(v1::Kind::Identity, "agent/n1")),
         ("delete join token", || delete_named(v1::Kind::JoinToken, "t1")),
         ("delete sealed signer", || delete_named(v1::Kind::SealedSigner, "default")),
     ];
-    const IDENTITIES: [&str; 9] = [
-        "trust roots",
-        "sealed signer",
-        "identity",
-        "join token",
-        "principal",
-        "token of a person",
-        "delete identity",
-        "delete join token",
-        "delete sealed signer",
-    ];
-    let may: [(&str, &[&str]); 8] = [
+    let may: [(&str, &[&str]); 9] = [
         ("dispatcher", &DISPATCHERS),
         ("binder", &["allocatable", "bind", "evict", "requeue"]),
         ("yarn", &["keys of YARN", "application of YARN"]),
@@ -110,6 +100,7 @@ fn each_record_has_one_writer() {
         ("admin", &["new node", "old node", "delete node"]),
         ("state", &["lease"]),
         ("identities", &IDENTITIES),
+        ("changes", &["change"]),
     ];
     for (who, allowed) in may {
         for (what, op) in ops {
@@ -119,6 +110,7 @@ fn each_record_has_one_writer() {
                 "admin" => pair.run(Role::Admin, internal(vec![op()])),
                 "state" => pair.run(Role::State, internal(vec![op()])),
                 "identities" => pair.run(Role::Identities, internal(vec![op()])),
+                "changes" => pair.run(Role::Changes, internal(vec![op()])),
                 lease => pair.by(lease, vec![op()]),
             };
             let forbidden = reason(result) == Some(RefusalReason::Forbidden);

@@ -10,7 +10,7 @@ use godel_wire::{
 };
 use prost::Message as _;
 
-use super::{State, group_keys, kind_idx, undo::Undo, unit_of_group};
+use super::{State, changes::change_ops, group_keys, kind_idx, undo::Undo, unit_of_group};
 use crate::{
     feed::Published,
     record::Key,
@@ -97,14 +97,15 @@ fn conflict(message: impl Into<String>) -> TxnRefusal {
     TxnRefusal::new(RefusalReason::RowConflict, 0, message)
 }
 
-fn invalid(message: impl Into<String>) -> TxnRefusal {
+pub(super) fn invalid(message: impl Into<String>) -> TxnRefusal {
     TxnRefusal::new(RefusalReason::Invalid, 0, message)
 }
 
 /// Bytes that a transaction counts for.
 pub(crate) fn txn_bytes(txn: &raw::TxnRequest) -> usize {
     let ops: usize = txn.ops.iter().map(|op| op.len() + 4).sum();
-    ops + txn.preconditions.len() * size_of::<v1::Precondition>() + 64
+    let changes: usize = txn.changes.iter().map(|change| change.encoded_len() + 8).sum();
+    ops + changes + txn.preconditions.len() * size_of::<v1::Precondition>() + 64
 }
 
 impl State {
@@ -119,7 +120,8 @@ impl State {
         role: Role,
         wall_ms: i64,
     ) -> Result<TxnOutcome, TxnRefusal> {
-        if txn.ops.is_empty() {
+        let is_of_log = role == Role::Changes && !txn.changes.is_empty();
+        if txn.ops.is_empty() && !is_of_log {
             return Err(invalid("a transaction needs at least one operation"));
         }
         if txn_bytes(&txn) > TXN_BYTES_MAX {
@@ -130,6 +132,7 @@ impl State {
             Role::Admin => (Writes::Admin, None),
             Role::State => (Writes::State, None),
             Role::Identities => (Writes::Identities, None),
+            Role::Changes => (Writes::Changes, None),
             Role::Repair => (Writes::Repair, None),
             Role::Leased => {
                 let writer = txn.writer.ok_or_else(|| invalid("writer is required"))?;
@@ -144,14 +147,18 @@ impl State {
         let nodes_as_of = Revision(txn.nodes_as_of);
         self.check_known(nodes_as_of, 0, "nodes_as_of")?;
         let store_id = if self.store_id.0 == 0 { self.given_id.0 } else { 0 };
+        let revision = self.revision.0 + 1;
+        let n_own = txn.ops.len();
+        let mut ops = txn.ops;
+        ops.extend(change_ops(Revision(revision), txn.changes)?);
         let published = encode(raw::Commit {
-            revision: self.revision.0 + 1,
+            revision,
             commit_time_ms: wall_ms.max(self.commit_time_ms + 1),
             writer,
-            ops: txn.ops,
+            ops,
             store_id,
         })?;
-        self.apply_all(&published, writes, nodes_as_of)?;
+        self.apply_all(&published, writes, n_own, nodes_as_of)?;
         Ok(TxnOutcome::Applied(published))
     }
 
@@ -224,16 +231,19 @@ impl State {
         Ok(())
     }
 
+    /// The first `n_own` operations are the writer's, and what follows is for the change log.
     fn apply_all(
         &mut self,
         published: &Published,
         writes: Writes,
+        n_own: usize,
         nodes_as_of: Revision,
     ) -> Result<(), TxnRefusal> {
         let (revision, time_ms) = (Revision(published.commit.revision), published.commit.commit_time_ms);
         let mut undo = Undo::new(self);
         let last = published.changes.len().saturating_sub(1);
         for (index, op) in published.changes.iter().enumerate() {
+            let writes = if index < n_own { writes } else { Writes::Changes };
             let check = OpCheck { state: self, writes, nodes_as_of };
             if let Err(refusal) = check.check(op) {
                 undo.revert(self);

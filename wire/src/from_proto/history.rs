@@ -36,6 +36,7 @@ pub fn unit_history(pb: v1::UnitHistory) -> Result<UnitHistory> {
         runs: columns,
         is_kept: _,
         starts,
+        principal,
     } = pb;
     Ok(UnitHistory {
         id: unit_id(id, "unit_id")?,
@@ -57,6 +58,7 @@ pub fn unit_history(pb: v1::UnitHistory) -> Result<UnitHistory> {
         used: resource_seconds.into_iter().collect(),
         runs: runs(&columns.unwrap_or_default()).map_err(|bad| bad.under("runs"))?,
         starts,
+        principal,
     })
 }
 

@@ -27,6 +27,7 @@ pub fn unit_history(history: &UnitHistory) -> v1::UnitHistory {
         used,
         runs,
         starts,
+        principal,
     } = history;
     let columns = || v1::RunHistoryColumns {
         ordinals: runs.iter().map(|run| run.ordinal).collect(),
@@ -65,5 +66,6 @@ pub fn unit_history(history: &UnitHistory) -> v1::UnitHistory {
         runs: (!runs.is_empty()).then(columns),
         is_kept: false,
         starts: *starts,
+        principal: principal.clone(),
     }
 }

@@ -10,8 +10,12 @@ use crate::{World, follows};
 fn an_audit_follows_what_it_declares() {
     // Of these it asks only whether they can be read.
     let is_only_read = |kind: &RecordKind| {
-        use RecordKind::{Identity, MoveRate, Movement, TrustRoots, YarnApplication, YarnKeys};
+        use RecordKind::{
+            Change, Identity, MoveRate, Movement, PersonToken, Principal, TrustRoots, YarnApplication,
+            YarnKeys,
+        };
         matches!(kind, YarnKeys | YarnApplication | Movement | MoveRate | TrustRoots | Identity)
+            || matches!(kind, Principal | PersonToken | Change)
     };
     let judged: Vec<RecordKind> = follows().filter(|kind| !is_only_read(kind)).collect();
     check_follows(&judged, World::default, |world, change| {

@@ -7,7 +7,7 @@ use godel_proto::{
     raw,
     v1::{self, state_service_client::StateServiceClient},
 };
-use godel_wire::from_proto;
+use godel_wire::{from_proto, to_proto};
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -123,7 +123,7 @@ impl Task {
 
     fn queue(&mut self, submission: TxnSubmission) -> &TxnEntry {
         let TxnSubmission { ops, conditions, reply, room } = submission;
-        let Conditions { preconditions, nodes_as_of } = conditions;
+        let Conditions { preconditions, nodes_as_of, changes } = conditions;
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         let writer =
@@ -134,6 +134,7 @@ impl Task {
             ops,
             nodes_as_of: nodes_as_of.0,
             store_id: self.fence.store().0,
+            changes: changes.iter().map(to_proto::change_line).collect(),
         };
         self.pending.push_back(TxnEntry { request, sequence, reply, _room: room });
         self.pending.back().expect("just pushed")

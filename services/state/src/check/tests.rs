@@ -14,7 +14,6 @@ use prost_reflect::{
 };
 
 use super::*;
-
 mod odd;
 
 /// Longer than anything that fits into a transaction with something else.
@@ -348,6 +347,7 @@ fn samples() -> Vec<v1::op::Op> {
             ends_ms: 9_000,
             is_revoked: true,
         }),
+        odd::change(),
         Op::PutPause(v1::Pause { scope: "queue/prod".to_owned(), since_ms: 1, ..v1::Pause::default() }),
         Op::Delete(v1::Delete { kind: v1::Kind::Queue.into(), key: Some(v1::Key { id: 3, name: name() }) }),
         Op::Bind(v1::Binding {

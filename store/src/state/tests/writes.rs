@@ -121,6 +121,29 @@ pub(super) fn terms(unit_id: u64, queue: &str) -> Bytes {
     op(v1::op::Op::ChangeTerms(v1::TermsChange { unit_id, standing, group_minima: Vec::new() }))
 }
 
+/// What the keeper of identities alone writes.
+pub(super) const IDENTITIES: [&str; 9] = [
+    "trust roots",
+    "sealed signer",
+    "identity",
+    "join token",
+    "principal",
+    "token of a person",
+    "delete identity",
+    "delete join token",
+    "delete sealed signer",
+];
+
+pub(super) fn put_change(change_id: u64) -> Bytes {
+    op(v1::op::Op::PutChange(v1::ChangeRecord { change_id, ..change("ann") }))
+}
+
+/// A line of the change log for what a principal has done.
+pub(super) fn change(principal: &str) -> v1::ChangeRecord {
+    let call = v1::CallCause { principal: principal.into(), method: "/m".into(), ..Default::default() };
+    v1::ChangeRecord { call: Some(call), calls: 1, ..Default::default() }
+}
+
 pub(super) fn put_trust_roots() -> Bytes {
     let (name, cluster) = ("default".to_owned(), "godel-1".to_owned());
     op(v1::op::Op::PutTrustRoots(v1::TrustRoots { name, cluster, ..Default::default() }))

@@ -60,6 +60,7 @@ pub(crate) fn unit_history(kept: &UnitHistory) -> Result<()> {
         ("uid", &kept.uid),
         ("owner", &kept.owner),
         ("queue", &kept.queue),
+        ("principal", &kept.principal),
     ])
 }
 

@@ -18,6 +18,27 @@ fn long() -> String {
     "x".repeat(300)
 }
 
+/// A line of the change log.
+pub(super) fn change() -> Op {
+    let call = v1::CallCause {
+        principal: "ann".to_owned(),
+        method: "/godel.v1.UnitService/CancelUnit".to_owned(),
+        objects: vec!["unit/team-a/web".to_owned(), "unit/team-a/db".to_owned()],
+        more_objects: 1,
+        namespace: "team-a".to_owned(),
+        address: "10.0.0.1:7".to_owned(),
+    };
+    let refused = "namespace".to_owned();
+    Op::PutChange(v1::ChangeRecord {
+        change_id: 7,
+        call: Some(call),
+        refused,
+        calls: 3,
+        first_ms: 5,
+        more_calls: 2,
+    })
+}
+
 /// Samples of an operation, each changed in one way.
 macro_rules! odd {
     ($variant:ident: $($path:literal => |$it:ident| $change:expr;)*) => {
@@ -358,6 +379,19 @@ fn of_identities() -> Vec<Odd> {
         "put_person_token.ends_ms" => |it| it.ends_ms = 0;
         "put_person_token.ends_ms" => |it| it.ends_ms = 4_999;
     });
+    odd_forms.extend(odd! { PutChange:
+        "put_change.change_id" => |it| it.change_id = 0;
+        "put_change.call" => |it| it.call = None;
+        "put_change.call.principal" => |it| it.call.as_mut().unwrap().principal.clear();
+        "put_change.call.method" => |it| it.call.as_mut().unwrap().method = long();
+        "put_change.call.objects[1]" => |it| it.call.as_mut().unwrap().objects[1] = long() + &long();
+        "put_change.call.objects" => |it| it.call.as_mut().unwrap().objects = vec![long(); 9];
+        "put_change.call.namespace" => |it| it.call.as_mut().unwrap().namespace = long();
+        "put_change.call.address" => |it| it.call.as_mut().unwrap().address = "a\nb".to_owned();
+        "put_change.refused" => |it| it.refused = long();
+        "put_change.calls" => |it| it.calls = 0;
+        "put_change.first_ms" => |it| it.first_ms = -1;
+    });
     odd_forms
 }
 
@@ -528,5 +562,22 @@ fn what_a_store_holds_already_stays_readable() {
         let (field, payload) = raw::op_payload(&raw::encode_op(op)).unwrap();
         let kind = v1::Kind::try_from(i32::try_from(field).unwrap()).unwrap();
         assert_eq!(from_proto::check_value(kind, &payload), Ok(()));
+    }
+}
+
+#[test]
+fn the_calls_behind_a_transaction_are_checked() {
+    let Op::PutChange(line) = change() else { panic!("another operation") };
+    let done = v1::ChangeRecord { change_id: 0, refused: String::new(), ..line.clone() };
+    let with = |changes| raw::TxnRequest { changes, ..txn([queue(1)]) };
+    assert_eq!(readable(&with(vec![done.clone()])), Ok(()));
+    for (line, path) in [
+        (line, "changes[1].refused: "),
+        (v1::ChangeRecord { calls: 0, ..done.clone() }, "changes[1].calls: "),
+        (v1::ChangeRecord { call: None, ..done.clone() }, "changes[1].call: "),
+    ] {
+        let refusal = readable(&with(vec![done.clone(), line])).unwrap_err();
+        assert_eq!(refusal.reason, RefusalReason::Invalid);
+        assert!(refusal.message.starts_with(path), "{}", refusal.message);
     }
 }

@@ -294,6 +294,7 @@ fn entries(path: &str, n: usize) -> Result<()> {
 pub(crate) fn history(pb: &v1::UnitHistory) -> Result<()> {
     required("namespace", &pb.namespace)?;
     required("name", &pb.name)?;
+    words("principal", &pb.principal, ROLE_LEN_MAX + NAME_LEN_MAX)?;
     let runs = pb.runs.clone().unwrap_or_default();
     if runs.ordinals.len() > N_RUNS_MAX {
         return Err(BadField::new("runs.ordinals", format!("more than {N_RUNS_MAX}")));
