@@ -387,7 +387,15 @@ async fn identified(
 ) -> Response {
     let least = if request.method().is_safe() { PersonRole::Viewer } else { PersonRole::Operator };
     match security.identify(transport.get(), request.headers(), least) {
-        Ok(caller) if caller.person().is_some() || request.method().is_safe() => next.run(request).await,
+        Ok(_) if request.method().is_safe() => next.run(request).await,
+        Ok(caller) if caller.person().is_some() => {
+            let page = format!("{} {}", request.method(), request.uri().path());
+            let answer = next.run(request).await;
+            if answer.status().is_success() {
+                security.note_page(&caller, &page);
+            }
+            answer
+        }
         Ok(caller) => {
             let words = format!("{} needs a person's token; {caller} called\n", request.method());
             (StatusCode::FORBIDDEN, words).into_response()

@@ -9,6 +9,7 @@
 //!
 //! The rules are those of `godel-identity`, the cryptography that of `godel-pki`; [`CallerRecords`] are what a service knows of who may call.
 
+mod call_log;
 mod client;
 mod person_call;
 mod records;
@@ -31,12 +32,16 @@ use godel_pki::{
 use rustls::pki_types::CertificateDer;
 
 pub use self::{
+    call_log::CallLog,
     client::{BearerToken, ClientSecurity, UnfitToken, expected_holder, expected_scheduler},
     person_call::{PersonCall, person_call},
     records::{CallerRecords, KnownPrincipal},
     server::ServerSecurity,
 };
-pub(crate) use self::{records::TokenBearer, server::JudgedCall};
+pub(crate) use self::{
+    records::TokenBearer,
+    server::{JudgedCall, RefusedCall, logged_method, passed_on_address},
+};
 use crate::clock::SharedClock;
 
 /// How a connection came, and who has proved to be at its other end.

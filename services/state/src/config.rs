@@ -166,6 +166,11 @@ godel_kit::section! {
         pub leaf_lifetime: HumanDuration = HumanDuration::from_secs(24 * 3_600),
         /// Further DNS names and addresses in the certificate of state, for people's tools; at most 24.
         pub san: Vec<String> = Vec::new(),
+        /// Lines of the change log go after this long. At least 1 s.
+        pub changes_age_max: HumanDuration = HumanDuration::from_secs(30 * 24 * 3_600),
+        /// Maximum number of lines of the change log; the oldest go first. At most half of them are of refused calls, so that these push out
+        /// no changes. At least 100.
+        pub changes_max: usize = 50_000,
         /// For tests: `name[:n][,…]` aborts the process at the n-th hit of a crash point. Empty: no crash point is
         /// armed.
         pub crash_points: String = String::new(),
@@ -274,6 +279,12 @@ impl Config {
         if !(u128::from(LIFETIME_MS_MIN)..=u128::from(LIFETIME_MS_MAX)).contains(&lifetime_ms) {
             return bad("leaf_lifetime", "must be 30 s to 30 days");
         }
+        if self.changes_age_max.as_millis() < 1_000 {
+            return bad("changes_age_max", "must be at least 1 s");
+        }
+        if self.changes_max < 100 {
+            return bad("changes_max", "must be at least 100");
+        }
         if let Some(Err(why)) = self.cluster.as_ref().map(|cluster| cluster.parse::<ClusterName>()) {
             return bad("cluster", &why.to_string());
         }
@@ -299,7 +310,7 @@ mod tests {
     fn impossible_settings_are_named() {
         assert_eq!(Config::default().validate(), Ok(()));
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 22] = [
+        let changes: [(&str, Change); 24] = [
             ("leaf_lifetime", |config| config.leaf_lifetime = HumanDuration::from_secs(29)),
             ("cluster", |config| config.cluster = Some("My Cluster".to_owned())),
             ("san", |config| config.san = vec!["http://state".to_owned()]),
@@ -327,6 +338,8 @@ mod tests {
             ("watch_bookmark_interval", |config| {
                 config.watch_bookmark_interval = HumanDuration::from_secs(2)
             }),
+            ("changes_age_max", |config| config.changes_age_max = HumanDuration::from_millis(999)),
+            ("changes_max", |config| config.changes_max = 99),
             ("lease.ttl", |config| config.lease.ttl = HumanDuration::from_millis(10)),
         ];
         for (path, change) in changes {

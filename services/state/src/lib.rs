@@ -3,10 +3,11 @@
 //! It decides nothing about placement. Everything durable is in the store; what lives here only, and does not
 //! survive a restart, is soft: lease deadlines (full TTLs after a start), sessions and what agents reported in
 //! them, measured use. Each kind of record that state itself writes has one writer task that puts whatever
-//! waits into one commit: leases (`members`), node records (`nodes`), run status (`sessions`).
+//! waits into one commit: leases (`members`), node records (`nodes`), run status (`sessions`), and lines of the change log (`changes`).
 //!
 //! # Modules
 //!
+//! - `changes`: the change log: who changed what, and who was refused.
 //! - `check`: refuses operations that readers of a record could not read.
 //! - `config`: configuration of the state service.
 //! - `error`: refusals as gRPC statuses.
@@ -24,6 +25,7 @@
 //! - `sessions`: agents' sessions: assignments, reports, heartbeats.
 //! - `state_service`: the RPCs of the state service.
 
+mod changes;
 mod check;
 mod config;
 mod error;

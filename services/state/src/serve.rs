@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use godel_crash::CrashPoints;
+use godel_identity::change_log::ChangeLimits;
 use godel_kit::{
     CancellationToken,
     address::server_hosts,
@@ -10,19 +11,21 @@ use godel_kit::{
     config::ServerConfig,
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
+    security::ServerSecurity,
     server::{self, Listeners, Server, ServerError, UnixDoor},
 };
 use godel_membership::{
     leases::LeaseRequest, node_failures::FailureConfig, node_usage::Smoothing, quarantine,
 };
 use godel_proto::v1::{
-    identity_service_server::IdentityServiceServer, log_service_server::LogServiceServer,
-    member_service_server::MemberServiceServer,
+    change_service_server::ChangeServiceServer, identity_service_server::IdentityServiceServer,
+    log_service_server::LogServiceServer, member_service_server::MemberServiceServer,
 };
 use godel_store::{Engine, OpenError, SledConfig, Store, StoreConfig};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 
 use crate::{
+    changes::{ChangeLog, ChangeRpc},
     config::{Config, EngineKind, TlsMode},
     error::Error,
     feed,
@@ -247,6 +250,7 @@ async fn run_parts(
         nodes::expiry::AgentLeaves::new(identities.as_ref().map(|identities| identities.ledger.clone()));
     tasks.spawn("nodes", nodes::writer::run(Arc::clone(&hub), job_queue, leaves, scan, inner.clone()));
     tasks.spawn("leases", lease_writer.run(inner.clone()));
+    let changes = begin_change_log(config, &hub, clock, &served_with.security, &mut tasks);
     tasks.spawn("gauges", gauges(Arc::clone(&hub), inner.clone()));
     tasks.spawn("farewell", farewell(Arc::clone(&hub), stop.clone(), inner));
     let identity_rpc = identities.as_ref().map_or_else(IdentityRpc::without_ca, Identities::rpc);
@@ -262,6 +266,7 @@ async fn run_parts(
                 .max_decoding_message_size(RECEIVED_BYTES_MAX),
         )
         .add(IdentityServiceServer::new(identity_rpc).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        .add(ChangeServiceServer::new(changes).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(NodeServer::new(Arc::new(nodes::service::NodeRpc::new(hub, jobs, stop.clone()))))
         .serve(listeners, stop)
         .await;
@@ -321,6 +326,22 @@ fn failing(config: &Config) -> FailureConfig {
         window_ms: u64::from(millis(*config.quarantine_window)),
         ..FailureConfig::default()
     }
+}
+
+/// Has the change log written, with what this server refuses. Returns the service that shows it.
+fn begin_change_log(
+    config: &Config,
+    hub: &Arc<NodeSessions>,
+    clock: SharedClock,
+    security: &ServerSecurity,
+    tasks: &mut ServiceTasks<'_>,
+) -> ChangeRpc {
+    let age_ms = u64::try_from(config.changes_age_max.as_millis()).unwrap_or(u64::MAX);
+    let limits = ChangeLimits { age_ms, n_max: config.changes_max };
+    let refused_here = security.call_log().cloned();
+    let (log, writer) = ChangeLog::new(hub.store.clone(), Arc::clone(&clock), limits, refused_here);
+    tasks.spawn("changes", writer.run(tasks.end.clone()));
+    ChangeRpc::new(Arc::clone(hub), log, clock, tasks.service.clone())
 }
 
 fn timing(config: &Config) -> Timing {

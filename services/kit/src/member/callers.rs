@@ -1,21 +1,27 @@
-//! Whom a service refuses: it asks state every two seconds, and state answers in full only when that has changed.
+//! Whom a service refuses: it asks state every two seconds, and state answers in full only when that has changed. After each answer the service reports
+//! which calls of persons it has refused meanwhile, for the change log.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use godel_identity::{leaves::NameRecord, permission::Principal};
 use godel_pki::{person_tokens::TokenKey, tls::TlsIdentity};
-use godel_proto::v1::{self, identity_service_client::IdentityServiceClient};
+use godel_proto::v1::{
+    self, change_service_client::ChangeServiceClient, identity_service_client::IdentityServiceClient,
+};
+use godel_wire::to_proto;
 use tonic::Status;
 
 use super::{clock::StateClock, read_trust};
 use crate::{
     client::{self, BadAddress, Channel},
     config::ClientConfig,
-    security::{CallerRecords, KnownPrincipal},
+    security::{CallLog, CallerRecords, KnownPrincipal},
 };
 
 /// How often state is asked: whoever is revoked is refused 5 s later at the latest.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// Lines in one report. What is beyond waits for the next one, merged.
+const N_REPORTED_MAX: usize = 256;
 
 /// Follows whom to refuse.
 ///
@@ -27,14 +33,19 @@ pub(super) fn follow(
     tls: TlsIdentity,
     clock: StateClock,
 ) -> Result<impl Future<Output = ()> + Send, BadAddress> {
-    let mut state = IdentityServiceClient::new(client::channel(&config.state, &config)?);
+    let channel = client::channel(&config.state, &config)?;
+    let (mut state, mut changes) =
+        (IdentityServiceClient::new(channel.clone()), ChangeServiceClient::new(channel));
     records.note_heard();
     Ok(async move {
         let mut version = 0;
         let mut was_heard = true;
         loop {
             match ask(&mut state, version, &records, &tls, &clock).await {
-                Ok(heard) => (version, was_heard) = (heard, true),
+                Ok(heard) => {
+                    (version, was_heard) = (heard, true);
+                    report(&mut changes, records.call_log(), &clock).await;
+                }
                 Err(status) => {
                     // Once for each time that it is away.
                     if was_heard {
@@ -73,6 +84,22 @@ async fn ask(
         }
     }
     Ok(answer.version)
+}
+
+/// Reports what was noted. What does not arrive is counted in the next report.
+async fn report(changes: &mut ChangeServiceClient<Channel>, log: &CallLog, clock: &StateClock) {
+    let calls = log.take(N_REPORTED_MAX, clock.now_ms());
+    let more_calls = log.take_lost();
+    if calls.is_empty() && more_calls == 0 {
+        return;
+    }
+    let n_calls = calls.iter().map(|line| line.n_calls.saturating_add(line.n_more_calls));
+    let n_calls = n_calls.fold(more_calls, u64::saturating_add);
+    let calls = calls.iter().map(to_proto::change_line).collect();
+    if let Err(status) = changes.report_calls(v1::ReportCallsRequest { calls, more_calls }).await {
+        tracing::warn!(n_calls, code = ?status.code(), error = status.message(), "state does not take the report of refused calls; they are counted in the next one");
+        log.note_lost(n_calls);
+    }
 }
 
 /// What is known of a principal; `None`: its role is one of a newer version.

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use godel_identity::permission::{CallObject, PermissionRefusal, PersonRole, Principal};
+use godel_domain::change_line::CallCause;
+use godel_identity::permission::{
+    CallObject, NAMESPACE_DEFAULT, Permission, PermissionRefusal, PersonRole, Principal, allow,
+};
 use tonic::Status;
 
+use super::call_log::CallOrigin;
 use crate::status;
 
 /// A call as what it is about is judged by: that of a person, or one of others, who may act on everything that they may call about.
@@ -16,12 +20,28 @@ pub struct PersonCall(Option<PermittedCall>);
 struct PermittedCall {
     principal: Arc<Principal>,
     method: &'static str,
+    /// `None`: it came through no server.
+    origin: Option<CallOrigin>,
+}
+
+impl PermittedCall {
+    /// The call for the change log.
+    fn cause(&self) -> CallCause {
+        let address = self.origin.as_ref().map_or("", |origin| &origin.address);
+        CallCause::new(&self.principal.name, self.method, address)
+    }
 }
 
 impl PersonCall {
     /// A call of `method` by a principal who may call it.
     pub fn new(principal: Arc<Principal>, method: &'static str) -> Self {
-        Self(Some(PermittedCall { principal, method }))
+        Self(Some(PermittedCall { principal, method, origin: None }))
+    }
+
+    /// The same call with where it came from.
+    #[must_use]
+    pub(crate) fn with_origin(self, origin: Option<CallOrigin>) -> Self {
+        Self(self.0.map(|call| PermittedCall { origin, ..call }))
     }
 
     /// The principal; `None`: no person calls, or nobody was judged.
@@ -34,14 +54,45 @@ impl PersonCall {
         self.principal().is_some_and(|principal| principal.role <= PersonRole::User)
     }
 
-    /// That the call may be about `object`.
+    /// That the call may be about `object`. The change log has a line for it if not.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`.
     pub fn check(&self, object: &CallObject<'_>) -> Result<(), Status> {
-        let Some(PermittedCall { principal, method }) = &self.0 else { return Ok(()) };
-        PermissionRefusal::judge(principal, method, object)
-            .map_err(|refusal| status::refused_call(&refusal.into()))
+        let Some(call) = &self.0 else { return Ok(()) };
+        PermissionRefusal::judge(&call.principal, call.method, object).map_err(|refusal| {
+            if let Some(origin) = &call.origin {
+                let namespace = object.namespace.unwrap_or_default();
+                let cause = call.cause().about(namespace, named_objects(object, refusal.permission));
+                origin.note_refused(cause, refusal.permission.refused_for());
+            }
+            status::refused_call(&refusal.into())
+        })
+    }
+
+    /// Whether the call may be about `object`, where it is left out otherwise: nothing is refused, and the change log has no line.
+    pub fn may(&self, object: &CallObject<'_>) -> bool {
+        self.0.as_ref().is_none_or(|call| allow(&call.principal, call.method, object) == Permission::Granted)
+    }
+
+    /// On whose behalf a transaction is made that does what the call asks for; `None`: no person's. An empty `namespace` means that the objects, as
+    /// `queue/batch`, are in none.
+    pub fn cause(&self, namespace: &str, objects: impl IntoIterator<Item = String>) -> Option<CallCause> {
+        self.0.as_ref().map(|call| call.cause().about(namespace, objects))
+    }
+
+    /// As [`Self::cause`], for a call about the unit `name` in `namespace`; an empty one means the default one.
+    pub fn cause_about_unit(&self, namespace: &str, name: &str) -> Option<CallCause> {
+        let namespace = if namespace.is_empty() { NAMESPACE_DEFAULT } else { namespace };
+        self.cause(namespace, [format!("unit/{namespace}/{name}")])
+    }
+
+    /// Has the change log get a line for what the call has done without a transaction.
+    pub fn note_done(&self, objects: impl IntoIterator<Item = String>) {
+        let call = self.0.as_ref().and_then(|call| Some((call, call.origin.as_ref()?)));
+        if let Some((call, origin)) = call {
+            origin.note_done(call.cause().about("", objects));
+        }
     }
 
     /// The namespace that is meant, after a check of it: the given one, or the principal's default one.
@@ -59,6 +110,18 @@ impl PersonCall {
             Some(PermittedCall { principal, .. }) if given.is_empty() => principal.default_namespace.clone(),
             Some(_) | None => given,
         }
+    }
+}
+
+/// What of an object a refusal is about, as the change log names it.
+fn named_objects(object: &CallObject<'_>, permission: Permission) -> Option<String> {
+    let CallObject { namespace, queue, node: _, owner } = *object;
+    match permission {
+        Permission::Granted | Permission::NotForPersons | Permission::Role(_) => None,
+        Permission::Namespace => namespace.map(|name| format!("namespace/{name}")),
+        Permission::Queue => queue.map(|name| format!("queue/{name}")),
+        Permission::Owner => owner.map(|name| format!("owner/{name}")),
+        Permission::OtherPrincipal => owner.map(|name| format!("principal/{name}")),
     }
 }
 

@@ -17,7 +17,7 @@ use godel_pki::person_tokens::{BadToken, PersonToken, TokenJudge, TokenKey};
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::PeerLeaf;
+use super::{PeerLeaf, call_log::CallLog};
 
 /// How long what state has said counts for calls of persons: who is revoked meanwhile is refused by then.
 pub(crate) const HEARD_FOR: Duration = Duration::from_secs(60);
@@ -34,6 +34,8 @@ struct KnownCallers {
     people: RwLock<KnownPeople>,
     /// When state last said what it knows; `None`: it is state's own knowledge.
     heard: RwLock<Option<Instant>>,
+    /// Calls that were refused.
+    log: CallLog,
 }
 
 /// Principals and revoked tokens.
@@ -68,8 +70,13 @@ impl CallerRecords {
             by_name: HashMap::new(),
             revoked: HashSet::new(),
         };
-        let (names, heard) = (RwLock::default(), RwLock::default());
-        Self(Arc::new(KnownCallers { cluster, names, tokens, people: RwLock::new(people), heard }))
+        let (names, heard, log) = (RwLock::default(), RwLock::default(), CallLog::new(0));
+        Self(Arc::new(KnownCallers { cluster, names, tokens, people: RwLock::new(people), heard, log }))
+    }
+
+    /// The calls that were refused, until whoever reports them takes them.
+    pub fn call_log(&self) -> &CallLog {
+        &self.0.log
     }
 
     /// Has tokens count that one of these keys has signed.

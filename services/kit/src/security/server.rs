@@ -2,21 +2,26 @@
 
 use std::{fmt, sync::Arc};
 
+use godel_domain::change_line::CallCause;
 use godel_identity::{
-    caller::{self, CALLER_HEADER, Caller, PRINCIPAL_HEADER},
+    caller::{self, ADDRESS_HEADER, CALLER_HEADER, Caller, PRINCIPAL_HEADER},
+    change_log::{PAGE, UNKNOWN},
     leaves::LeafStanding,
     names::Role,
-    needs::{CallerRefusal, Needs, judge_call, needs_of},
-    permission::{PersonRole, Principal, PrincipalTerms},
+    needs::{CallerRefusal, Needs, judge_call, known_path, needs_of},
+    permission::{Permission, PersonRole, Principal, PrincipalTerms},
 };
 use godel_pki::{
-    person_tokens::BadToken,
+    person_tokens::{BadToken, read_token},
     tls::{TlsIdentity, WallClock},
 };
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use tonic::Status;
 
-use super::{BEARER, CallerRecords, ClientSecurity, PeerLeaf, TokenBearer, Transport};
+use super::{
+    BEARER, CallerRecords, ClientSecurity, PeerLeaf, TokenBearer, Transport,
+    call_log::{CallLog, CallOrigin},
+};
 use crate::{address::Speech, server::FORWARDED, status, tls::HttpVersion};
 
 /// What a server speaks and whom it believes; by default plain text, and everybody. Clones share it.
@@ -44,6 +49,25 @@ pub(crate) struct JudgedCall {
     pub(crate) bearer: Option<TokenBearer>,
     /// Whether it counts for which client it was forwarded: state says so by its leaf, or the server has no security.
     pub(crate) may_be_forwarded: bool,
+}
+
+/// A call that may not be made.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedCall {
+    /// What its caller hears.
+    pub(crate) status: Status,
+    /// What the change log says of it; `None`: a process called.
+    noted: Option<NotedRefusal>,
+}
+
+/// A person who was refused.
+#[derive(Clone, Debug)]
+struct NotedRefusal {
+    /// The principal, if something proved it.
+    principal: String,
+    why: &'static str,
+    /// State has passed the call on, and says where it came from.
+    is_passed_on: bool,
 }
 
 /// Who sends a call.
@@ -135,15 +159,40 @@ impl ServerSecurity {
         least: PersonRole,
     ) -> Result<Caller, Status> {
         let Some(secured) = &self.0 else { return Ok(Caller::Unjudged) };
-        let CallSender { caller, standing, principal, .. } = secured.sender(transport, headers)?;
-        check_standing(&caller, standing)?;
-        if caller == Caller::Anonymous {
-            return Err(status::no_identity("this page needs a certificate of the cluster or a token"));
+        let identified = secured.identify(transport, headers, least);
+        identified.map_err(|refused| self.note_refused(refused, PAGE, ""))
+    }
+
+    /// Notes for the change log who was refused, and returns what its caller hears. `address` is where the call came from.
+    pub(crate) fn note_refused(&self, refused: RefusedCall, method: &str, address: &str) -> Status {
+        let RefusedCall { status, noted } = refused;
+        if let Some((NotedRefusal { principal, why, .. }, origin)) = noted.zip(self.origin(address)) {
+            origin.note_refused(CallCause::new(&principal, method, address), why);
         }
-        match principal {
-            Some(principal) if principal.role < least => Err(status::lesser_role(&principal, least)),
-            Some(_) | None => Ok(caller),
+        status
+    }
+
+    /// The calls that this server has refused; `None`: without security nobody is.
+    pub fn call_log(&self) -> Option<&CallLog> {
+        self.0.as_ref().map(|secured| secured.records.call_log())
+    }
+
+    /// Notes for the change log that a page was asked for which changes something.
+    pub(crate) fn note_page(&self, caller: &Caller, page: &str) {
+        let Caller::Person { name } = caller else { return };
+        if let Some(origin) = self.origin("") {
+            origin.note_done(CallCause::new(name, page, ""));
         }
+    }
+
+    /// Where a call came from, and where it is noted; `None`: without security nobody is known.
+    pub(crate) fn origin(&self, address: &str) -> Option<CallOrigin> {
+        let SecuredServer { records, clock, .. } = self.0.as_deref()?;
+        Some(CallOrigin {
+            address: address.into(),
+            log: records.call_log().clone(),
+            clock: Arc::clone(clock),
+        })
     }
 
     /// By whom a call is judged.
@@ -155,7 +204,7 @@ impl ServerSecurity {
         transport: &Transport,
         path: &str,
         headers: &HeaderMap,
-    ) -> Result<JudgedCall, Status> {
+    ) -> Result<JudgedCall, RefusedCall> {
         match &self.0 {
             Some(secured) => secured.judge(transport, path, headers),
             None => Ok(JudgedCall {
@@ -179,7 +228,33 @@ impl SecuredServer {
         self.records.standing(leaf, (self.clock)())
     }
 
-    fn judge(&self, transport: &Transport, path: &str, headers: &HeaderMap) -> Result<JudgedCall, Status> {
+    fn identify(
+        &self,
+        transport: &Transport,
+        headers: &HeaderMap,
+        least: PersonRole,
+    ) -> Result<Caller, RefusedCall> {
+        let CallSender { caller, standing, principal, .. } = self.sender(transport, headers)?;
+        check_standing(&caller, standing)?;
+        if caller == Caller::Anonymous {
+            let status = status::no_identity("this page needs a certificate of the cluster or a token");
+            return Err(RefusedCall::of(&caller, "no token", status));
+        }
+        match principal {
+            Some(principal) if principal.role < least => {
+                let status = status::lesser_role(&principal, least);
+                Err(RefusedCall::of(&caller, Permission::Role(least).refused_for(), status))
+            }
+            Some(_) | None => Ok(caller),
+        }
+    }
+
+    fn judge(
+        &self,
+        transport: &Transport,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<JudgedCall, RefusedCall> {
         let sender = match self.sender(transport, headers) {
             // What needs nothing is answered whatever comes with it.
             Err(_) if needs_of(path) == Needs::Anyone => CallSender::of(Caller::Anonymous),
@@ -188,23 +263,26 @@ impl SecuredServer {
         let CallSender { caller, standing, principal, bearer } = sender;
         let may_be_forwarded = caller.role() == Some(Role::State);
         if !may_be_forwarded && caller != Caller::Unjudged && headers.contains_key(FORWARDED) {
-            return Err(status::forged_forwarding(&caller));
+            let status = status::forged_forwarding(&caller);
+            return Err(RefusedCall::of(&caller, "forged header", status));
         }
         // What is no text names nobody.
         let named = headers.get(CALLER_HEADER).map(|value| value.to_str().unwrap_or_default());
         if named.is_none() {
             let judged = judge_call(path, &caller, principal.as_deref(), standing);
-            judged.map_err(|refusal| status::refused_call(&refusal))?;
+            judged.map_err(|refusal| RefusedCall::judged(&caller, &refusal))?;
             return Ok(JudgedCall { caller, principal, bearer, may_be_forwarded });
         }
         check_standing(&caller, standing)?;
-        let caller = caller::behind(caller, named).map_err(|bad| status::forged_caller(&bad))?;
+        let sender = caller.clone();
+        let forged = |bad| RefusedCall::of(&sender, "forged header", status::forged_caller(&bad));
+        let caller = caller::behind(caller, named).map_err(forged)?;
         let principal = match &caller {
             Caller::Person { name } => self.named_principal(name, headers),
             Caller::Member { .. } | Caller::Agent { .. } | Caller::Unjudged | Caller::Anonymous => None,
         };
         let judged = judge_call(path, &caller, principal.as_deref(), LeafStanding::Valid);
-        judged.map_err(|refusal| status::refused_call(&refusal))?;
+        judged.map_err(|refusal| RefusedCall::judged(&caller, &refusal).passed_on())?;
         Ok(JudgedCall { caller, principal, bearer, may_be_forwarded })
     }
 
@@ -216,7 +294,7 @@ impl SecuredServer {
     }
 
     /// Who sends a call. A leaf says more than a token beside it.
-    fn sender(&self, transport: &Transport, headers: &HeaderMap) -> Result<CallSender, Status> {
+    fn sender(&self, transport: &Transport, headers: &HeaderMap) -> Result<CallSender, RefusedCall> {
         Ok(CallSender::of(match transport {
             Transport::PlainText if self.serves_plain_text => Caller::Unjudged,
             // Nothing came this way: the connection was refused.
@@ -236,19 +314,106 @@ impl SecuredServer {
         }))
     }
 
-    fn person(&self, authorization: &HeaderValue) -> Result<CallSender, Status> {
+    fn person(&self, authorization: &HeaderValue) -> Result<CallSender, RefusedCall> {
         let token = authorization.to_str().ok().and_then(|value| value.strip_prefix(BEARER));
-        let form = "the header `authorization` is not of the form `Bearer TOKEN`";
-        let token = token.ok_or_else(|| status::bad_token(form))?.trim();
+        let form = || {
+            let status = status::bad_token("the header `authorization` is not of the form `Bearer TOKEN`");
+            RefusedCall::of(&Caller::Anonymous, refused_token(&BadToken::Form), status)
+        };
+        let token = token.ok_or_else(form)?.trim();
         let bearer = self.records.bearer(token, (self.clock)());
-        let bearer = bearer.map_err(|bad| status::bad_token(bad.to_string()))?;
+        let bearer = bearer.map_err(|bad| {
+            let status = status::bad_token(bad.to_string());
+            RefusedCall::of(&proved_by(token, &bad), refused_token(&bad), status)
+        })?;
         if let Some(silence) = self.records.silence() {
-            return Err(status::state_silent(silence));
+            return Err(status::state_silent(silence).into());
         }
         let caller = Caller::Person { name: bearer.token.person.clone() };
         let principal = Some(Arc::clone(&bearer.principal));
         Ok(CallSender { principal, bearer: Some(bearer), ..CallSender::of(caller) })
     }
+}
+
+impl RefusedCall {
+    /// Of a caller; what a process may not do is no line of the change log.
+    fn of(caller: &Caller, why: &'static str, status: Status) -> Self {
+        let principal = match caller {
+            Caller::Person { name } => Some(name.as_str()),
+            Caller::Anonymous => Some(UNKNOWN),
+            Caller::Member { .. } | Caller::Agent { .. } | Caller::Unjudged => None,
+        };
+        let noted =
+            |principal: &str| NotedRefusal { principal: principal.to_owned(), why, is_passed_on: false };
+        Self { status, noted: principal.map(noted) }
+    }
+
+    fn judged(caller: &Caller, refusal: &CallerRefusal) -> Self {
+        let why = match refusal {
+            CallerRefusal::Unknown { .. } => "no token",
+            CallerRefusal::NotAllowed { .. } => Permission::NotForPersons.refused_for(),
+            CallerRefusal::Permission(refusal) => refusal.permission.refused_for(),
+            CallerRefusal::NoPrincipal { .. } => "no such principal",
+            CallerRefusal::Expired { .. } | CallerRefusal::Refused { .. } => "certificate",
+        };
+        Self::of(caller, why, status::refused_call(refusal))
+    }
+
+    fn passed_on(self) -> Self {
+        Self { noted: self.noted.map(|noted| NotedRefusal { is_passed_on: true, ..noted }), ..self }
+    }
+
+    /// Whether state says in [`ADDRESS_HEADER`] where the call came from.
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.noted.as_ref().is_some_and(|noted| noted.is_passed_on)
+    }
+}
+
+/// Of what the change log says nothing.
+impl From<Status> for RefusedCall {
+    fn from(status: Status) -> Self {
+        Self { status, noted: None }
+    }
+}
+
+/// Who a refused token is of: known only if its signature was right.
+fn proved_by(token: &str, bad: &BadToken) -> Caller {
+    let is_signed = match bad {
+        BadToken::Expired | BadToken::Revoked | BadToken::NoPrincipal(_) | BadToken::ChangedPrincipal(_) => {
+            true
+        }
+        BadToken::Long(_)
+        | BadToken::Form
+        | BadToken::OtherCluster { .. }
+        | BadToken::OtherKey(_)
+        | BadToken::Signature => false,
+    };
+    let said = if is_signed { read_token(token).ok() } else { None };
+    said.map_or(Caller::Anonymous, |said| Caller::Person { name: said.person })
+}
+
+/// Why a token was refused, for the change log.
+fn refused_token(bad: &BadToken) -> &'static str {
+    match bad {
+        BadToken::Long(_) | BadToken::Form => "not a token",
+        BadToken::OtherCluster { .. } => "token of another cluster",
+        BadToken::OtherKey(_) => "token of another key",
+        BadToken::Signature => "token with a wrong signature",
+        BadToken::Expired => "expired token",
+        BadToken::Revoked => "revoked token",
+        BadToken::NoPrincipal(_) => "no such principal",
+        BadToken::ChangedPrincipal(_) => "changed permissions",
+    }
+}
+
+/// Where state says that a call came from which it passes on.
+pub(crate) fn passed_on_address(headers: &HeaderMap) -> Option<&str> {
+    headers.get(ADDRESS_HEADER)?.to_str().ok()
+}
+
+/// The path of a method for the change log; callers make up others.
+pub(crate) fn logged_method(path: &str) -> &str {
+    known_path(path).unwrap_or(UNKNOWN)
 }
 
 /// Refuses a leaf that does not count in full.

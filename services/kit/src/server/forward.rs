@@ -5,7 +5,8 @@
 //! What a caller does not read stays with the member by HTTP/2 flow control; each stream has a window of its own, so that
 //! one slow reader holds up nobody else.
 //!
-//! A server with security says in headers by whom a call is judged ([`CALLER_HEADER`]) and what a person may do ([`PRINCIPAL_HEADER`]). They count because
+//! A server with security says in headers by whom a call is judged ([`CALLER_HEADER`]), what a person may do ([`PRINCIPAL_HEADER`]), and where the call came from
+//! ([`ADDRESS_HEADER`]). They count because
 //! the leaf of the connection is one of role `state`, as [`FORWARDED`] does; a token that came with the call goes no further.
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use godel_identity::{
-    caller::{CALLER_HEADER, Caller, PRINCIPAL_HEADER},
+    caller::{ADDRESS_HEADER, CALLER_HEADER, Caller, PRINCIPAL_HEADER},
     names::Role,
     permission::PrincipalTerms,
 };
@@ -33,7 +34,7 @@ use tower::{Layer, Service, ServiceExt as _};
 
 use super::{
     connections::Connection,
-    layers::named,
+    layers::{call_address, named},
     slots::{CallSlot, SlotPool, SlotShare},
 };
 use crate::{
@@ -116,11 +117,17 @@ impl Forwarded {
         let principal = principal.filter(|_| named.is_some());
         let terms = principal.map(|principal| in_header(&PrincipalTerms(principal), &principal.name));
         let terms = terms.transpose()?;
+        let came_from =
+            HeaderValue::from_str(&call_address(&request, false)).ok().filter(|_| named.is_some());
         let headers = request.headers_mut();
         headers.insert(HeaderName::from_static(FORWARDED), origin);
         headers.remove(HOST);
         headers.remove(CALLER_HEADER);
         headers.remove(PRINCIPAL_HEADER);
+        headers.remove(ADDRESS_HEADER);
+        if let Some(came_from) = came_from {
+            headers.insert(HeaderName::from_static(ADDRESS_HEADER), came_from);
+        }
         if let Some(terms) = terms {
             headers.insert(HeaderName::from_static(PRINCIPAL_HEADER), terms);
         }

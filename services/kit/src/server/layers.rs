@@ -23,7 +23,7 @@ mod message;
 mod words;
 
 pub(super) use self::{
-    caller::{CallerLayer, ForwardedFrom},
+    caller::{CallerLayer, ForwardedFrom, call_address},
     limit::LimitLayer,
     words::{Served, named},
 };

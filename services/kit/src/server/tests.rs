@@ -1,4 +1,5 @@
 mod callers;
+mod change_log;
 mod floods;
 mod permissions;
 mod secure;

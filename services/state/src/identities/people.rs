@@ -32,6 +32,7 @@ impl Issuer {
         request: Request<v1::CreateTokenRequest>,
     ) -> IdentityAnswer<v1::CreateTokenResponse> {
         refuse_unjudged(&request)?;
+        let call = person_call(&request);
         let v1::CreateTokenRequest { principal, ttl_ms, terms } = request.into_inner();
         let ttl_ms = if ttl_ms == 0 { TTL_MS_DEFAULT } else { ttl_ms };
         let ask = ask_of(terms.unwrap_or_default())?;
@@ -41,7 +42,8 @@ impl Issuer {
         let signer = self.ledger.read(|book| keys.signing(book.trust(), now_ms).cloned());
         let signer = signer.map_err(|error| broken(&error))?;
         let key_id = signer.token_key().id().to_owned();
-        let made = self.ledger.decide(move |draft| {
+        let cause = call.cause("", [format!("principal/{principal}"), format!("token/{id}")]);
+        let made = self.ledger.decide_for(cause, move |draft| {
             let people = draft.book.people_mut();
             let token = people
                 .create_token(&id, &principal, ask, ttl_ms, now_ms)
@@ -112,7 +114,8 @@ impl Issuer {
         }
         let now_ms = self.ledger.now_ms();
         let (id, name) = (token_id.clone(), principal.clone());
-        let revoked = self.ledger.decide(move |draft| {
+        let object = if is_all { format!("principal/{name}") } else { format!("token/{id}") };
+        let revoked = self.ledger.decide_for(call.cause("", [object]), move |draft| {
             let people = draft.book.people_mut();
             let n_revoked = if is_all {
                 people.revoke_all(&name, now_ms)
@@ -132,9 +135,11 @@ impl Issuer {
         request: Request<v1::SetPrincipalRequest>,
     ) -> IdentityAnswer<v1::SetPrincipalResponse> {
         refuse_unjudged(&request)?;
+        let call = person_call(&request);
         let v1::SetPrincipalRequest { principal, terms } = request.into_inner();
         let (ask, now_ms) = (ask_of(terms.unwrap_or_default())?, self.ledger.now_ms());
-        let set = self.ledger.decide(move |draft| {
+        let cause = call.cause("", [format!("principal/{principal}")]);
+        let set = self.ledger.decide_for(cause, move |draft| {
             let set = draft.book.people_mut().set_principal(&principal, ask, now_ms);
             set.cloned().map_err(|refusal| refused(&refusal))
         });
@@ -158,9 +163,11 @@ impl Issuer {
         request: Request<v1::DeletePrincipalRequest>,
     ) -> IdentityAnswer<v1::DeletePrincipalResponse> {
         refuse_unjudged(&request)?;
+        let call = person_call(&request);
         let name = request.into_inner().principal;
         let gone = name.clone();
-        let deleted = self.ledger.decide(move |draft| {
+        let cause = call.cause("", [format!("principal/{name}")]);
+        let deleted = self.ledger.decide_for(cause, move |draft| {
             draft.book.people_mut().delete_principal(&gone).map_err(|refusal| refused(&refusal))
         });
         deleted.await?;
@@ -223,6 +230,8 @@ impl Issuer {
         let id = person_tokens::make_id().map_err(|error| broken(&error))?;
         let order = TokenOrder { person: name, id: &id, issued_ms, expires_ms, is_session: true };
         let token = person_tokens::make_token(&signer, &order).map_err(|error| broken(&error))?;
+        // A token of a session is no record.
+        person_call(request).note_done([format!("principal/{name}"), format!("token/{id}")]);
         Ok(Response::new(v1::IssueTokenResponse {
             token,
             person: name.clone(),

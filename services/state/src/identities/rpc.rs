@@ -13,6 +13,7 @@ use godel_identity::{
 };
 use godel_kit::{
     quiet::Quiet,
+    security::person_call,
     status::{self, reason, with_info},
 };
 use godel_pki::{
@@ -195,6 +196,7 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     ) -> IdentityAnswer<v1::CreateJoinTokenResponse> {
         refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
+        let call = person_call(&request);
         let v1::CreateJoinTokenRequest { role, names, pool, ttl_ms, uses } = request.into_inner();
         let bad = |path: &'static str| move |bad: BadIdentity| BadField::new(path, bad.to_string());
         let ask = JoinTokenAsk {
@@ -223,7 +225,8 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         let root = root.map_err(|error| broken(&error))?;
         let token = JoinToken::make(issuer.own.cluster().clone(), root).map_err(|error| broken(&error))?;
         let (id, hash) = (token.id().to_owned(), *token.secret().hash().as_bytes());
-        let info = issuer.ledger.decide(move |draft| {
+        let cause = call.cause("", [format!("join-token/{id}")]);
+        let info = issuer.ledger.decide_for(cause, move |draft| {
             let made = draft.book.create_token(id, hash, ask, now_ms);
             made.map(token_info).map_err(|refusal| refused_change(&refusal))
         });
@@ -248,10 +251,11 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
     ) -> IdentityAnswer<v1::DeleteJoinTokenResponse> {
         refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
+        let cause = person_call(&request).cause("", [format!("join-token/{}", request.get_ref().token_id)]);
         let id = request.into_inner().token_id;
-        let deleted = issuer
-            .ledger
-            .decide(move |draft| draft.book.delete_token(&id).map_err(|refusal| refused_change(&refusal)));
+        let deleted = issuer.ledger.decide_for(cause, move |draft| {
+            draft.book.delete_token(&id).map_err(|refusal| refused_change(&refusal))
+        });
         deleted.await?;
         Ok(Response::new(v1::DeleteJoinTokenResponse {}))
     }
@@ -285,7 +289,8 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
         let (identity, own) = (issuer.identity(&request.get_ref().identity)?, issuer.own.clone());
-        let revoked = issuer.ledger.decide(move |draft| {
+        let cause = person_call(&request).cause("", [format!("identity/{}", identity.key())]);
+        let revoked = issuer.ledger.decide_for(cause, move |draft| {
             let revoked = draft.book.revoke(&identity, &own);
             revoked.map(identity_to_proto).map_err(|refusal| refused_change(&refusal))
         });
@@ -301,7 +306,8 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         refuse_unjudged(&request)?;
         let issuer = self.issuer()?;
         let (identity, own) = (issuer.identity(&request.get_ref().identity)?, issuer.own.clone());
-        let allowed = issuer.ledger.decide(move |draft| {
+        let cause = person_call(&request).cause("", [format!("identity/{}", identity.key())]);
+        let allowed = issuer.ledger.decide_for(cause, move |draft| {
             let allowed = draft.book.allow(&identity, &own);
             allowed.map(identity_to_proto).map_err(|refusal| refused_change(&refusal))
         });
@@ -317,7 +323,8 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         let fingerprint = signer.root().fingerprint().as_bytes().to_vec();
         let now_ms = issuer.ledger.now_ms();
         let signs_from_ms = now_ms.saturating_add(ROOT_LEAD_MS);
-        let rotated = issuer.ledger.decide(move |draft| {
+        let cause = person_call(&request).cause("", ["ca".to_owned()]);
+        let rotated = issuer.ledger.decide_for(cause, move |draft| {
             let root = trusted_root(&signer, now_ms, signs_from_ms);
             let next = NextSigner { root, person_key: person_key(&signer) };
             let mut keys = draft.keys().as_ref().clone();

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use godel_domain::change_line::{CallCause, ChangeLine};
 use godel_identity::book::{IdentityBook, IdentityChange, N_ROUND_CHANGES_MAX, TidyClock};
 use godel_kit::{CancellationToken, clock::SharedClock, status};
 use godel_proto::raw;
 use godel_store::{Role, Store, TxnRefusal};
+use godel_wire::to_proto;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -49,6 +51,8 @@ pub(crate) struct Draft {
     keys: Arc<Keys>,
     /// Writes of keys that changed.
     key_ops: Vec<Bytes>,
+    /// On whose behalf what is written next was decided.
+    causes: Vec<CallCause>,
 }
 
 /// Keys, and what writes how they differ from those before.
@@ -105,7 +109,7 @@ impl IdentityLedger {
             keys: RwLock::new(Arc::clone(&keys)),
             clock,
         });
-        let draft = Draft { book, keys, key_ops: Vec::new() };
+        let draft = Draft { book, keys, key_ops: Vec::new(), causes: Vec::new() };
         let writer = IdentityWriter { store, shared: Arc::clone(&shared), jobs, draft };
         (Self { shared, jobs: sender }, writer)
     }
@@ -140,12 +144,27 @@ impl IdentityLedger {
         &self,
         decide: impl FnOnce(&mut Draft) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
+        self.decide_for(None, decide).await
+    }
+
+    /// The same on behalf of a call, of which the change log gets a line if the decision changes anything.
+    ///
+    /// # Errors
+    /// The decision refuses, or the commit fails.
+    pub(crate) async fn decide_for<T: Send + 'static>(
+        &self,
+        cause: Option<CallCause>,
+        decide: impl FnOnce(&mut Draft) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         let decision: IdentityDecision = Box::new(move |draft| match decide(draft) {
-            Ok(decided) => Some(Box::new(move |written: Result<(), Status>| {
-                // Who asked may have left.
-                drop(reply.send(written.map(|()| decided)));
-            })),
+            Ok(decided) => {
+                draft.causes.extend(cause);
+                Some(Box::new(move |written: Result<(), Status>| {
+                    // Who asked may have left.
+                    drop(reply.send(written.map(|()| decided)));
+                }))
+            }
             Err(refusal) => {
                 drop(reply.send(Err(refusal)));
                 None
@@ -218,10 +237,12 @@ impl IdentityWriter {
         let changes = self.draft.book.take_changes();
         let mut ops: Vec<Bytes> = std::mem::take(&mut self.draft.key_ops);
         ops.extend(changes.iter().cloned().map(records::op));
+        let causes = std::mem::take(&mut self.draft.causes);
         if ops.is_empty() {
             return Ok(());
         }
-        let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
+        let lines = causes.into_iter().map(|cause| to_proto::change_line(&ChangeLine::done(cause)));
+        let txn = raw::TxnRequest { ops, changes: lines.collect(), ..raw::TxnRequest::default() };
         debug_assert_eq!(crate::check::readable(&txn), Ok(()));
         if let Err(refusal) = self.store.submit(txn, Role::Identities).await {
             tracing::warn!(%refusal, "records of identities were refused");
@@ -244,6 +265,7 @@ impl IdentityWriter {
             book: self.shared.book.read().clone(),
             keys: Arc::clone(&self.shared.keys.read()),
             key_ops: Vec::new(),
+            causes: Vec::new(),
         };
     }
 }

@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use godel_base::{ids::NodeId, words};
-use godel_domain::node::{NodeUsage, Quarantine, Taint, TaintEffect};
+use godel_domain::{
+    change_line::CallCause,
+    node::{NodeUsage, Quarantine, Taint, TaintEffect},
+};
 use godel_kit::status::{self, reason, with_info};
 use godel_membership::{
     node_failures::SUSPECT,
@@ -19,6 +22,8 @@ use super::validate::{self, NodeRegistration};
 
 /// Operations of one commit end once they have so many bytes.
 const ROUND_BYTES: usize = 256 * 1024;
+/// What a line of the change log counts for: more than one about a node takes.
+const CAUSE_BYTES: usize = 1_024;
 
 /// The node's agent is there.
 const NODE_CONNECTED: &str = "NODE_CONNECTED";
@@ -32,9 +37,14 @@ pub(crate) enum Job {
     /// Register a node, or find it again.
     Register(Box<NodeRegistration>, JobReply<v1::RegisterNodeResponse>),
     /// Change what administrators say.
-    Update(Box<SpecChange>, JobReply<v1::UpdateNodeResponse>),
+    Update(Box<SpecChange>, Option<Box<CallCause>>, JobReply<v1::UpdateNodeResponse>),
     /// Remove the record; `leaves`: for good, and while its agent is connected too.
-    Delete { name: String, leaves: bool, reply: JobReply<v1::DeleteNodeResponse> },
+    Delete {
+        name: String,
+        leaves: bool,
+        cause: Option<Box<CallCause>>,
+        reply: JobReply<v1::DeleteNodeResponse>,
+    },
     /// Remove the record of a node that is absent for too long.
     Forget(NodeId),
     /// Begin a quarantine, or end one that is over.
@@ -103,6 +113,8 @@ pub(crate) struct Round {
     /// `None` while there is no operation.
     pub(crate) role: Option<Role>,
     pub(crate) ops: Vec<Bytes>,
+    /// On whose behalf it is written.
+    pub(crate) causes: Vec<CallCause>,
     bytes: usize,
     touched: FxHashSet<NodeId>,
     new_names: FxHashSet<String>,
@@ -131,7 +143,7 @@ impl Job {
     pub(crate) fn fail(self, status: impl FnOnce() -> Status) {
         match self {
             Self::Register(_, reply) => answer(reply, Err(status())),
-            Self::Update(_, reply) => answer(reply, Err(status())),
+            Self::Update(_, _, reply) => answer(reply, Err(status())),
             Self::Delete { reply, .. } => answer(reply, Err(status())),
             // They are found again.
             Self::Quarantine(..) | Self::Lift(_) | Self::Suspect(..) | Self::Forget(_) => {}
@@ -153,8 +165,8 @@ impl Round {
         }
         match job {
             Job::Register(registration, reply) => self.register(registration, reply, nodes),
-            Job::Update(request, reply) => self.update(request, reply, nodes),
-            Job::Delete { name, leaves, reply } => self.delete(name, leaves, reply, nodes),
+            Job::Update(request, cause, reply) => self.update(request, cause, reply, nodes),
+            Job::Delete { name, leaves, cause, reply } => self.delete(name, leaves, cause, reply, nodes),
             Job::Forget(node) => self.forget(node, nodes),
             Job::Quarantine(node, quarantine) => self.quarantine(node, quarantine, nodes),
             Job::Lift(node) => self.change_spec(node, Job::Lift(node), nodes, |spec| spec.quarantine = None),
@@ -301,11 +313,12 @@ impl Round {
     fn update(
         &mut self,
         change: Box<SpecChange>,
+        cause: Option<Box<CallCause>>,
         reply: JobReply<v1::UpdateNodeResponse>,
         nodes: &impl RoundNodes,
     ) -> Result<(), Job> {
         if !self.is_for(Role::Admin) {
-            return Err(Job::Update(change, reply));
+            return Err(Job::Update(change, cause, reply));
         }
         let node = match nodes.find(change.name()) {
             Ok(node) => node,
@@ -315,7 +328,7 @@ impl Round {
             }
         };
         let Some(stored) = nodes.stored(node).filter(|_| !self.touched.contains(&node)) else {
-            return Err(Job::Update(change, reply));
+            return Err(Job::Update(change, cause, reply));
         };
         match updated(&stored, &change, nodes.wall_ms()) {
             Ok(spec) if spec == stored.spec => {
@@ -331,6 +344,7 @@ impl Round {
             Ok(spec) => {
                 self.touched.insert(node);
                 self.push(Role::Admin, v1::op::Op::PutNodeSpec(spec.clone()));
+                self.take_cause(cause);
                 self.answers.push(JobAnswer::Updated(Box::new(spec), reply));
             }
             Err(status) => answer(reply, Err(status)),
@@ -388,24 +402,33 @@ impl Round {
         &mut self,
         name: String,
         leaves: bool,
+        cause: Option<Box<CallCause>>,
         reply: JobReply<v1::DeleteNodeResponse>,
         nodes: &impl RoundNodes,
     ) -> Result<(), Job> {
         // Alone: the store refuses it while running units are bound there, and that is for this job only.
         if !self.is_empty() {
-            return Err(Job::Delete { name, leaves, reply });
+            return Err(Job::Delete { name, leaves, cause, reply });
         }
         match nodes.find(&name) {
             // It would be back at once: its agent registers again.
             Ok(node) if nodes.is_alive(node) && !leaves => answer(reply, Err(connected(&name, node))),
             Ok(node) => {
                 self.remove(node);
+                self.take_cause(cause);
                 self.leaving = leaves.then_some(node);
                 self.answers.push(JobAnswer::Deleted(name, reply));
             }
             Err(status) => answer(reply, Err(status)),
         }
         Ok(())
+    }
+
+    fn take_cause(&mut self, cause: Option<Box<CallCause>>) {
+        if let Some(cause) = cause {
+            self.bytes += CAUSE_BYTES;
+            self.causes.push(*cause);
+        }
     }
 
     /// Alone, as a deletion that was asked for.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use godel_base::{ids::NodeId, resources::CPU};
-use godel_domain::names;
+use godel_domain::{change_line::CallCause, names};
 use godel_identity::{caller::Caller, leaves::LeafTimes};
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len, parts},
@@ -189,24 +189,27 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<v1::UpdateNodeRequest>,
     ) -> Result<Response<v1::UpdateNodeResponse>, Status> {
+        let cause = node_cause(&request, &request.get_ref().name);
         let request = request.into_inner();
         let bad = validate::update(&request);
         if !bad.is_empty() {
             return Err(status::invalid_argument(bad));
         }
-        self.job(|reply| Job::Update(Box::new(SpecChange::Update(request)), reply)).await
+        self.job(|reply| Job::Update(Box::new(SpecChange::Update(request)), cause, reply)).await
     }
 
     async fn give_notice(
         &self,
         request: Request<v1::GiveNoticeRequest>,
     ) -> Result<Response<v1::GiveNoticeResponse>, Status> {
+        let cause = node_cause(&request, &request.get_ref().name);
         let request = request.into_inner();
         let bad = validate::notice(&request);
         if !bad.is_empty() {
             return Err(status::invalid_argument(bad));
         }
-        let updated = self.job(|reply| Job::Update(Box::new(SpecChange::Notice(request)), reply)).await?;
+        let updated =
+            self.job(|reply| Job::Update(Box::new(SpecChange::Notice(request)), cause, reply)).await?;
         let v1::UpdateNodeResponse { spec, revision, changed } = updated.into_inner();
         Ok(Response::new(v1::GiveNoticeResponse { spec, revision, changed }))
     }
@@ -215,11 +218,12 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<v1::DeleteNodeRequest>,
     ) -> Result<Response<v1::DeleteNodeResponse>, Status> {
+        let cause = node_cause(&request, &request.get_ref().name);
         let name = request.into_inner().name;
         if name.is_empty() {
             return Err(BadField::new("name", "is required").into());
         }
-        self.job(|reply| Job::Delete { name, leaves: false, reply }).await
+        self.job(|reply| Job::Delete { name, leaves: false, cause, reply }).await
     }
 
     async fn deregister_node(
@@ -227,6 +231,7 @@ impl v1::node_service_server::NodeService for NodeRpc {
         request: Request<v1::DeregisterNodeRequest>,
     ) -> Result<Response<v1::DeregisterNodeResponse>, Status> {
         let caller = security::caller(&request).clone();
+        let cause = node_cause(&request, &request.get_ref().name);
         let name = request.into_inner().name;
         if name.is_empty() {
             return Err(BadField::new("name", "is required").into());
@@ -234,9 +239,14 @@ impl v1::node_service_server::NodeService for NodeRpc {
         if caller.role().is_some() {
             self.check_node(&caller, resolve(&self.hub, &name)?)?;
         }
-        let deleted = self.job(|reply| Job::Delete { name, leaves: true, reply }).await?.into_inner();
+        let deleted = self.job(|reply| Job::Delete { name, leaves: true, cause, reply }).await?.into_inner();
         Ok(Response::new(v1::DeregisterNodeResponse { revision: deleted.revision }))
     }
+}
+
+/// On whose behalf a node is changed.
+fn node_cause<T>(request: &Request<T>, name: &str) -> Option<Box<CallCause>> {
+    security::person_call(request).cause("", [format!("node/{name}")]).map(Box::new)
 }
 
 /// The volumes that a node keeps, with the names of their units.

@@ -14,10 +14,12 @@ use std::{
 
 use bytes::Bytes;
 use godel_base::{ids::NodeId, time::Millis};
+use godel_domain::change_line::ChangeLine;
 use godel_kit::status::{self, reason, with_info};
 use godel_membership::node_absence::{self, NodePresence};
 use godel_proto::{raw, v1};
 use godel_store::{Key, RefusalReason, TxnRefusal};
+use godel_wire::to_proto;
 use prost::Message as _;
 use tokio::{
     sync::mpsc,
@@ -280,14 +282,15 @@ fn take_usages(hub: &NodeSessions, round: &mut Round, usages: &mut BTreeSet<Node
 }
 
 async fn commit(hub: &NodeSessions, round: Round, changes: Changes, waiting: &mut VecDeque<Job>) {
-    let Round { role, ops, answers, leaving, .. } = round;
+    let Round { role, ops, causes, answers, leaving, .. } = round;
     if let Some(node) = leaving {
         hub.set_leaving(node, true);
     }
     let revision = match role {
         None => None,
         Some(role) => {
-            let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
+            let lines = causes.into_iter().map(|cause| to_proto::change_line(&ChangeLine::done(cause)));
+            let txn = raw::TxnRequest { ops, changes: lines.collect(), ..raw::TxnRequest::default() };
             match hub.store.submit(txn, role).await {
                 Ok(committed) => {
                     hub.delivery.until(committed.revision).await;

@@ -1,6 +1,7 @@
 //! The state service over real gRPC: every server is on port 0, every wait has a predicate and a time-out.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs, reason = "tests")]
 
+mod changes;
 mod etcd;
 mod expiry;
 mod failures;

@@ -39,14 +39,19 @@ fn methods() -> Vec<String> {
 }
 
 /// A principal of state, as whoever may open its socket makes it.
-struct PeopleOfState<'a>(&'a SecuredState);
+pub(crate) struct PeopleOfState<'a>(pub(crate) &'a SecuredState);
 
 impl PeopleOfState<'_> {
-    fn administrator(&self) -> IdentityServiceClient<Channel> {
+    pub(crate) fn administrator(&self) -> IdentityServiceClient<Channel> {
         IdentityServiceClient::new(self.0.socket())
     }
 
-    async fn create(&self, name: &str, role: &str, namespaces: &[&str]) -> v1::CreateTokenResponse {
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        role: &str,
+        namespaces: &[&str],
+    ) -> v1::CreateTokenResponse {
         let namespaces = namespaces.iter().map(|namespace| (*namespace).to_owned()).collect();
         let terms = v1::PrincipalTerms { role: role.to_owned(), namespaces, ..Default::default() };
         let request = v1::CreateTokenRequest { principal: name.to_owned(), ttl_ms: 0, terms: Some(terms) };
@@ -59,13 +64,13 @@ impl PeopleOfState<'_> {
         self.administrator().set_principal(request).await.unwrap();
     }
 
-    async fn revoke(&self, token_id: &str, principal: &str) -> u32 {
+    pub(crate) async fn revoke(&self, token_id: &str, principal: &str) -> u32 {
         let (token_id, principal) = (token_id.to_owned(), principal.to_owned());
         let request = v1::RevokeTokenRequest { token_id, principal };
         self.administrator().revoke_token(request).await.unwrap().into_inner().n_revoked
     }
 
-    async fn client(&self, token: &str) -> Channel {
+    pub(crate) async fn client(&self, token: &str) -> Channel {
         let security = ClientSecurity::new(self.0.identity(None).await);
         let token = BearerToken::new(token).unwrap();
         self.0.tls(security.with_token(watch::channel(token).1))
@@ -136,7 +141,7 @@ async fn a_token_says_who_calls_until_it_is_revoked() {
     // It shows its own tokens, and revokes them.
     let other = people.create("bob", "viewer", &[]).await.info.unwrap();
     let listed = ann.list_tokens(v1::ListTokensRequest::default()).await.unwrap().into_inner();
-    assert_eq!(listed.tokens, [info.clone()]);
+    assert_eq!(listed.tokens, std::slice::from_ref(&info));
     let of_bob = v1::ListTokensRequest { principal: "bob".to_owned() };
     assert_eq!(ann.list_tokens(of_bob).await.unwrap_err().code(), Code::PermissionDenied);
     let of_bob = v1::RevokeTokenRequest { token_id: other.token_id, ..Default::default() };

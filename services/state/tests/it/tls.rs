@@ -48,8 +48,19 @@ impl SecuredState {
 
     /// By that clock.
     pub(crate) async fn start_at(dir: TempDir, tls: TlsMode, clock: SharedClock) -> Self {
+        Self::start_with(dir, tls, clock, |_| ()).await
+    }
+
+    /// With another configuration.
+    pub(crate) async fn start_with(
+        dir: TempDir,
+        tls: TlsMode,
+        clock: SharedClock,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config { data_dir: dir.path().join("state"), tls: Some(tls), ..Config::default() };
         config.server.metrics = false;
+        change(&mut config);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = listener.local_addr().unwrap().to_string();
         let stop = CancellationToken::new();
@@ -65,7 +76,7 @@ impl SecuredState {
         state
     }
 
-    async fn stop(self) -> TempDir {
+    pub(crate) async fn stop(self) -> TempDir {
         self.stop.cancel();
         self.serving.await.unwrap().unwrap();
         self.dir

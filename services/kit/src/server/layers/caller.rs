@@ -7,12 +7,12 @@ use std::{
 };
 
 use godel_identity::{
-    caller::Caller,
+    caller::{Caller, SOCKET},
     leaves::LeafTimes,
     needs::{Needs, known_path, needs_of},
 };
 use http::{HeaderMap, Request, Response};
-use tonic::{Code, Status, body::Body};
+use tonic::{Code, body::Body};
 use tower::{Layer, Service};
 
 use super::{
@@ -21,7 +21,9 @@ use super::{
 };
 use crate::{
     client::is_stream_path,
-    security::{JudgedCall, PersonCall, ServerSecurity, Transport},
+    security::{
+        JudgedCall, PersonCall, RefusedCall, ServerSecurity, Transport, logged_method, passed_on_address,
+    },
 };
 
 /// Puts the [`Caller`] of each call into its extensions, with the [`LeafTimes`] of the leaf that it has shown and the [`ForwardedFrom`] of state, and of a person's call
@@ -66,7 +68,12 @@ where
         let JudgedCall { caller, principal, bearer, may_be_forwarded } =
             match judge(&self.layer.security, &request) {
                 Ok(judged) => judged,
-                Err(refusal) => return Box::pin(std::future::ready(Ok(refusal.into_http()))),
+                Err(refused) => {
+                    let (path, address) =
+                        (logged_method(request.uri().path()), call_address(&request, refused.is_passed_on()));
+                    let refusal = self.layer.security.note_refused(refused, path, &address);
+                    return Box::pin(std::future::ready(Ok(refusal.into_http())));
+                }
             };
         if let Some(times) = leaf_times(&request, &caller) {
             request.extensions_mut().insert(times);
@@ -76,7 +83,8 @@ where
         }
         request.extensions_mut().insert(caller);
         if let (Some(principal), Some(path)) = (principal, known_path(request.uri().path())) {
-            request.extensions_mut().insert(PersonCall::new(principal, path));
+            let origin = self.layer.security.origin(&call_address(&request, may_be_forwarded));
+            request.extensions_mut().insert(PersonCall::new(principal, path).with_origin(origin));
         }
         if let Some(bearer) = &bearer {
             request.extensions_mut().insert(Arc::clone(&bearer.token));
@@ -103,7 +111,20 @@ fn forwarded_from(headers: &HeaderMap) -> Option<ForwardedFrom> {
     headers.get(FORWARDED)?.to_str().ok()?.parse().ok().map(ForwardedFrom)
 }
 
-fn judge(security: &ServerSecurity, request: &Request<Body>) -> Result<JudgedCall, Status> {
+/// Where a call came from: if state has passed it on, as state says.
+pub(in super::super) fn call_address(request: &Request<Body>, is_passed_on: bool) -> String {
+    let said = passed_on_address(request.headers()).filter(|_| is_passed_on);
+    let own = || {
+        let connection = request.extensions().get::<Arc<Connection>>();
+        connection.map_or_else(String::new, |connection| match connection.transport() {
+            Transport::Unix => SOCKET.to_owned(),
+            Transport::Tls { .. } | Transport::PlainText => connection.peer.to_string(),
+        })
+    };
+    said.map_or_else(own, str::to_owned)
+}
+
+fn judge(security: &ServerSecurity, request: &Request<Body>) -> Result<JudgedCall, RefusedCall> {
     // A call without a connection comes from nobody.
     let transport = request.extensions().get::<Arc<Connection>>().map(|connection| connection.transport());
     let transport = transport.unwrap_or(&Transport::Tls { leaf: None });

@@ -115,7 +115,7 @@ fn a_node_is_deleted_only_while_its_lease_is_over() {
     let delete = |fake: &Fake, leaves| {
         let (reply, mut answer) = oneshot::channel();
         let mut round = Round::default();
-        assert!(round.take(Job::Delete { name: "a".to_owned(), leaves, reply }, fake).is_ok());
+        assert!(round.take(Job::Delete { name: "a".to_owned(), leaves, cause: None, reply }, fake).is_ok());
         assert_eq!(round.leaving, Some(NodeId(1)).filter(|_| leaves));
         (round.ops.len(), answer.try_recv().map(|answer| answer.unwrap_err()))
     };
@@ -228,7 +228,7 @@ fn readiness_changes_are_written_once_and_a_deletion_is_alone() {
     assert!(round.change_report(NodeId(1), None, false, &fake));
     assert_eq!(round.ops.len(), 1);
     let (reply, _answer) = oneshot::channel();
-    let delete = Job::Delete { name: "b".to_owned(), leaves: false, reply };
+    let delete = Job::Delete { name: "b".to_owned(), leaves: false, cause: None, reply };
     let delete = round.take(delete, &fake).unwrap_err();
     let mut round = Round::default();
     assert!(round.take(delete, &fake).is_ok());
@@ -248,7 +248,7 @@ fn updates_compare_the_revision() {
         let (reply, mut answer) = oneshot::channel();
         let name = "a".to_owned();
         let request = v1::UpdateNodeRequest { name, expected_revision, cordoned, ..Default::default() };
-        assert!(round.take(Job::Update(Box::new(SpecChange::Update(request)), reply), &fake).is_ok());
+        assert!(round.take(Job::Update(Box::new(SpecChange::Update(request)), None, reply), &fake).is_ok());
         assert_eq!(round.ops.len(), n_ops);
         let answered = answer.try_recv().ok();
         assert_eq!(answered.and_then(Result::err).map(|status| status.code()), code);
