@@ -17,9 +17,9 @@ pub trait RescheduleOutbox {
     /// Who asked for a plan, or for the end of a movement. The leader keeps it and hands it back with the answer.
     type Caller;
 
-    /// Writes records in their order, in as many transactions as they need. The answer comes by
+    /// Writes records in their order, in as many transactions as they need, on behalf of `callers`, who wait for that. The answer comes by
     /// [`on_written`](crate::ReschedulerLeader::on_written) with the ticket; nothing else is written before.
-    fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>);
+    fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>, callers: &[&Self::Caller]);
 
     /// Asks the binder for moves. The answer comes by [`on_moves_answered`](crate::ReschedulerLeader::on_moves_answered).
     fn move_units(&mut self, asked: MovesAsked);

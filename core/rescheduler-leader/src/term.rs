@@ -270,8 +270,15 @@ impl<C> MovementTerm<C> {
     ) {
         self.n_written += 1;
         let ticket = WriteTicket { term: self.number, number: self.n_written };
+        let callers: Vec<&C> = match &what {
+            WritingOf::Movement { then: AfterRecord::Abort(caller), .. } => {
+                self.answers.iter().map(|(waiting, _)| waiting).chain([caller]).collect()
+            }
+            WritingOf::Movement { .. } => self.answers.iter().map(|(waiting, _)| waiting).collect(),
+            WritingOf::Forgotten(_) => Vec::new(),
+        };
+        out.write(ticket, records, &callers);
         self.writing = Some(Writing { ticket, what });
-        out.write(ticket, records);
     }
 
     /// The store's answer to records.

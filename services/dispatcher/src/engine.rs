@@ -22,6 +22,7 @@ use godel_core_dispatcher::{
     leader::{DispatcherLeader, DispatcherLeaderConfig, EditRequest, TxnTicket, UnitSubmission},
     read::Summary,
 };
+use godel_domain::change_line::LINE_BYTES_MAX;
 use godel_kit::{
     CancellationToken,
     client::{Directory, retry_idempotent},
@@ -177,8 +178,8 @@ fn leader_config(config: &Config) -> DispatcherLeaderConfig {
         txn_units_max: config.txn_units_max,
         txn_bytes_max: config.txn_bytes_max,
         txns_in_flight_max: config.txns_in_flight_max,
-        // The store adds a few bytes of its own.
-        edit_bytes_max: TXN_BYTES_MAX - 64,
+        // The store adds a few bytes of its own, and the transaction a line of the change log.
+        edit_bytes_max: TXN_BYTES_MAX - LINE_BYTES_MAX - 64,
         sub_cluster_key: config.sub_cluster_key.clone(),
     }
 }
@@ -358,10 +359,10 @@ impl Engine {
                 leader.edit(EditRequest { edit, is_unreadable, editor }, out);
             }
             LeaderRequest::Read(look) => look(leader.core()),
-            LeaderRequest::SetMode { choice, reply } => leader.set_mode(choice, reply, out),
-            LeaderRequest::SetPause { scope, paused, reason, reply } => {
+            LeaderRequest::SetMode { choice, caller } => leader.set_mode(choice, caller, out),
+            LeaderRequest::SetPause { scope, paused, reason, caller } => {
                 let wall_ms = self.context.clock.wall_ms();
-                leader.set_pause(scope, paused, reason, reply, wall_ms, out);
+                leader.set_pause(scope, paused, reason, caller, wall_ms, out);
             }
             LeaderRequest::ResumeEvictions(reply) => {
                 let resumed = leader.resume_evictions();

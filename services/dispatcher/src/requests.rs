@@ -8,6 +8,7 @@ use godel_core_dispatcher::{
     record_changes::Edit,
 };
 use godel_domain::{
+    change_line::CallCause,
     pause::Scope,
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
@@ -48,7 +49,7 @@ pub(crate) enum LeaderRequest {
     Counted(Vec<SchedulerCounts>),
     SetMode {
         choice: ModeChoice,
-        reply: CallReply<Result<Option<Revision>, Status>>,
+        caller: ChangeCaller,
     },
     /// Whether evictions were paused.
     ResumeEvictions(CallReply<(bool, Summary)>),
@@ -57,9 +58,16 @@ pub(crate) enum LeaderRequest {
         scope: Scope,
         paused: bool,
         reason: String,
-        /// `None`: it was so already.
-        reply: CallReply<Result<Option<Revision>, Status>>,
+        caller: ChangeCaller,
     },
+}
+
+/// Who asked for the change of a unit, of the partition mode or of a pause.
+pub(crate) struct ChangeCaller {
+    /// For the change log.
+    pub(crate) cause: Option<CallCause>,
+    /// `None`: a pause was so already.
+    pub(crate) reply: CallReply<Result<Option<Revision>, Status>>,
 }
 
 /// An admitted unit on its way to the store.

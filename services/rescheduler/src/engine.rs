@@ -10,7 +10,7 @@ mod reports;
 mod show;
 
 pub(crate) use self::{
-    outbox::{Caller, QuestionReply},
+    outbox::{Caller, Question, QuestionReply},
     show::fitting,
 };
 

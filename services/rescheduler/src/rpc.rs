@@ -65,16 +65,19 @@ impl RescheduleService for ReschedulerRpc {
         &self,
         request: Request<v1::RunPolicyRequest>,
     ) -> Result<Response<v1::RunPolicyResponse>, Status> {
+        let cause = person_call(&request).cause("", [format!("policy/{}", request.get_ref().policy)]);
         let request = request.into_inner();
-        Ok(Response::new(self.ask(move |engine, reply| engine.run_policy(request, reply)).await?))
+        Ok(Response::new(self.ask(move |engine, reply| engine.run_policy(request, cause, reply)).await?))
     }
 
     async fn make_room_for(
         &self,
         request: Request<v1::MakeRoomForRequest>,
     ) -> Result<Response<v1::MakeRoomForResponse>, Status> {
+        let v1::MakeRoomForRequest { namespace, unit, .. } = request.get_ref();
+        let cause = person_call(&request).cause_about_unit(namespace, unit);
         let request = request.into_inner();
-        Ok(Response::new(self.ask(move |engine, reply| engine.make_room_for(request, reply)).await?))
+        Ok(Response::new(self.ask(move |engine, reply| engine.make_room_for(request, cause, reply)).await?))
     }
 
     async fn get_reschedule_status(
@@ -104,8 +107,9 @@ impl RescheduleService for ReschedulerRpc {
         &self,
         request: Request<v1::AbortMovementRequest>,
     ) -> Result<Response<v1::AbortMovementResponse>, Status> {
+        let cause = person_call(&request).cause("", [format!("movement/{}", request.get_ref().name)]);
         let request = request.into_inner();
-        let movement = self.ask(move |engine, reply| engine.abort_movement(request, reply)).await?;
+        let movement = self.ask(move |engine, reply| engine.abort_movement(request, cause, reply)).await?;
         Ok(Response::new(v1::AbortMovementResponse { movement: Some(fitting(&movement)) }))
     }
 

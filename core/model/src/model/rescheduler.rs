@@ -262,7 +262,7 @@ impl ReschedulerPart {
 impl RescheduleOutbox for ReschedulerOut {
     type Caller = ();
 
-    fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>) {
+    fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>, _callers: &[&()]) {
         self.events.push(Event::Write(self.life, self.epoch, ticket, records));
     }
 

@@ -23,6 +23,8 @@ const NOW: i64 = 1_000_000;
 #[derive(Default)]
 struct Heard {
     written: Vec<(WriteTicket, Vec<RescheduleWrite>)>,
+    /// Who waited for each.
+    waited: Vec<Vec<u32>>,
     asked: Vec<MovesAsked>,
     works: Vec<PlanWork>,
     planned: Vec<(u32, Result<PlanAnswer, CallRefusal>)>,
@@ -32,8 +34,9 @@ struct Heard {
 impl RescheduleOutbox for Heard {
     type Caller = u32;
 
-    fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>) {
+    fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>, callers: &[&u32]) {
         self.written.push((ticket, records));
+        self.waited.push(callers.iter().map(|caller| **caller).collect());
     }
 
     fn move_units(&mut self, asked: MovesAsked) {
@@ -152,6 +155,7 @@ fn the_binder_is_asked_once_the_record_is_durable() {
     assert_eq!((asked.movement.as_str(), asked.moves.len()), ("pack-1", 1));
     assert_eq!(asked.expires_ms, NOW + 20 + 60_000);
     assert_eq!(heard.planned[0].1.as_ref().unwrap().movement, "pack-1");
+    assert_eq!(heard.waited, [[heard.planned[0].0]], "it is written on behalf of who waits");
     // The answer is written down, with the rate of the unit.
     let answer = Ok(vec![Ok(MadeMove { hold: HoldId(3), surge: None })]);
     let MovesAsked { number, asked, .. } = heard.asked.remove(0);
@@ -173,6 +177,8 @@ fn what_the_store_refuses_is_not_asked_for_and_written_again_later() {
     assert_eq!(heard.written.len(), 2);
     leader.on_written(heard.ticket(), Ok(()), NOW + 2_000, &mut heard);
     assert_eq!(heard.planned.len(), 1, "the movement is there");
+    let caller = heard.planned[0].0;
+    assert_eq!(heard.waited, [[caller], [caller]], "and again when it was refused");
     leader.step(NOW + 4_000, &mut heard);
     leader.on_written(heard.ticket(), Ok(()), NOW + 4_000, &mut heard);
     assert_eq!(heard.asked.len(), 1);

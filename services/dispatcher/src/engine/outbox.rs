@@ -13,9 +13,11 @@ use godel_core_dispatcher::{
         ChangeFailure, DispatcherNote, DispatcherOutbox, EditFailure, Edited, NotSent, NotSubmitted,
         Outgoing, PendingUnit, TxnFailure, TxnTicket, UnitBatch,
     },
+    record_changes::EditOutcome,
 };
 use godel_domain::{
     change::Partition,
+    change_line::CallCause,
     txn::TxnRefusalReason,
     unit::{UnitRecord, UnitSpec},
 };
@@ -42,7 +44,7 @@ use crate::{
     call_limiter::CallPermit,
     convert,
     leader_client::LeaderHandle,
-    requests::{CallReply, PendingSubmission, Refused, StreamItem, SubmittedUnit, Submitter},
+    requests::{CallReply, ChangeCaller, PendingSubmission, Refused, StreamItem, SubmittedUnit, Submitter},
 };
 
 /// The outbox of one leadership.
@@ -77,6 +79,10 @@ pub(crate) struct PendingSubmitter {
 
 /// Who asked for a change of queues or other named records.
 pub(crate) struct Editor {
+    /// For the change log.
+    pub(crate) cause: Option<CallCause>,
+    /// What the change log calls each record that is asked for, by position.
+    pub(crate) objects: Vec<String>,
     /// Fields that could not be read.
     pub(crate) unread: Vec<BadField>,
     pub(crate) is_apply: bool,
@@ -113,7 +119,7 @@ impl EngineOutbox {
 
 impl DispatcherOutbox for EngineOutbox {
     type Submitter = PendingSubmitter;
-    type Caller = CallReply<Result<Option<Revision>, Status>>;
+    type Caller = ChangeCaller;
     type Editor = Editor;
     type Record = Bytes;
     type Txn = TxnEncoder;
@@ -130,7 +136,8 @@ impl DispatcherOutbox for EngineOutbox {
 
     fn submit(&mut self, txn: TxnEncoder, ticket: TxnTicket<Self>) -> Result<(), (TxnTicket<Self>, NotSent)> {
         let TxnEncoder { ops, preconditions } = txn;
-        match self.pipeline.try_submit(ops, Conditions { preconditions, nodes_as_of: Revision(0) }) {
+        let conditions = Conditions { preconditions, ..Conditions::default() };
+        match self.pipeline.try_submit(ops, conditions.on_behalf_of(cause(&ticket))) {
             Ok(Some(pending)) => {
                 self.hand_over(pending, ticket);
                 Ok(())
@@ -226,11 +233,11 @@ impl DispatcherOutbox for EngineOutbox {
 
     fn answer(&mut self, caller: Self::Caller, answer: Result<Option<Revision>, ChangeFailure>) {
         // The caller may be gone.
-        let _ = caller.send(answer.map_err(failed));
+        let _ = caller.reply.send(answer.map_err(failed));
     }
 
     fn edited(&mut self, editor: Editor, answer: Result<Edited, EditFailure>) {
-        let Editor { unread, is_apply, reply } = editor;
+        let Editor { unread, is_apply, reply, .. } = editor;
         let answer = answer.map_err(|why| match why {
             EditFailure::Overloaded => overloaded("too many changes of queues wait"),
             EditFailure::Refused(refusal) if is_apply => convert::queue::refusal_of_all(refusal, unread),
@@ -319,6 +326,35 @@ impl Drop for EngineOutbox {
         for session in self.sessions.values() {
             session.close(crate::leader_client::term_over());
         }
+    }
+}
+
+/// On whose behalf a transaction is made; `None`: on that of the dispatcher, or of those who submit, whom the units name themselves.
+fn cause(ticket: &TxnTicket<EngineOutbox>) -> Option<CallCause> {
+    match ticket {
+        // A unit may have been asked for by its uid.
+        TxnTicket::Change(record, Some(caller)) => {
+            let UnitSpec { namespace, name, .. } = &record.spec;
+            let cause = caller.cause.clone()?;
+            Some(cause.about(namespace, [format!("unit/{namespace}/{name}")]))
+        }
+        TxnTicket::Delete(_, caller) | TxnTicket::Pause(_, caller) | TxnTicket::PauseEnd(_, caller) => {
+            caller.cause.clone()
+        }
+        TxnTicket::Partition(_, caller) => caller.as_ref()?.cause.clone(),
+        TxnTicket::Edit(edited, editor) => {
+            let Edited { revision: _, uid: _, queues, classes, budgets, reservations } = &**edited;
+            let outcomes = [queues, classes, budgets, reservations].into_iter().flatten();
+            let changed = editor.objects.iter().zip(outcomes).filter(|(_, outcome)| match outcome {
+                EditOutcome::Created | EditOutcome::Updated | EditOutcome::Deleted => true,
+                EditOutcome::Unchanged(_) => false,
+            });
+            Some(editor.cause.clone()?.about("", changed.map(|(object, _)| object.clone())))
+        }
+        TxnTicket::Units(_)
+        | TxnTicket::Change(_, None)
+        | TxnTicket::Deletes(_)
+        | TxnTicket::HistoryDeletes => None,
     }
 }
 

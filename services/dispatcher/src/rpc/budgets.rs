@@ -5,7 +5,10 @@ use std::sync::Arc;
 use godel_base::ids::Revision;
 use godel_core_dispatcher::{leader::Edited, record_changes::Edit};
 use godel_domain::{budget_spec::BudgetSpec, record_change::RecordChange};
-use godel_kit::status;
+use godel_kit::{
+    security::{PersonCall, person_call},
+    status,
+};
 use godel_proto::v1::{self, budget_service_server::BudgetService};
 use godel_rules::budget::check::BudgetChange;
 use godel_wire::{BadField, from_proto};
@@ -25,24 +28,26 @@ impl BudgetRpc {
 
     async fn edit(
         &self,
+        call: &PersonCall,
         change: BudgetChange,
         expected_revision: u64,
         unread: Vec<BadField>,
     ) -> Result<Edited, Status> {
         let expected_revision = Revision(expected_revision);
         let edit = Edit { budgets: vec![change], expected_revision, ..Edit::default() };
-        self.front.edit(edit, unread, false).await
+        self.front.edit(call, edit, unread, false).await
     }
 
     async fn put(
         &self,
+        call: &PersonCall,
         budget: Option<v1::DisruptionBudget>,
         expected_revision: u64,
         change: impl FnOnce(Arc<BudgetSpec>) -> BudgetChange,
     ) -> Result<Edited, Status> {
         let budget = budget.ok_or_else(|| status::invalid_argument([BadField::new("budget", "missing")]))?;
         let (spec, unread) = from_proto::given_budget(budget);
-        self.edit(change(Arc::new(spec)), expected_revision, unread).await
+        self.edit(call, change(Arc::new(spec)), expected_revision, unread).await
     }
 }
 
@@ -52,8 +57,9 @@ impl BudgetService for BudgetRpc {
         &self,
         request: Request<v1::CreateBudgetRequest>,
     ) -> Result<Response<v1::CreateBudgetResponse>, Status> {
+        let call = person_call(&request);
         let v1::CreateBudgetRequest { budget } = request.into_inner();
-        let (revision, duplicate) = of_one(&self.put(budget, 0, RecordChange::Create).await?);
+        let (revision, duplicate) = of_one(&self.put(&call, budget, 0, RecordChange::Create).await?);
         Ok(Response::new(v1::CreateBudgetResponse { revision, duplicate }))
     }
 
@@ -85,8 +91,9 @@ impl BudgetService for BudgetRpc {
         &self,
         request: Request<v1::UpdateBudgetRequest>,
     ) -> Result<Response<v1::UpdateBudgetResponse>, Status> {
+        let call = person_call(&request);
         let v1::UpdateBudgetRequest { budget, expected_revision } = request.into_inner();
-        let (revision, _) = of_one(&self.put(budget, expected_revision, RecordChange::Update).await?);
+        let (revision, _) = of_one(&self.put(&call, budget, expected_revision, RecordChange::Update).await?);
         Ok(Response::new(v1::UpdateBudgetResponse { revision }))
     }
 
@@ -94,9 +101,10 @@ impl BudgetService for BudgetRpc {
         &self,
         request: Request<v1::DeleteBudgetRequest>,
     ) -> Result<Response<v1::DeleteBudgetResponse>, Status> {
+        let call = person_call(&request);
         let v1::DeleteBudgetRequest { name, expected_revision } = request.into_inner();
         let change = RecordChange::Delete(required(name)?);
-        let (revision, _) = of_one(&self.edit(change, expected_revision, Vec::new()).await?);
+        let (revision, _) = of_one(&self.edit(&call, change, expected_revision, Vec::new()).await?);
         Ok(Response::new(v1::DeleteBudgetResponse { revision }))
     }
 }

@@ -15,7 +15,7 @@ use godel_kit::{
     CancellationToken,
     client::Directory,
     message::RECEIVED_BYTES_MAX,
-    security::{Caller, Role, caller},
+    security::{Caller, Role, caller, person_call},
     status,
 };
 use godel_proto::v1::{
@@ -34,7 +34,7 @@ use crate::{
     config::Config,
     convert,
     leader_client::{Front, LeaderHandle, term_over},
-    requests::{AttachCall, LeaderRequest, SchedulerMessage},
+    requests::{AttachCall, ChangeCaller, LeaderRequest, SchedulerMessage},
 };
 
 /// Bytes of the reason of a pause.
@@ -129,6 +129,7 @@ impl DispatchService for Dispatch {
         &self,
         request: Request<v1::SetPartitionModeRequest>,
     ) -> Result<Response<v1::SetPartitionModeResponse>, Status> {
+        let cause = person_call(&request).cause("", ["partition".to_owned()]);
         let v1::SetPartitionModeRequest { mode: number, automatic } = request.into_inner();
         let wrong = |description: String| status::invalid_argument([BadField::new("mode", description)]);
         let choice = match v1::PartitionMode::try_from(number) {
@@ -140,7 +141,8 @@ impl DispatchService for Dispatch {
             Ok(v1::PartitionMode::Unspecified) => return Err(wrong("missing".to_owned())),
             Err(_) => return Err(wrong(format!("{number} is not a value of this enum"))),
         };
-        let revision = self.front.ask(|reply| LeaderRequest::SetMode { choice, reply }).await??;
+        let set = |reply| LeaderRequest::SetMode { choice, caller: ChangeCaller { cause, reply } };
+        let revision = self.front.ask(set).await??;
         Ok(Response::new(v1::SetPartitionModeResponse { revision: revision.unwrap_or_default().0 }))
     }
 
@@ -157,9 +159,13 @@ impl DispatchService for Dispatch {
 
     async fn resume_evictions(
         &self,
-        _request: Request<v1::ResumeEvictionsRequest>,
+        request: Request<v1::ResumeEvictionsRequest>,
     ) -> Result<Response<v1::ResumeEvictionsResponse>, Status> {
         let (resumed, summary) = self.front.ask(LeaderRequest::ResumeEvictions).await?;
+        if resumed {
+            // Nothing of it is in the store.
+            person_call(&request).note_done(["evictions".to_owned()]);
+        }
         let nodes_not_ready = u32::try_from(summary.nodes_not_ready).unwrap_or(u32::MAX);
         Ok(Response::new(v1::ResumeEvictionsResponse { resumed, nodes_not_ready }))
     }
@@ -168,14 +174,17 @@ impl DispatchService for Dispatch {
         &self,
         request: Request<v1::SetPauseRequest>,
     ) -> Result<Response<v1::SetPauseResponse>, Status> {
+        let call = person_call(&request);
         let v1::SetPauseRequest { scope, paused, reason } = request.into_inner();
         let scope = from_proto::pause_scope(&scope).map_err(|bad| status::invalid_argument([bad]))?;
         if let Err(wrong) = names::text(&reason, REASON_LEN_MAX) {
             return Err(status::invalid_argument([BadField::new("reason", wrong.to_string())]));
         }
         let reason = if paused { reason } else { String::new() };
-        let call = |reply| LeaderRequest::SetPause { scope, paused, reason, reply };
-        let revision = self.front.ask(call).await??;
+        let cause = call.cause("", [format!("pause/{scope}")]);
+        let set =
+            |reply| LeaderRequest::SetPause { scope, paused, reason, caller: ChangeCaller { cause, reply } };
+        let revision = self.front.ask(set).await??;
         let changed = revision.is_some();
         let revision = revision.map_or(0, |revision| revision.0);
         Ok(Response::new(v1::SetPauseResponse { revision, changed }))

@@ -11,7 +11,10 @@ use godel_domain::{
     queue_spec::{PriorityClass, QueueSpec},
     record_change::RecordChange,
 };
-use godel_kit::status;
+use godel_kit::{
+    security::{PersonCall, person_call},
+    status,
+};
 use godel_proto::v1::{self, queue_service_server::QueueService};
 use godel_queueing::check::QueueChange;
 use godel_wire::{BadField, from_proto};
@@ -34,6 +37,7 @@ impl QueueRpc {
 
     async fn edit_queue(
         &self,
+        call: &PersonCall,
         queue: Option<v1::Queue>,
         expected_revision: u64,
         change: impl FnOnce(Arc<QueueSpec>) -> QueueChange,
@@ -42,11 +46,12 @@ impl QueueRpc {
         let (spec, unread) = given_queue(queue);
         let expected_revision = Revision(expected_revision);
         let edit = Edit { queues: vec![change(spec)], expected_revision, ..Edit::default() };
-        self.front.edit(edit, unread, false).await
+        self.front.edit(call, edit, unread, false).await
     }
 
     async fn edit_class(
         &self,
+        call: &PersonCall,
         class: Option<v1::PriorityClass>,
         expected_revision: u64,
         change: impl FnOnce(PriorityClass) -> RecordChange<PriorityClass>,
@@ -55,7 +60,7 @@ impl QueueRpc {
             class.ok_or_else(|| status::invalid_argument([BadField::new("priority_class", "missing")]))?;
         let classes = vec![change(from_proto::given_priority_class(class))];
         let expected_revision = Revision(expected_revision);
-        self.front.edit(Edit { classes, expected_revision, ..Edit::default() }, Vec::new(), false).await
+        self.front.edit(call, Edit { classes, expected_revision, ..Edit::default() }, Vec::new(), false).await
     }
 }
 
@@ -72,8 +77,9 @@ impl QueueService for QueueRpc {
         &self,
         request: Request<v1::CreateQueueRequest>,
     ) -> Result<Response<v1::CreateQueueResponse>, Status> {
+        let call = person_call(&request);
         let v1::CreateQueueRequest { queue } = request.into_inner();
-        let edited = self.edit_queue(queue, 0, RecordChange::Create).await?;
+        let edited = self.edit_queue(&call, queue, 0, RecordChange::Create).await?;
         let (revision, duplicate) = of_one(&edited);
         Ok(Response::new(v1::CreateQueueResponse { uid: edited.uid, revision, duplicate }))
     }
@@ -106,8 +112,9 @@ impl QueueService for QueueRpc {
         &self,
         request: Request<v1::UpdateQueueRequest>,
     ) -> Result<Response<v1::UpdateQueueResponse>, Status> {
+        let call = person_call(&request);
         let v1::UpdateQueueRequest { queue, expected_revision } = request.into_inner();
-        let edited = self.edit_queue(queue, expected_revision, RecordChange::Update).await?;
+        let edited = self.edit_queue(&call, queue, expected_revision, RecordChange::Update).await?;
         Ok(Response::new(v1::UpdateQueueResponse { revision: of_one(&edited).0 }))
     }
 
@@ -115,11 +122,12 @@ impl QueueService for QueueRpc {
         &self,
         request: Request<v1::DeleteQueueRequest>,
     ) -> Result<Response<v1::DeleteQueueResponse>, Status> {
+        let call = person_call(&request);
         let v1::DeleteQueueRequest { name, expected_revision } = request.into_inner();
         let queues = vec![RecordChange::Delete(required(name)?)];
         let expected_revision = Revision(expected_revision);
         let edit = Edit { queues, expected_revision, ..Edit::default() };
-        let edited = self.front.edit(edit, Vec::new(), false).await?;
+        let edited = self.front.edit(&call, edit, Vec::new(), false).await?;
         Ok(Response::new(v1::DeleteQueueResponse { revision: of_one(&edited).0 }))
     }
 
@@ -127,6 +135,7 @@ impl QueueService for QueueRpc {
         &self,
         request: Request<v1::ApplyQueuesRequest>,
     ) -> Result<Response<v1::ApplyQueuesResponse>, Status> {
+        let call = person_call(&request);
         let v1::ApplyQueuesRequest { queues, priority_classes } = request.into_inner();
         let n = queues.len() + priority_classes.len();
         if !(1..=APPLIED_MAX).contains(&n) {
@@ -141,7 +150,7 @@ impl QueueService for QueueRpc {
         }
         let classes = priority_classes.into_iter().map(from_proto::given_priority_class);
         edit.classes = classes.map(RecordChange::Put).collect();
-        let Edited { revision, queues, classes, .. } = self.front.edit(edit, unread, true).await?;
+        let Edited { revision, queues, classes, .. } = self.front.edit(&call, edit, unread, true).await?;
         let outcomes = |outcomes: Vec<EditOutcome>| {
             outcomes.into_iter().map(|outcome| convert::queue::outcome(outcome).into()).collect()
         };
@@ -156,8 +165,9 @@ impl QueueService for QueueRpc {
         &self,
         request: Request<v1::CreatePriorityClassRequest>,
     ) -> Result<Response<v1::CreatePriorityClassResponse>, Status> {
+        let call = person_call(&request);
         let v1::CreatePriorityClassRequest { priority_class } = request.into_inner();
-        let edited = self.edit_class(priority_class, 0, RecordChange::Create).await?;
+        let edited = self.edit_class(&call, priority_class, 0, RecordChange::Create).await?;
         let (revision, duplicate) = of_one(&edited);
         Ok(Response::new(v1::CreatePriorityClassResponse { revision, duplicate }))
     }
@@ -190,8 +200,9 @@ impl QueueService for QueueRpc {
         &self,
         request: Request<v1::UpdatePriorityClassRequest>,
     ) -> Result<Response<v1::UpdatePriorityClassResponse>, Status> {
+        let call = person_call(&request);
         let v1::UpdatePriorityClassRequest { priority_class, expected_revision } = request.into_inner();
-        let edited = self.edit_class(priority_class, expected_revision, RecordChange::Update).await?;
+        let edited = self.edit_class(&call, priority_class, expected_revision, RecordChange::Update).await?;
         Ok(Response::new(v1::UpdatePriorityClassResponse { revision: of_one(&edited).0 }))
     }
 
@@ -199,12 +210,13 @@ impl QueueService for QueueRpc {
         &self,
         request: Request<v1::DeletePriorityClassRequest>,
     ) -> Result<Response<v1::DeletePriorityClassResponse>, Status> {
+        let call = person_call(&request);
         let v1::DeletePriorityClassRequest { name, expected_revision } = request.into_inner();
         let classes = vec![RecordChange::Delete(required(name)?)];
         let expected_revision = Revision(expected_revision);
         let edited = self
             .front
-            .edit(Edit { classes, expected_revision, ..Edit::default() }, Vec::new(), false)
+            .edit(&call, Edit { classes, expected_revision, ..Edit::default() }, Vec::new(), false)
             .await?;
         Ok(Response::new(v1::DeletePriorityClassResponse { revision: of_one(&edited).0 }))
     }

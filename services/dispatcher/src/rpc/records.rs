@@ -6,8 +6,8 @@ use godel_core_dispatcher::{
     leader::Edited,
     record_changes::{Edit, EditOutcome},
 };
-use godel_domain::names;
-use godel_kit::status;
+use godel_domain::{names, record_change::RecordChange};
+use godel_kit::{security::PersonCall, status};
 use godel_wire::BadField;
 use tonic::{Code, Status};
 
@@ -18,14 +18,18 @@ const PAGE_DEFAULT: usize = 500;
 const PAGE_MAX: usize = 1_000;
 
 impl Front {
-    /// Changes records together or not at all; `unread` is what of them cannot be read.
+    /// Changes records together or not at all, for a call; `unread` is what of them cannot be read.
     pub(super) async fn edit(
         &self,
+        call: &PersonCall,
         edit: Edit,
         unread: Vec<BadField>,
         is_apply: bool,
     ) -> Result<Edited, Status> {
-        self.ask(|reply| LeaderRequest::Edit(edit, Editor { unread, is_apply, reply })).await?
+        let objects = objects(&edit);
+        let cause = call.cause("", None);
+        self.ask(|reply| LeaderRequest::Edit(edit, Editor { cause, objects, unread, is_apply, reply }))
+            .await?
     }
 
     /// Shows a record by its name.
@@ -52,6 +56,27 @@ impl Front {
         let page = self.read(move |core| list(core, &after, n_max)).await?;
         Ok((page.items, token.next(page.next, page.total, page.revision)))
     }
+}
+
+/// What the change log calls each record of a change, by position.
+fn objects(edit: &Edit) -> Vec<String> {
+    fn named<T>(kind: &str, changes: &[RecordChange<T>], name: impl Fn(&T) -> &String) -> Vec<String> {
+        let name = |change: &RecordChange<T>| match change {
+            RecordChange::Create(record) | RecordChange::Update(record) | RecordChange::Put(record) => {
+                format!("{kind}/{}", name(record))
+            }
+            RecordChange::Delete(name) => format!("{kind}/{name}"),
+        };
+        changes.iter().map(name).collect()
+    }
+    let Edit { queues, classes, budgets, reservations, expected_revision: _ } = edit;
+    let all = [
+        named("queue", queues, |queue| &queue.name),
+        named("priority-class", classes, |class| &class.name),
+        named("budget", budgets, |budget| &budget.name),
+        named("reservation", reservations, |reservation| &reservation.name),
+    ];
+    all.concat()
 }
 
 pub(super) fn required(name: String) -> Result<String, Status> {

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use godel_base::ids::Revision;
 use godel_core_dispatcher::{leader::Edited, record_changes::Edit};
 use godel_domain::{record_change::RecordChange, reservation_spec::ReservationSpec};
-use godel_kit::status;
+use godel_kit::{
+    security::{PersonCall, person_call},
+    status,
+};
 use godel_proto::v1::{self, reservation_service_server::ReservationService};
 use godel_rules::reservation::check::ReservationChange;
 use godel_wire::{BadField, from_proto};
@@ -25,17 +28,19 @@ impl ReservationRpc {
 
     async fn edit(
         &self,
+        call: &PersonCall,
         change: ReservationChange,
         expected_revision: u64,
         unread: Vec<BadField>,
     ) -> Result<Edited, Status> {
         let expected_revision = Revision(expected_revision);
         let edit = Edit { reservations: vec![change], expected_revision, ..Edit::default() };
-        self.front.edit(edit, unread, false).await
+        self.front.edit(call, edit, unread, false).await
     }
 
     async fn put(
         &self,
+        call: &PersonCall,
         reservation: Option<v1::Reservation>,
         expected_revision: u64,
         change: impl FnOnce(Arc<ReservationSpec>) -> ReservationChange,
@@ -43,7 +48,7 @@ impl ReservationRpc {
         let reservation =
             reservation.ok_or_else(|| status::invalid_argument([BadField::new("reservation", "missing")]))?;
         let (spec, unread) = from_proto::given_reservation(reservation);
-        self.edit(change(Arc::new(spec)), expected_revision, unread).await
+        self.edit(call, change(Arc::new(spec)), expected_revision, unread).await
     }
 }
 
@@ -53,8 +58,9 @@ impl ReservationService for ReservationRpc {
         &self,
         request: Request<v1::CreateReservationRequest>,
     ) -> Result<Response<v1::CreateReservationResponse>, Status> {
+        let call = person_call(&request);
         let v1::CreateReservationRequest { reservation } = request.into_inner();
-        let (revision, duplicate) = of_one(&self.put(reservation, 0, RecordChange::Create).await?);
+        let (revision, duplicate) = of_one(&self.put(&call, reservation, 0, RecordChange::Create).await?);
         Ok(Response::new(v1::CreateReservationResponse { revision, duplicate }))
     }
 
@@ -86,8 +92,10 @@ impl ReservationService for ReservationRpc {
         &self,
         request: Request<v1::UpdateReservationRequest>,
     ) -> Result<Response<v1::UpdateReservationResponse>, Status> {
+        let call = person_call(&request);
         let v1::UpdateReservationRequest { reservation, expected_revision } = request.into_inner();
-        let (revision, _) = of_one(&self.put(reservation, expected_revision, RecordChange::Update).await?);
+        let (revision, _) =
+            of_one(&self.put(&call, reservation, expected_revision, RecordChange::Update).await?);
         Ok(Response::new(v1::UpdateReservationResponse { revision }))
     }
 
@@ -95,9 +103,10 @@ impl ReservationService for ReservationRpc {
         &self,
         request: Request<v1::DeleteReservationRequest>,
     ) -> Result<Response<v1::DeleteReservationResponse>, Status> {
+        let call = person_call(&request);
         let v1::DeleteReservationRequest { name, expected_revision } = request.into_inner();
         let change = RecordChange::Delete(required(name)?);
-        let (revision, _) = of_one(&self.edit(change, expected_revision, Vec::new()).await?);
+        let (revision, _) = of_one(&self.edit(&call, change, expected_revision, Vec::new()).await?);
         Ok(Response::new(v1::DeleteReservationResponse { revision }))
     }
 }

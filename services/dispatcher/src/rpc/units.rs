@@ -16,7 +16,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     message::RECEIVED_BYTES_MAX,
     room::Messages,
-    security::{caller, person_call},
+    security::{PersonCall, caller, person_call},
     server, status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
@@ -43,7 +43,7 @@ use crate::{
     leader_client::{Front, LeaderHandle, term_over},
     metrics::DispatcherMetrics,
     pages::{self, RowsPage},
-    requests::{LeaderRequest, PendingSubmission, Refused, Submitter, WatchCall},
+    requests::{ChangeCaller, LeaderRequest, PendingSubmission, Refused, Submitter, WatchCall},
 };
 
 /// Running units on a page of a unit's: of 700 bytes at most, mostly names.
@@ -61,6 +61,7 @@ const WATCH_QUEUE: usize = 4;
 
 /// Who changes a unit.
 struct ChangedBy {
+    call: PersonCall,
     /// As it is compared with who submitted the unit.
     principal: String,
     /// It may change units of the namespace only that it names.
@@ -69,7 +70,8 @@ struct ChangedBy {
 
 impl ChangedBy {
     fn of<T>(request: &Request<T>) -> Self {
-        Self { principal: caller(request).principal(), is_bound: person_call(request).is_bound() }
+        let call = person_call(request);
+        Self { principal: caller(request).principal(), is_bound: call.is_bound(), call }
     }
 }
 
@@ -115,9 +117,11 @@ impl UnitRpc {
             return Err(status::invalid_argument([BadField::new("name", "empty")]));
         }
         let expected_revision = Revision(expected_revision);
-        let ChangedBy { principal, is_bound } = by;
+        let ChangedBy { call, principal, is_bound } = by;
+        let cause = call.cause_about_unit(&namespace, &name);
         self.front
-            .ask(|caller| {
+            .ask(|reply| {
+                let caller = ChangeCaller { cause, reply };
                 let change =
                     UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
                 LeaderRequest::Change(change)

@@ -12,6 +12,7 @@ use godel_core_rescheduler_leader::{
 };
 use godel_crash::CrashPoints;
 use godel_domain::{
+    change_line::CallCause,
     requested_move::{MadeMove, RequestedMove},
     unit::UnitRecord,
 };
@@ -41,7 +42,14 @@ const N_FORGOTTEN: usize = 200;
 pub(crate) type QuestionReply<T> = oneshot::Sender<Result<T, Status>>;
 
 /// Who waits for an answer of the leader.
-pub(crate) enum Caller {
+pub(crate) struct Caller {
+    /// For the change log.
+    pub(super) cause: Option<CallCause>,
+    pub(super) question: Question,
+}
+
+/// What a caller waits for.
+pub(crate) enum Question {
     Run(QuestionReply<v1::RunPolicyResponse>),
     Show(QuestionReply<v1::PlanPolicyResponse>),
     Room(QuestionReply<v1::MakeRoomForResponse>),
@@ -51,11 +59,11 @@ pub(crate) enum Caller {
 impl Caller {
     /// Answers that it is not done. Nobody may be left to hear it.
     pub(super) fn refuse(self, status: Status) {
-        match self {
-            Self::Run(reply) => drop(reply.send(Err(status))),
-            Self::Show(reply) => drop(reply.send(Err(status))),
-            Self::Room(reply) => drop(reply.send(Err(status))),
-            Self::Abort(reply) => drop(reply.send(Err(status))),
+        match self.question {
+            Question::Run(reply) => drop(reply.send(Err(status))),
+            Question::Show(reply) => drop(reply.send(Err(status))),
+            Question::Room(reply) => drop(reply.send(Err(status))),
+            Question::Abort(reply) => drop(reply.send(Err(status))),
         }
     }
 }
@@ -102,7 +110,8 @@ impl ReschedulerOutbox {
 impl RescheduleOutbox for ReschedulerOutbox {
     type Caller = Caller;
 
-    fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>) {
+    fn write(&mut self, ticket: WriteTicket, records: Vec<RescheduleWrite>, callers: &[&Caller]) {
+        let mut causes: Vec<CallCause> = callers.iter().filter_map(|caller| caller.cause.clone()).collect();
         let pipeline = self.terms.grant().map(|grant| grant.pipeline.clone());
         let (crash, metrics) = (self.crash.clone(), self.metrics.clone());
         self.spawn("rescheduler.records", async move {
@@ -112,7 +121,8 @@ impl RescheduleOutbox for ReschedulerOutbox {
             let mut written = Ok(());
             for ops in transactions(&records) {
                 crash.hit("rescheduler.before-commit");
-                written = commit(&pipeline, ops, &metrics).await;
+                let conditions = Conditions::default().on_behalf_of(causes.drain(..));
+                written = commit(&pipeline, ops, conditions, &metrics).await;
                 if written.is_err() {
                     break;
                 }
@@ -187,25 +197,25 @@ impl RescheduleOutbox for ReschedulerOutbox {
         };
         let plan = shown.map(|plan| show_plan(&plan)).map_err(Status::failed_precondition);
         // Nobody may be left to hear it.
-        match caller {
-            Caller::Run(reply) => {
+        match caller.question {
+            Question::Run(reply) => {
                 let answer = plan.map(|plan| v1::RunPolicyResponse { movement, why_not, plan: Some(plan) });
                 drop(reply.send(answer));
             }
-            Caller::Show(reply) => {
+            Question::Show(reply) => {
                 drop(reply.send(plan.map(|plan| v1::PlanPolicyResponse { plan: Some(plan) })));
             }
-            Caller::Room(reply) => {
+            Question::Room(reply) => {
                 let plan = plan.ok();
                 drop(reply.send(Ok(v1::MakeRoomForResponse { movement, why_not, plan })));
             }
             // Who wants a movement to end has no plan made.
-            Caller::Abort(_) => {}
+            Question::Abort(_) => {}
         }
     }
 
     fn aborted(&mut self, caller: Caller, answer: Result<MovementRecord, AbortRefusal>) {
-        let Caller::Abort(reply) = caller else { return };
+        let Question::Abort(reply) = caller.question else { return };
         let answer = answer.map_err(|refusal| match refusal {
             AbortRefusal::NotLeading => self.not_leading(),
             AbortRefusal::Unknown(name) => show::unknown("movement", &name),
@@ -324,9 +334,10 @@ fn transactions(records: &[RescheduleWrite]) -> Vec<Vec<Bytes>> {
 async fn commit(
     pipeline: &TxnPipeline,
     ops: Vec<Bytes>,
+    conditions: Conditions,
     metrics: &RescheduleMetrics,
 ) -> Result<(), WriteFailure> {
-    let answer = match pipeline.submit(ops, Conditions::default()).await {
+    let answer = match pipeline.submit(ops, conditions).await {
         Ok(pending) => pending.await,
         Err(error) => Err(error),
     };

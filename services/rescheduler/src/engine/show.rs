@@ -3,6 +3,7 @@
 use godel_base::duration;
 use godel_core_rescheduler::{MovementRecord, PolicyConfig, RunRefusal, Trigger};
 use godel_core_rescheduler_leader::{MoveTotals, is_weight, unit_name};
+use godel_domain::change_line::CallCause;
 use godel_kit::{
     message::MESSAGE_BYTES_MAX,
     status::{self, reason},
@@ -12,7 +13,7 @@ use godel_wire::BadField;
 use prost::Message as _;
 use tonic::{Code, Status};
 
-use super::{Caller, Engine, QuestionReply};
+use super::{Caller, Engine, Question, QuestionReply};
 use crate::record;
 
 /// Bytes of a message that are left for what is around its moves.
@@ -104,7 +105,7 @@ impl Engine {
         reply: QuestionReply<v1::PlanPolicyResponse>,
     ) {
         let v1::PlanPolicyRequest { policy } = request;
-        let caller = Caller::Show(reply);
+        let caller = Caller { cause: None, question: Question::Show(reply) };
         if self.leader.leads() && !self.leader.manager().config().policies.contains_key(&policy) {
             return caller.refuse(unknown("policy", &policy));
         }
@@ -114,6 +115,7 @@ impl Engine {
     pub(crate) fn run_policy(
         &mut self,
         request: v1::RunPolicyRequest,
+        cause: Option<CallCause>,
         reply: QuestionReply<v1::RunPolicyResponse>,
     ) {
         let v1::RunPolicyRequest { policy } = request;
@@ -128,7 +130,7 @@ impl Engine {
                 Err(status::failed_precondition("POLICY", &policy, refused.to_string()))
             }
         });
-        let caller = Caller::Run(reply);
+        let caller = Caller { cause, question: Question::Run(reply) };
         match checked {
             Ok(()) => self.leader.run_policy(policy, caller, &mut self.out),
             Err(refused) => caller.refuse(refused),
@@ -138,6 +140,7 @@ impl Engine {
     pub(crate) fn make_room_for(
         &mut self,
         request: v1::MakeRoomForRequest,
+        cause: Option<CallCause>,
         reply: QuestionReply<v1::MakeRoomForResponse>,
     ) {
         let v1::MakeRoomForRequest { namespace, unit, dry_run } = request;
@@ -156,7 +159,7 @@ impl Engine {
                 }
             }
         });
-        let caller = Caller::Room(reply);
+        let caller = Caller { cause, question: Question::Room(reply) };
         match found {
             Ok(unit) => self.leader.make_room(unit, dry_run, caller, &mut self.out),
             Err(refused) => caller.refuse(refused),
@@ -239,10 +242,11 @@ impl Engine {
     pub(crate) fn abort_movement(
         &mut self,
         request: v1::AbortMovementRequest,
+        cause: Option<CallCause>,
         reply: QuestionReply<MovementRecord>,
     ) {
         let v1::AbortMovementRequest { name, reason } = request;
-        let caller = Caller::Abort(reply);
+        let caller = Caller { cause, question: Question::Abort(reply) };
         if self.leader.leads() && reason.len() > REASON_LEN_MAX {
             let why = format!("{} bytes; at most {REASON_LEN_MAX}", reason.len());
             return caller.refuse(status::invalid_argument([BadField::new("reason", why)]));
