@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod backup;
 pub mod budget;
+pub mod changes;
 pub mod context;
 mod history;
 pub mod identity;
@@ -125,6 +126,8 @@ pub enum Verb {
     /// Ask what you may do.
     #[command(subcommand)]
     Auth(people::AuthVerb),
+    /// Show who changed what, when and from where, and who was refused.
+    Changes(changes::ChangesArgs),
     /// Manage the CA, which signs the certificates of identities.
     #[command(subcommand)]
     Ca(identity::Ca),

@@ -5,6 +5,7 @@ mod agent;
 mod apply;
 mod backup;
 mod budget;
+mod changes;
 pub(crate) mod context;
 mod doctor;
 mod each;
@@ -107,6 +108,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         Verb::Principal(verb) => people::principal(&Client::new(&access)?, verb, output).await,
         Verb::Whoami => people::whoami(&Client::new(&access)?, output).await,
         Verb::Auth(verb) => people::auth(&Client::new(&access)?, verb, output).await,
+        Verb::Changes(wanted) => changes::run(&Client::new(&access)?, wanted, output).await,
         Verb::Ca(verb) => identity::ca(&Client::new(&access)?, verb, output).await,
         Verb::Backup(Backup::Create(wanted)) => backup::create(&Client::new(&access)?, wanted, output).await,
         Verb::Admin(verb) => admin::run(&Client::new(&access)?, verb, output).await,

@@ -13,9 +13,10 @@ use godel_kit::{
     status,
 };
 use godel_proto::v1::{
-    self, bind_service_client::BindServiceClient, identity_service_client::IdentityServiceClient,
-    log_service_client::LogServiceClient, node_service_client::NodeServiceClient,
-    scheduler_service_client::SchedulerServiceClient, state_service_client::StateServiceClient,
+    self, bind_service_client::BindServiceClient, change_service_client::ChangeServiceClient,
+    identity_service_client::IdentityServiceClient, log_service_client::LogServiceClient,
+    node_service_client::NodeServiceClient, scheduler_service_client::SchedulerServiceClient,
+    state_service_client::StateServiceClient,
 };
 use tonic::Status;
 
@@ -100,6 +101,11 @@ impl Client {
     /// Logs of running units, as state serves them.
     pub fn logs(&self) -> LogServiceClient<Channel> {
         LogServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX)
+    }
+
+    /// The change log, as state serves it.
+    pub fn changes(&self) -> ChangeServiceClient<Channel> {
+        ChangeServiceClient::new(self.directory.state()).max_decoding_message_size(RECEIVED_BYTES_MAX)
     }
 
     /// Identities, as state serves them.

@@ -9,6 +9,7 @@
 //! - `administrator`: whoever runs state on this machine.
 //! - `audit`: `godel audit`: the invariants on a live system.
 //! - `bulk`: submission of many units on one stream.
+//! - `changes`: the change log, page by page and as it grows.
 //! - `client`: clients of the API, with deadlines and retries.
 //! - `context`: the clusters that a person uses, and how each is reached.
 //! - `doctor`: `godel doctor`: who can reach a cluster, and how callers prove their identity.
@@ -31,6 +32,7 @@ pub mod access;
 pub mod administrator;
 pub mod audit;
 pub mod bulk;
+pub mod changes;
 pub mod client;
 pub mod context;
 pub mod doctor;

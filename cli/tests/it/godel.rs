@@ -134,11 +134,16 @@ impl Up {
     }
 
     pub(crate) fn start_with_data(dir: TempDir, data: &str, flags: &[&str]) -> Self {
+        Self::start_logging(dir, data, flags, ("warn", Stdio::inherit()))
+    }
+
+    /// With lines of its log of such a filter going there.
+    pub(crate) fn start_logging(dir: TempDir, data: &str, flags: &[&str], log: (&str, Stdio)) -> Self {
         let data_dir = dir.path().join(data);
         let mut words = vec!["up", "--port", "0", "-o", "json", "--data-dir", data_dir.to_str().unwrap()];
         words.extend(flags);
         let mut command = command(&words);
-        command.stderr(Stdio::inherit()).env("GODEL_LOG", "warn").env("GODEL_CONTEXTS", contexts_in(&dir));
+        command.stderr(log.1).env("GODEL_LOG", log.0).env("GODEL_CONTEXTS", contexts_in(&dir));
         let mut child = Killed(command.spawn().unwrap());
         let stdout = child.0.stdout.take().unwrap();
         let (tx, rx) = mpsc::channel();

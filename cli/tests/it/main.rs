@@ -4,6 +4,7 @@
 
 mod agents;
 mod budgets;
+mod changes;
 mod contexts;
 mod docs;
 mod etcd;

@@ -10,17 +10,17 @@ use super::{
 };
 
 /// A person with contexts of its own, in the directory of the cluster.
-fn person(up: &Up, name: &str) -> Godel {
+pub(crate) fn person(up: &Up, name: &str) -> Godel {
     let contexts = up.dir().join(format!("{name}.contexts.yaml"));
     Godel::with_contexts(&contexts)
 }
 
-fn path(up: &Up, name: &str) -> String {
+pub(crate) fn path(up: &Up, name: &str) -> String {
     up.dir().join(name).display().to_string()
 }
 
 /// Makes a token for that person, who logs in with it.
-fn log_in(up: &Up, admin: &Godel, name: &str, flags: &[&str]) -> Godel {
+pub(crate) fn log_in(up: &Up, admin: &Godel, name: &str, flags: &[&str]) -> Godel {
     let file = path(up, &format!("{name}.token"));
     admin.ok(&[&["token", "create", name, "--file", &file][..], flags].concat());
     let mode = fs::metadata(&file).unwrap().permissions().mode();
