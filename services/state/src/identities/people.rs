@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use godel_domain::names::YARN_SIMPLE;
 use godel_identity::{
     caller::{ADMIN, Caller},
-    needs::NEEDS,
+    needs::{NEEDS, YARN_NEEDS},
     people::{PERSON_TOKEN_TTL_MS_MAX, PeopleRefusal, PrincipalAsk, PrincipalRecord},
     permission::{CallObject, PermissionRefusal, PersonRole, Principal, UnknownPersonRole},
     rotation::PERSON_TOKEN_MS,
@@ -175,7 +176,8 @@ impl Issuer {
         let principal = if as_principal.is_empty() || *as_principal == caller.name {
             caller
         } else if caller.role == PersonRole::Admin {
-            let known = self.ledger.read(|book| book.people().principal(as_principal));
+            let simple = as_principal.strip_prefix(YARN_SIMPLE).map(Principal::yarn_simple);
+            let known = simple.or_else(|| self.ledger.read(|book| book.people().principal(as_principal)));
             known.ok_or_else(|| refused(&PeopleRefusal::NoPrincipal { name: as_principal.clone() }))?
         } else {
             let message =
@@ -270,7 +272,8 @@ fn method_of(text: &str) -> Result<&'static str, BadField> {
     let is_meant = |path: &str| {
         path.strip_suffix(text).is_some_and(|rest| rest.is_empty() || rest.ends_with(['/', '.']))
     };
-    let mut meant = NEEDS.iter().map(|(path, _)| *path).filter(|path| !text.is_empty() && is_meant(path));
+    let all = NEEDS.iter().chain(YARN_NEEDS);
+    let mut meant = all.map(|(path, _)| *path).filter(|path| !text.is_empty() && is_meant(path));
     match (meant.next(), meant.next()) {
         (Some(path), None) => Ok(path),
         (Some(one), Some(other)) => {
@@ -322,5 +325,7 @@ mod tests {
             assert!(method_of(bad).is_err(), "{bad}");
         }
         assert_eq!(method_of("StateService/Watch"), Ok("/godel.v1.StateService/Watch"));
+        let kill = "hadoop/ApplicationClientProtocol/forceKillApplication";
+        assert_eq!(method_of("forceKillApplication").unwrap(), kill);
     }
 }
