@@ -14,7 +14,10 @@ use godel_kit::{
     security::person_call,
     status::{self, reason, with_info},
 };
-use godel_pki::person_tokens::{self, PersonToken, TokenOrder};
+use godel_pki::{
+    person_tokens::{self, PersonToken, TokenOrder},
+    yarn_tokens,
+};
 use godel_proto::v1;
 use godel_wire::BadField;
 use tonic::{Code, Request, Response, Status};
@@ -33,7 +36,7 @@ impl Issuer {
         request: Request<v1::CreateTokenRequest>,
     ) -> IdentityAnswer<v1::CreateTokenResponse> {
         refuse_unjudged(&request)?;
-        let v1::CreateTokenRequest { principal, ttl_ms, terms } = request.into_inner();
+        let v1::CreateTokenRequest { principal, ttl_ms, terms, for_yarn } = request.into_inner();
         let ttl_ms = if ttl_ms == 0 { TTL_MS_DEFAULT } else { ttl_ms };
         let ask = ask_of(terms.unwrap_or_default())?;
         let id = person_tokens::make_id().map_err(|error| broken(&error))?;
@@ -42,6 +45,7 @@ impl Issuer {
         let signer = self.ledger.read(|book| keys.signing(book.trust(), now_ms).cloned());
         let signer = signer.map_err(|error| broken(&error))?;
         let key_id = signer.token_key().id().to_owned();
+        let yarn_secret = for_yarn.then(|| keys.yarn_secret(&key_id));
         let made = self.ledger.decide(move |draft| {
             let people = draft.book.people_mut();
             let token = people
@@ -60,9 +64,12 @@ impl Issuer {
             is_session: false,
         };
         let text = person_tokens::make_token(&signer, &order).map_err(|error| broken(&error))?;
-        tracing::info!(principal = token.principal, token = token.id, "a token was made");
+        let said = yarn_tokens::said_by(&text).map_err(|error| broken(&error))?;
+        let yarn_password = yarn_secret.map(|secret| secret.password(said).to_vec()).unwrap_or_default();
+        tracing::info!(principal = token.principal, token = token.id, for_yarn, "a token was made");
         Ok(Response::new(v1::CreateTokenResponse {
             token: text,
+            yarn_password,
             info: Some(person_token_to_proto(&token)),
             principal: record.as_ref().map(principal_to_proto),
         }))
@@ -318,6 +325,8 @@ mod tests {
     #[test]
     fn methods_are_named_whole_or_by_their_end() {
         let submit = "/godel.v1.UnitService/SubmitUnit";
+        let kill = "hadoop/ApplicationClientProtocol/forceKillApplication";
+        assert_eq!(method_of("forceKillApplication").unwrap(), kill);
         for text in [submit, "godel.v1.UnitService/SubmitUnit", "UnitService/SubmitUnit", "SubmitUnit"] {
             assert_eq!(method_of(text), Ok(submit), "{text}");
         }
@@ -325,7 +334,5 @@ mod tests {
             assert!(method_of(bad).is_err(), "{bad}");
         }
         assert_eq!(method_of("StateService/Watch"), Ok("/godel.v1.StateService/Watch"));
-        let kill = "hadoop/ApplicationClientProtocol/forceKillApplication";
-        assert_eq!(method_of("forceKillApplication").unwrap(), kill);
     }
 }
