@@ -60,7 +60,7 @@ pub enum YarnApp {
         /// Ids, as application_1700000000000_0001.
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
-        /// Who ends them. Default: the user who runs this command.
+        /// Who ends them, with the rights of that user. Default: you.
         #[arg(long)]
         user: Option<String>,
         /// Reason, shown to users.
