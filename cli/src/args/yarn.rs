@@ -94,6 +94,9 @@ pub enum Yarn {
         /// Print the queues as a file for `godel apply`, and change nothing.
         #[arg(long)]
         dry_run: bool,
+        /// Also name `yarn-simple:USER` for each user in lists of queues: users of YARN who show no token.
+        #[arg(long)]
+        simple_users: bool,
     },
     /// Show for each property of YARN's configuration what godel makes of it: mapped, approximated or unsupported, with the
     /// effect.
