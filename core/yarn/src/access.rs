@@ -276,9 +276,12 @@ impl YarnAcls {
             allow(principal, CHANGE, &object) == Permission::Granted
         };
         let is_named = || app.acls.lets(user, access) || self.may(user, app.queue, QueueAccess::Administer);
+        let is_own = user.owner == app.user;
         match (user.principal, access) {
-            (None, _) => !self.is_enabled || user.owner == app.user || is_named(),
-            (Some(principal), AppAccess::View) => !self.is_enabled || is_permitted(principal) || is_named(),
+            (None, _) => !self.is_enabled || is_own || is_named(),
+            (Some(principal), AppAccess::View) => {
+                !self.is_enabled || is_own || is_permitted(principal) || is_named()
+            }
             (Some(principal), AppAccess::Modify) => {
                 is_permitted(principal) || self.is_enabled && user.counts_in_lists() && is_named()
             }
@@ -382,6 +385,48 @@ mod tests {
         let bare = acls(&[("yarn.acl.enable", "true"), ("yarn.admin.acl", " ")]);
         assert!(bare.may_submit(anyone, "root.any") && bare.may(anyone, "root.any", QueueAccess::Administer));
         assert!(acls(&TREE[..1]).may_submit(anyone, "root.any"));
+    }
+
+    #[test]
+    fn permissions_say_who_changes_an_application_and_lists_who_else() {
+        let (acls, open) = (acls(&TREE), YarnAcls::default());
+        let bare = YarnAcls { is_enabled: true, ..YarnAcls::default() };
+        let lists = AppAcls::new([(AppAccess::View, "eve readers"), (AppAccess::Modify, "eve fixers")]);
+        let app = |user| AskedApp { user, queue: "root.prod-a.etl", acls: &lists };
+        let proved = |name: &str, role, groups: &[&str]| Principal {
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            ..Principal::new(name, role)
+        };
+        let user = PersonRole::User;
+        let simple = Principal::yarn_simple;
+        // Whether one sees and changes an application: with lists, without, and with YARN's defaults, which name everybody.
+        for (principal, owner, listed, unlisted, by_default) in [
+            (proved("ann", user, &[]), "ann", (true, true), (true, true), (true, true)),
+            (proved("kim", user, &["ann"]), "ann", (true, true), (true, true), (true, true)),
+            (proved("kim", user, &[]), "ann", (false, false), (true, false), (false, false)),
+            // The lists of the application name her, those of its queue him, and those of the cluster the next one.
+            (proved("eve", user, &[]), "ann", (true, true), (true, false), (true, true)),
+            (proved("bob", user, &[]), "ann", (true, true), (true, false), (false, false)),
+            (proved("boss", user, &[]), "ann", (true, true), (true, false), (false, false)),
+            (proved("vic", PersonRole::Viewer, &[]), "vic", (true, false), (true, false), (true, false)),
+            (proved("olga", PersonRole::Operator, &[]), "ann", (true, true), (true, true), (true, true)),
+            // Who only says so changes what was submitted so.
+            (simple("ann"), "yarn-simple:ann", (true, true), (true, true), (true, true)),
+            (simple("ann"), "ann", (false, false), (true, false), (false, false)),
+            (simple("eve"), "ann", (true, false), (true, false), (true, false)),
+            (simple("bob"), "ann", (false, false), (true, false), (false, false)),
+            (simple("boss"), "ann", (false, false), (true, false), (false, false)),
+        ] {
+            for (acls, expected) in [(&acls, listed), (&open, unlisted), (&bare, by_default)] {
+                let user = YarnUser::judged(&principal, &principal.groups);
+                let may = |access| acls.may_with(user, app(owner), access);
+                let found = (may(AppAccess::View), may(AppAccess::Modify));
+                assert_eq!(found, expected, "{} of {owner}", principal.name);
+            }
+        }
+        let judged = |principal: &Principal| bare.is_admin(YarnUser::judged(principal, &[]));
+        assert!(judged(&proved("olga", PersonRole::Operator, &[])));
+        assert!(!judged(&proved("ann", user, &[])) && !judged(&simple("ann")));
     }
 
     #[test]
