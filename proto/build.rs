@@ -33,13 +33,14 @@ const PACKAGE: &str = "godel.v1";
 /// The message whose map is in order.
 const ORDERED: &str = "Resources";
 /// Messages with secrets, which say in `src/secrets.rs` what logs may show of them.
-const SECRET: [&str; 6] = [
+const SECRET: [&str; 7] = [
     "SealedSigner",
     "JoinToken",
     "JoinRequest",
     "CreateJoinTokenResponse",
     "IssueTokenResponse",
     "CreateTokenResponse",
+    "YarnTokenKey",
 ];
 /// Messages that are written field by field, with all messages in them: see src/fields.rs.
 const WRITTEN: [&str; 2] = ["UnitRecord", "TaskGroupRecord"];

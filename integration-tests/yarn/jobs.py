@@ -25,6 +25,7 @@ import acl
 import clients as hadoop
 import flink
 import rest
+import tokens
 
 WITHIN_S = 600
 ANSWER = "keys 100 sum 20000 pi 3.1 executors"
@@ -223,7 +224,7 @@ class Jobs:
             self.configuration = scratch / "two"
             hadoop.write_configuration(self.configuration, pair)
 
-    def submit(self, name, mode="cluster", pause_ms=0, conf=None):
+    def submit(self, name, mode="cluster", pause_ms=0, conf=None, environment=None):
         """Starts spark-submit; a function that waits for it and judges."""
         opens = [option for package in hadoop.OPENS + ["sun.nio.ch", "sun.security.action"]
                  for option in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
@@ -244,7 +245,7 @@ class Jobs:
             outcome["code"], outcome["said"] = self.clients.run(
                 "org.apache.spark.deploy.SparkSubmit", "--master", "yarn", "--deploy-mode", mode, *confs, "--name", name, "--class",
                 "SparkShuffle", str(self.clients.programs), str(answer), str(pause_ms),
-                configuration=self.configuration, options=["-Xmx1g", *opens], within=WITHIN_S)
+                configuration=self.configuration, options=["-Xmx1g", *opens], within=WITHIN_S, environment=environment)
 
         thread = threading.Thread(target=run)
         thread.start()
@@ -359,6 +360,17 @@ class Jobs:
             self.godel.adapter(idx)
         self.godel.leader()
 
+    def token(self):
+        """A job with a token file belongs to the principal, and the file ends with the token."""
+        token = tokens.Token(self)
+        until("adapter that knows the principal", lambda: token.list()[0] == 0, 60)
+        job = self.submit("token", pause_ms=3_000, environment=token.environment)
+        self.running(job, 3)
+        self.judge("token: the job is its principal's", token.wrong(job.id()))
+        job.finish()
+        until("end of the token", token.revoke(), 60)
+        self.judge("token: REST after its end", "" if token.rest()[0] == 401 else f"{token.rest()}")
+
     def api_client(self):
         """The calls of the Python package yarn-api-client."""
         job = self.submit("api-client", pause_ms=3_000)
@@ -389,7 +401,7 @@ template:
 
 # Only if they are named: Flink is brought by `flink.py prepare`.
 OTHER_CASES = ["flink-application", "flink-session"]
-CASES = ["client", "cluster", "dynamic", "executor-killed", "master-killed", "adapter-killed", "preempted", "cli", "api-client", "acl"]
+CASES = ["client", "cluster", "token", "dynamic", "executor-killed", "master-killed", "adapter-killed", "preempted", "cli", "api-client", "acl"]
 
 
 def main():

@@ -46,9 +46,16 @@ impl Debug for v1::IssueTokenResponse {
 
 impl Debug for v1::CreateTokenResponse {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Self { token: _, info, principal } = self;
+        let Self { token: _, info, principal, yarn_password: _ } = self;
         let mut shown = f.debug_struct("CreateTokenResponse");
         shown.field("info", info).field("principal", principal).finish_non_exhaustive()
+    }
+}
+
+impl Debug for v1::YarnTokenKey {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Self { key_id, secret: _ } = self;
+        f.debug_struct("YarnTokenKey").field("key_id", key_id).finish_non_exhaustive()
     }
 }
 
@@ -68,8 +75,13 @@ mod tests {
             format!("{:?}", v1::IssueTokenResponse { token: secret(), ..v1::IssueTokenResponse::default() }),
             format!(
                 "{:?}",
-                v1::CreateTokenResponse { token: secret(), ..v1::CreateTokenResponse::default() }
+                v1::CreateTokenResponse {
+                    token: secret(),
+                    yarn_password: bytes(),
+                    ..v1::CreateTokenResponse::default()
+                }
             ),
+            format!("{:?}", v1::YarnTokenKey { key_id: "k".to_owned(), secret: bytes() }),
             // And as part of what lists and transactions carry.
             format!("{:#?}", {
                 let signer =

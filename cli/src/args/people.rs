@@ -74,6 +74,12 @@ pub struct NewToken {
     /// Write the token and the roots of the cluster into this new file, which only its owner can read, instead of showing the token.
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// Write a Hadoop token file for HADOOP_TOKEN_FILE_LOCATION, with which clients of YARN call as the principal, and do not show the token.
+    #[arg(long, value_name = "FILE")]
+    pub yarn: Option<PathBuf>,
+    /// Addresses at which clients of YARN call adapters. Default: those of the adapter that leads and of its standbys.
+    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT", requires = "yarn")]
+    pub yarn_address: Vec<String>,
 }
 
 /// `godel principal`.

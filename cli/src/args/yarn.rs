@@ -60,7 +60,7 @@ pub enum YarnApp {
         /// Ids, as application_1700000000000_0001.
         #[arg(required = true, value_name = "ID")]
         ids: Vec<String>,
-        /// Who ends them. Default: the user who runs this command.
+        /// Who ends them, with the rights of that user. Default: you.
         #[arg(long)]
         user: Option<String>,
         /// Reason, shown to users.
@@ -94,6 +94,9 @@ pub enum Yarn {
         /// Print the queues as a file for `godel apply`, and change nothing.
         #[arg(long)]
         dry_run: bool,
+        /// Also name `yarn-simple:USER` for each user in lists of queues: users of YARN who show no token.
+        #[arg(long)]
+        simple_users: bool,
     },
     /// Show for each property of YARN's configuration what godel makes of it: mapped, approximated or unsupported, with the
     /// effect.

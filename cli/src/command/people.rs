@@ -1,5 +1,7 @@
 //! `godel token`, `godel principal`, `godel whoami` and `godel auth`.
 
+mod yarn;
+
 use std::path::Path;
 
 use clap::ValueEnum as _;
@@ -133,40 +135,62 @@ pub(super) async fn token(client: &Client, verb: TokenVerb, format: Format) -> R
 
 /// Prints only the token to standard output, so that it can go into a file; what it is good for goes to standard error.
 async fn create(client: &Client, wanted: NewToken, format: Format) -> Result<(), Failure> {
-    let NewToken { principal, flags, ttl, file } = wanted;
-    if let Some(file) = file.as_deref().filter(|file| file.exists()) {
+    let NewToken { principal, flags, ttl, file, yarn, yarn_address } = wanted;
+    if let Some(file) = [&file, &yarn].into_iter().flatten().find(|file| file.exists()) {
         return Err(Failure::usage(format!("{} exists already", file.display()))
             .hint("name a new file: it is made for its owner alone"));
     }
-    let request = v1::CreateTokenRequest { principal, ttl_ms: millis(ttl), terms: Some(terms(flags, false)) };
+    // Before there is a token that nobody has.
+    let services = match &yarn {
+        Some(_) => yarn::services(client, yarn_address).await?,
+        None => Vec::new(),
+    };
+    let request = v1::CreateTokenRequest {
+        principal,
+        ttl_ms: millis(ttl),
+        terms: Some(terms(flags, false)),
+        for_yarn: yarn.is_some(),
+    };
     let answer = client.identities().create_token(request).await;
-    let v1::CreateTokenResponse { token, info, principal } =
+    let v1::CreateTokenResponse { token, info, principal, yarn_password } =
         answer.map_err(|status| client.explain(status))?.into_inner();
+    let info = info.unwrap_or_default();
     if let Some(file) = &file {
         write_token(client, file, &token).await?;
     }
-    let info = TokenView::from((info.unwrap_or_default(), 0));
+    if let Some(file) = &yarn {
+        yarn::write(file, &token, &yarn_password, &info, services)?;
+    }
+    let info = TokenView::from((info, 0));
+    let shows_token = file.is_none() && yarn.is_none();
     let principal = PrincipalView::from(principal.unwrap_or_default());
     if !is_for_people(format) {
         let mut made = serde_json::json!({"info": info, "principal": principal});
-        if file.is_none() {
+        if shows_token {
             made["token"] = token.into();
         }
         return output::print_value(format, &made);
     }
-    if file.is_none() {
+    if shows_token {
         output::print_raw(&format!("{token}\n"))?;
     }
-    let shown = file.map_or_else(|| "FILE".to_owned(), |file| file.display().to_string());
-    output::say(format!(
-        "token {} is valid for {} as {}, until {}\nwhoever has it calls as {}; on the other machine:\n  godel login --token-file {shown} --state {}",
+    let mut said = format!(
+        "token {} is valid for {} as {}, until {}\nwhoever has it calls as {}; on the other machine:",
         info.id,
         info.principal,
         principal.role,
         time(info.ends_ms),
         info.principal,
-        super::identity::address_for_others(client.address())
-    ));
+    );
+    if shows_token || file.is_some() {
+        let shown = file.map_or_else(|| "FILE".to_owned(), |file| file.display().to_string());
+        let state = super::identity::address_for_others(client.address());
+        said.push_str(&format!("\n  godel login --token-file {shown} --state {state}"));
+    }
+    if let Some(file) = yarn {
+        said.push_str(&format!("\n  export HADOOP_TOKEN_FILE_LOCATION={}", file.display()));
+    }
+    output::say(said);
     Ok(())
 }
 

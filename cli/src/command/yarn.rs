@@ -51,9 +51,10 @@ pub(super) async fn run(access: &Access, verb: Yarn, format: Format) -> Result<(
     match verb {
         Yarn::App(verb) => apps::run(&Client::new(access)?, verb, format).await,
         Yarn::Queue(verb) => apps::run_queue(&Client::new(access)?, &verb, format).await,
-        Yarn::ImportQueues { queues, dry_run } => {
+        Yarn::ImportQueues { queues, dry_run, simple_users } => {
             let (configuration, options) = given(access, &queues).await?;
             let import = import_queues(&configuration, &options);
+            let import = if simple_users { import.with_simple_users() } else { import };
             refused(&import).map_err(|failure| failure.hint("nothing was changed"))?;
             let records: Vec<v1::Queue> = import.queues.iter().map(to_proto::queue).collect();
             if dry_run {

@@ -66,14 +66,16 @@ fn permissions() -> String {
          | role | may |\n|---|---|\n\
          | `viewer` | read: nodes, units, queues, movements and status of all namespaces, but neither logs nor raw records |\n\
          | `user` | submit and change units, read their logs, and plan: in its own namespaces and queues |\n\
-         | `operator` | drain, cordon, move and pause in the whole cluster, change the units of every namespace, and call the applications of YARN |\n\
+         | `operator` | drain, cordon, move and pause in the whole cluster, change the units of every namespace and the applications of all users of YARN |\n\
          | `admin` | everything: identities, principals and tokens, queues, priority classes, budgets, reservations, backups, raw records |\n\n\
          The owner of state's unix socket is the principal `admin`, which has no record, cannot be changed, and gets a token for 12 h. Callers in plain text \
          have all permissions.\n\n\
          A row that is bound to `namespace` binds the role `user`. The namespace must be the principal's default one (`default` unless it has another) or one \
          of its namespaces; the queue, if the principal has queues, one of those or below one of those; the owner the principal or one of its groups. A unit \
          without an owner gets the principal as owner, and a call without a namespace means the default one. State judges the method, and the member that \
-         decodes the call what it is about. A row that is bound to `itself` is about the principal that calls; `admin` may call it for all.\n\n\
+         decodes the call what it is about. A row that is bound to `itself` is about the principal that calls; `admin` may call it for all. \
+         One that is bound to `own applications` binds the role `user` to applications of YARN of its own and of its groups, and to its queues; who shows the YARN \
+         adapter no token is the `user` `yarn-simple:NAME` there, and nobody elsewhere.\n\n\
          *certificates* are the roles of processes that may call too; `none` means that the method needs neither a token nor a certificate, and `-` that no person may call.\n\
          {}",
         godel_identity::permission::render()

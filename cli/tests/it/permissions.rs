@@ -129,3 +129,30 @@ fn a_revoked_token_ends_what_it_opened() {
     assert_eq!(names, ["admin"]);
     up.stop();
 }
+
+#[test]
+fn a_token_file_for_clients_of_yarn_has_no_token() {
+    let up = Up::start(&[]);
+    let admin = up.person();
+    let file = path(&up, "ann.hadoop");
+    let words = ["token", "create", "ann", "--yarn", &file];
+    says(&admin, &words, 1, &["no YARN adapter leads", "`--yarn-address ADDRESS:PORT`"]);
+    assert_eq!(admin.json(&["token", "list"]), serde_json::json!([]));
+    says(&admin, &[&words[..], &["--yarn-address", "rm1"]].concat(), 2, &["give HOST:PORT"]);
+    let made =
+        admin.ok(&[&words[..], &["--yarn-address", "127.0.0.1:8032,[::1]:8032", "-o", "json"]].concat());
+    assert!(!made.contains("\"token\""), "{made}");
+    let bytes = fs::read(&file).unwrap();
+    let has = |words: &str| bytes.windows(words.len()).any(|window| window == words.as_bytes());
+    assert!(bytes.starts_with(b"HDTS\0") && has("RM_DELEGATION_TOKEN"));
+    for service in ["127.0.0.1:8032", "0:0:0:0:0:0:0:1:8032"] {
+        assert!(has(service), "{service}");
+    }
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    says(&admin, &words, 2, &["exists already"]);
+    let yarn = ["auth", "can-i", "submitApplication", "owner/bob", "--as"];
+    says(&admin, &[&yarn[..], &["ann"]].concat(), 1, &["for an application of bob"]);
+    says(&admin, &[&yarn[..], &["yarn-simple:bob"]].concat(), 1, &["has not proved its name"]);
+    says(&admin, &[&yarn[..], &["admin"]].concat(), 0, &["yes"]);
+    up.stop();
+}

@@ -46,8 +46,8 @@ pub use self::{
     journal::{JournalEntry, JournalKept},
     life::{NodeLife, NotAwaiting},
     local_users::{
-        AdministersBy, Administrator, LocalUser, LocalUserRefusal, LocalUserRow, choose_user, container_user,
-        user_table,
+        AdministersBy, Administrator, AskedUser, LocalUser, LocalUserRefusal, LocalUserRow, UnitOwner,
+        choose_user, container_user, user_table,
     },
     orders::{LeftRunning, RunKey, RunOrders, RunWeight, RunWork},
     principals::{ADMINISTRATOR, judge_principal},

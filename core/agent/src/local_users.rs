@@ -1,8 +1,9 @@
 //! As whom units may run on a node: the table of local users, and the rule over it.
 //!
 //! A program that runs under the number of a person, of a service of the cluster or of root can read what is theirs: tokens, keys, sockets.
-//! So an agent that runs as root starts programs as the users of its table alone; the first row is the default. A user whose number
-//! is somebody's who administers the cluster needs a row that says so.
+//! So an agent that runs as root starts programs as the users of its table alone; the first row is the default. A row may be for some owners and groups
+//! alone: their units run as its user unless they name another one, and no other units do. A user whose number is somebody's who administers the cluster
+//! needs a row that says so.
 
 use std::fmt;
 
@@ -16,6 +17,63 @@ pub struct LocalUserRow {
     pub user: String,
     /// Programs may run as this user though whoever runs as it administers the cluster.
     pub administers: bool,
+    /// Owners whose units run as this user; `*` at the end of one stands for whatever follows.
+    pub owners: Vec<String>,
+    /// Groups whose members' units, and whose own units, run as this user. Without owners and groups it is for everybody.
+    pub groups: Vec<String>,
+}
+
+/// How a row is for an owner, the loosest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RowFit {
+    /// A `*` stands for the owner.
+    Pattern,
+    /// It names a group of the owner, or the owner is that group.
+    Group,
+    /// It names the owner.
+    Owner,
+}
+
+impl LocalUserRow {
+    /// A row for everybody, of a user who does not administer the cluster.
+    pub fn open(user: &str) -> Self {
+        Self { user: user.to_owned(), administers: false, owners: Vec::new(), groups: Vec::new() }
+    }
+
+    fn is_open(&self) -> bool {
+        self.owners.is_empty() && self.groups.is_empty()
+    }
+
+    fn fit(&self, owner: UnitOwner<'_>) -> Option<RowFit> {
+        let is_group = |group: &String| group == owner.name || owner.groups.contains(group);
+        let is_like =
+            |pattern: &String| pattern.strip_suffix('*').is_some_and(|begin| owner.name.starts_with(begin));
+        if self.owners.iter().any(|named| named == owner.name) {
+            Some(RowFit::Owner)
+        } else if self.groups.iter().any(is_group) {
+            Some(RowFit::Group)
+        } else {
+            self.owners.iter().any(is_like).then_some(RowFit::Pattern)
+        }
+    }
+}
+
+/// Whose unit a program is of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UnitOwner<'a> {
+    /// `meta.owner` of the unit.
+    pub name: &'a str,
+    /// Groups of the principal of that name.
+    pub groups: &'a [String],
+}
+
+/// As whom a program is to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AskedUser<'a> {
+    /// What its unit says: a name, a number, or either of them with the user's own group (`name:group`), as images have it.
+    pub named: Option<&'a str>,
+    /// As whom it runs if no row is for its owner; `None`: the default of the table.
+    pub otherwise: Option<&'a str>,
 }
 
 /// A user of a machine.
@@ -69,6 +127,24 @@ pub enum LocalUserRefusal {
         /// Who is asked for.
         user: String,
     },
+    /// The row of the user is for others.
+    #[error(
+        "units of owner `{owner}` may not run as `{user}` on this node: the row of that user in `agent.users` is for other owners"
+    )]
+    OtherOwner {
+        /// Who is asked for.
+        user: String,
+        /// Whose unit it is.
+        owner: String,
+    },
+    /// No row is for the owner, and there is no default.
+    #[error(
+        "units of owner `{owner}` may not run on this node: `agent.users` has no row for that owner, and its first row is not for everybody"
+    )]
+    NoRow {
+        /// Whose unit it is.
+        owner: String,
+    },
     /// The machine does not have the user.
     #[error(
         "there is no user `{user}` on this node: make it with `useradd --system --home-dir /nonexistent {user}`, or name another one in \
@@ -113,16 +189,16 @@ pub fn user_table(
     if configured.is_empty() && !is_judged {
         return None;
     }
-    let row = |user: &str| LocalUserRow { user: user.to_owned(), administers: false };
-    let mut rows = if configured.is_empty() { vec![row(DEFAULT_USER)] } else { configured.to_vec() };
-    rows.extend(yarn_user.filter(|user| !rows.iter().any(|row| row.user == *user)).map(row));
+    let mut rows =
+        if configured.is_empty() { vec![LocalUserRow::open(DEFAULT_USER)] } else { configured.to_vec() };
+    rows.extend(yarn_user.filter(|user| !rows.iter().any(|row| row.user == *user)).map(LocalUserRow::open));
     Some(rows)
 }
 
-/// The user as which the container of a YARN application runs; `None`: the default of the table, or the user of the agent where there is no
-/// table. Nobody proves to be a `submitter`. So with a table all containers run as `local_user`, unless users are not limited to it
-/// (`limit_users`): then a submitter with a row runs as itself, but as nobody who administers the cluster. Without a table it does where the
-/// machine has the user (`has`), and it is not root.
+/// The user as which the container of a YARN application runs if no row of the table is for its owner; `None`: the default of the table, or the user of
+/// the agent where there is no table. A name alone proves nothing. So with a table all containers run as `local_user`, unless users are not limited to it
+/// (`limit_users`): then a submitter with a row for everybody runs as itself, but as nobody who administers the cluster. Without a table it does where
+/// the machine has the user (`has`), and it is not root.
 pub fn container_user<'a>(
     submitter: &'a str,
     table: Option<&[LocalUserRow]>,
@@ -131,20 +207,23 @@ pub fn container_user<'a>(
     has: &dyn Fn(&str) -> bool,
 ) -> Option<&'a str> {
     let runs_as_itself = match table {
-        Some(rows) => !limit_users && rows.iter().any(|row| row.user == submitter && !row.administers),
+        Some(rows) => {
+            !limit_users && rows.iter().any(|row| row.user == submitter && row.is_open() && !row.administers)
+        }
         None => submitter != "root" && !submitter.is_empty() && has(submitter),
     };
     if runs_as_itself { Some(submitter) } else { local_user }
 }
 
-/// Chooses the user as which a program runs. `asked` is what its unit says: nothing, a name, a number, or either of them with the user's own group
-/// (`name:group`), as images have it. `find` looks a name or a number up on the machine. `administrators` are those of the cluster that are
+/// Chooses the user as which a program of a unit of `owner` runs: as whom it names, if the row of that user is for everybody or for the owner, and
+/// otherwise by the row that is for the owner: one that names it before one of a group, and that before one with a `*`. `find` looks a name or a number up on the machine. `administrators` are those of the cluster that are
 /// known; root always is one.
 ///
 /// # Errors
 /// No row of the table allows it.
 pub fn choose_user(
-    asked: Option<&str>,
+    asked: AskedUser<'_>,
+    owner: UnitOwner<'_>,
     table: &[LocalUserRow],
     find: &dyn Fn(&str) -> Option<LocalUser>,
     administrators: &[Administrator],
@@ -152,13 +231,20 @@ pub fn choose_user(
     let there = |row: &LocalUserRow| {
         find(&row.user).ok_or_else(|| LocalUserRefusal::NotThere { user: row.user.clone() })
     };
-    let (row, user) = match asked {
-        None => {
+    let fitting = table.iter().rev().filter_map(|row| Some((row.fit(owner)?, row)));
+    let own = fitting.max_by_key(|(fit, _)| *fit).map(|(_, row)| row);
+    let (row, user) = match (asked.named, own) {
+        (None, Some(own)) => (own, there(own)?),
+        (None, None) if asked.otherwise.is_none() => {
             let default = || LocalUserRefusal::NotThere { user: DEFAULT_USER.to_owned() };
             let first = table.first().ok_or_else(default)?;
+            if !first.is_open() {
+                return Err(LocalUserRefusal::NoRow { owner: owner.name.to_owned() });
+            }
             (first, there(first)?)
         }
-        Some(asked) => {
+        (named, _) => {
+            let asked = named.or(asked.otherwise).unwrap_or_default();
             let (name, group) = match asked.split_once(':') {
                 Some((name, group)) => (name, Some(group)),
                 None => (asked, None),
@@ -168,7 +254,13 @@ pub fn choose_user(
                 row.user == name || find(&row.user).is_some_and(|user| is_spelled(&user, name))
             };
             let not_named = || LocalUserRefusal::NotNamed { user: asked.to_owned() };
-            let row = table.iter().find(is_row).ok_or_else(not_named)?;
+            let mut rows = table.iter().filter(is_row).peekable();
+            rows.peek().ok_or_else(not_named)?;
+            let row = rows.find(|row| row.is_open() || row.fit(owner).is_some());
+            let row = row.ok_or_else(|| LocalUserRefusal::OtherOwner {
+                user: asked.to_owned(),
+                owner: owner.name.to_owned(),
+            })?;
             let user = there(row)?;
             if group.is_some_and(|group| group.parse() != Ok(user.gid)) {
                 return Err(LocalUserRefusal::OtherGroup { user: asked.to_owned() });
@@ -212,12 +304,74 @@ mod tests {
     }
 
     fn row(user: &str) -> LocalUserRow {
-        LocalUserRow { user: user.to_owned(), administers: false }
+        LocalUserRow::open(user)
     }
 
     fn choose(asked: Option<&str>, table: &[LocalUserRow]) -> Result<u32, LocalUserRefusal> {
         let services = Administrator { uid: 950, why: AdministersBy::Owns("/var/lib/godel".to_owned()) };
-        choose_user(asked, table, &find, &[services]).map(|user| user.uid)
+        let asked = AskedUser { named: asked, otherwise: None };
+        choose_user(asked, UnitOwner::default(), table, &find, &[services]).map(|user| user.uid)
+    }
+
+    fn choose_of(
+        (owner, groups): (&str, &[&str]),
+        asked: AskedUser<'_>,
+        table: &[LocalUserRow],
+    ) -> Result<u32, LocalUserRefusal> {
+        let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
+        let owner = UnitOwner { name: owner, groups: &groups };
+        choose_user(asked, owner, table, &find, &[]).map(|user| user.uid)
+    }
+
+    fn row_for(user: &str, owners: &str, groups: &str) -> LocalUserRow {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        LocalUserRow { owners: words(owners), groups: words(groups), ..row(user) }
+    }
+
+    #[test]
+    fn owners_and_groups_have_users_of_their_own() {
+        let table = [
+            row("godel-unit"),
+            row_for("ann", "ann yarn-simple:ann", ""),
+            row_for("4711", "", "etl"),
+            row_for("4712", "yarn-simple:*", "ml"),
+            row("4713"),
+        ];
+        let named = |user| AskedUser { named: Some(user), otherwise: None };
+        let otherwise = |user| AskedUser { named: None, otherwise: Some(user) };
+        let none = AskedUser::default();
+        for (owner, groups, asked, uid) in [
+            ("ann", &["etl"][..], none, 1_000),
+            ("yarn-simple:ann", &[], none, 1_000),
+            ("bob", &["staff", "etl"], none, 4_711),
+            ("etl", &[], none, 4_711),
+            ("bob", &["ml"], none, 4_712),
+            ("yarn-simple:bob", &[], none, 4_712),
+            // A name that is not proved has no groups, and is in none by being called like one.
+            ("yarn-simple:etl", &[], none, 4_712),
+            ("eve", &[], none, 900),
+            ("", &[], none, 900),
+            // Its own row comes before what YARN says, and what the unit names before all.
+            ("ann", &[], otherwise("4713"), 1_000),
+            ("eve", &[], otherwise("4713"), 4_713),
+            ("ann", &[], named("4713"), 4_713),
+            ("ann", &[], named("ann"), 1_000),
+            ("bob", &["etl"], named("4711"), 4_711),
+        ] {
+            assert_eq!(choose_of((owner, groups), asked, &table), Ok(uid), "{owner} {groups:?} {asked:?}");
+        }
+        for (owner, user) in
+            [("eve", "ann"), ("eve", "1000"), ("ann", "4711"), ("", "ann"), ("yarn-simple:eve", "ann")]
+        {
+            let refused = LocalUserRefusal::OtherOwner { user: user.to_owned(), owner: owner.to_owned() };
+            assert_eq!(choose_of((owner, &[]), named(user), &table), Err(refused), "{owner} as {user}");
+        }
+        // Where the first row is for some, there is no default.
+        let strict = &table[1..];
+        assert_eq!(choose_of(("ann", &[]), none, strict), Ok(1_000));
+        let refused = LocalUserRefusal::NoRow { owner: "eve".to_owned() };
+        assert_eq!(choose_of(("eve", &[]), none, strict), Err(refused));
+        assert_eq!(choose_of(("eve", &[]), named("4713"), strict), Ok(4_713));
     }
 
     #[test]
@@ -274,7 +428,8 @@ mod tests {
         assert_eq!(choose(None, &implied), Ok(900));
         assert!(matches!(choose(Some("root"), &implied), Err(LocalUserRefusal::Administers { .. })));
         // A machine without the default says how it is made.
-        let refused = choose_user(None, &implied, &|_| None, &[]).unwrap_err().to_string();
+        let refused = choose_user(AskedUser::default(), UnitOwner::default(), &implied, &|_| None, &[]);
+        let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("useradd --system --home-dir /nonexistent godel-unit"), "{refused}");
     }
 
@@ -293,7 +448,12 @@ mod tests {
                 "as ever in plain text: {submitter}"
             );
         }
-        let table = [row("godel-unit"), row("ann"), LocalUserRow { administers: true, ..row("root") }];
+        let table = [
+            row("godel-unit"),
+            row("ann"),
+            LocalUserRow { administers: true, ..row("root") },
+            row_for("4711", "bob", ""),
+        ];
         for (submitter, local_user, limit_users, expected) in [
             ("ann", None, true, None),
             ("ann", Some("yarn"), true, Some("yarn")),
@@ -303,6 +463,8 @@ mod tests {
             // Nobody proves to be root.
             ("root", Some("yarn"), false, Some("yarn")),
             ("0", None, false, None),
+            // The row of its user is for others.
+            ("4711", Some("yarn"), false, Some("yarn")),
         ] {
             assert_eq!(
                 of(submitter, Some(&table), local_user, limit_users),

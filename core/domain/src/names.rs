@@ -27,6 +27,19 @@ pub const TAG_LEN_MAX: usize = 100;
 /// Longest diagnostics of an application of YARN, bytes.
 pub const DIAGNOSTICS_LEN_MAX: usize = 64 << 10;
 
+/// What stands before the name of a user of YARN who has not proved it: such owners are never taken for the principal of that name, whose name has no `:`.
+pub const YARN_SIMPLE: &str = "yarn-simple:";
+
+/// The owner that a user of YARN is who has not proved the name.
+pub fn yarn_simple(user: &str) -> String {
+    format!("{YARN_SIMPLE}{user}")
+}
+
+/// What clients of YARN call the owner of an application.
+pub fn yarn_user(owner: &str) -> &str {
+    owner.strip_prefix(YARN_SIMPLE).unwrap_or(owner)
+}
+
 /// Most labels, selector entries, tolerations, models: what one replica may reasonably name.
 pub const ENTRIES_MAX: usize = 64;
 

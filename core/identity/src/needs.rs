@@ -4,8 +4,13 @@
 //! ([`crate::permission`]). This says who may call at all. What a call is about, the service judges that answers it: whose records, nodes and
 //! leases ([`crate::lease_rights`], [`Caller::speaks_for`]), and in which namespace ([`crate::permission::allow`]).
 
+mod yarn;
+
 use std::fmt;
 
+use self::yarn::APPLICATIONS;
+pub use self::yarn::YARN_NEEDS;
+pub(crate) use self::yarn::is_of_yarn;
 use crate::{
     caller::Caller,
     leaves::{self, LeafRefusal, LeafStanding},
@@ -30,6 +35,8 @@ pub enum Needs {
     Roles(&'static [Role]),
     /// A person of at least this role, or a leaf of one of those.
     PersonOr(PersonRole, ObjectScope, &'static [Role]),
+    /// The token of an application's master.
+    Master,
 }
 
 impl Needs {
@@ -38,7 +45,7 @@ impl Needs {
         match self {
             Self::Anyone | Self::Identified => Some((Viewer, ObjectScope::Cluster)),
             Self::Person(least, scope) | Self::PersonOr(least, scope, _) => Some((least, scope)),
-            Self::Roles(_) => None,
+            Self::Roles(_) | Self::Master => None,
         }
     }
 
@@ -46,7 +53,7 @@ impl Needs {
     pub fn of_leaves(self) -> Option<&'static [Role]> {
         match self {
             Self::Anyone | Self::Identified => None,
-            Self::Person(..) => Some(&[]),
+            Self::Person(..) | Self::Master => Some(&[]),
             Self::Roles(roles) | Self::PersonOr(_, _, roles) => Some(roles),
         }
     }
@@ -57,6 +64,7 @@ impl fmt::Display for Needs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let roles = match self {
             Self::Anyone => return f.write_str("nothing"),
+            Self::Master => return f.write_str("the token of an application's master"),
             Self::Identified => return f.write_str("a certificate of this cluster or a person's token"),
             Self::Person(least, _) => return write!(f, "a person's token of role {least}"),
             Self::Roles(roles) => roles,
@@ -223,19 +231,19 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.UnitService/SuspendUnit", UNITS),
     ("/godel.v1.UnitService/UpdateUnit", units_or(&[Yarn])),
     ("/godel.v1.UnitService/WatchUnits", READ),
-    ("/godel.v1.YarnService/Allocate", OPERATE),
-    ("/godel.v1.YarnService/FinishMaster", OPERATE),
+    ("/godel.v1.YarnService/Allocate", APPLICATIONS),
+    ("/godel.v1.YarnService/FinishMaster", APPLICATIONS),
     ("/godel.v1.YarnService/GetApplication", READ),
-    ("/godel.v1.YarnService/KillApplication", OPERATE),
+    ("/godel.v1.YarnService/KillApplication", APPLICATIONS),
     ("/godel.v1.YarnService/ListApplications", READ),
     ("/godel.v1.YarnService/ListAttempts", READ),
     ("/godel.v1.YarnService/ListContainers", READ),
     ("/godel.v1.YarnService/ListYarnQueues", READ),
-    ("/godel.v1.YarnService/MoveApplication", OPERATE),
-    ("/godel.v1.YarnService/NewApplication", OPERATE),
-    ("/godel.v1.YarnService/RegisterMaster", OPERATE),
-    ("/godel.v1.YarnService/SubmitApplication", OPERATE),
-    ("/godel.v1.YarnService/UpdateApplication", OPERATE),
+    ("/godel.v1.YarnService/MoveApplication", APPLICATIONS),
+    ("/godel.v1.YarnService/NewApplication", APPLICATIONS),
+    ("/godel.v1.YarnService/RegisterMaster", APPLICATIONS),
+    ("/godel.v1.YarnService/SubmitApplication", APPLICATIONS),
+    ("/godel.v1.YarnService/UpdateApplication", APPLICATIONS),
     // Probes say who they are no more than those of `/healthz`.
     ("/grpc.health.v1.Health/Check", Needs::Anyone),
     ("/grpc.health.v1.Health/List", Needs::Anyone),
@@ -247,14 +255,18 @@ pub const NEEDS: &[(&str, Needs)] = &[
 /// What a call of `path`, as `/godel.v1.UnitService/SubmitUnit`, needs. A path that nobody serves needs an
 /// administrator.
 pub fn needs_of(path: &str) -> Needs {
-    let found = NEEDS.binary_search_by_key(&path, |(known, _)| known);
-    found.map_or(ADMINISTER, |at| NEEDS[at].1)
+    row_of(path).map_or(ADMINISTER, |(_, needs)| needs)
 }
 
 /// The path as the table has it; `None`: nobody serves it.
 pub fn known_path(path: &str) -> Option<&'static str> {
-    let found = NEEDS.binary_search_by_key(&path, |(known, _)| known);
-    found.ok().map(|at| NEEDS[at].0)
+    row_of(path).map(|(known, _)| known)
+}
+
+fn row_of(path: &str) -> Option<(&'static str, Needs)> {
+    let table = if is_of_yarn(path) { YARN_NEEDS } else { NEEDS };
+    let found = table.binary_search_by_key(&path, |(known, _)| known);
+    found.ok().map(|at| table[at])
 }
 
 /// Why a call is refused.

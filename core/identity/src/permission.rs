@@ -7,8 +7,13 @@ mod render;
 
 use std::{fmt, str::FromStr};
 
+use godel_domain::names;
+
 pub use self::render::render;
-use crate::{caller::ADMIN, needs::needs_of};
+use crate::{
+    caller::ADMIN,
+    needs::{is_of_yarn, needs_of},
+};
 
 /// The namespace of principals that name none.
 pub const NAMESPACE_DEFAULT: &str = "default";
@@ -96,6 +101,16 @@ impl Principal {
     /// The owner of state's socket.
     pub fn admin() -> Self {
         Self::new(ADMIN, PersonRole::Admin)
+    }
+
+    /// A user of YARN who has not proved the name: a `user` in all queues of YARN, for calls of its clients alone.
+    pub fn yarn_simple(user: &str) -> Self {
+        Self::new(&names::yarn_simple(user), PersonRole::User)
+    }
+
+    /// Whether it has proved nothing. No recorded principal has such a name.
+    pub fn is_yarn_simple(&self) -> bool {
+        self.name.starts_with(names::YARN_SIMPLE)
     }
 
     /// The namespace of units and calls that name none.
@@ -186,6 +201,8 @@ pub enum ObjectScope {
     Namespace,
     /// Every role but `admin`: to what is the principal's own.
     Own,
+    /// The role `user`: to applications of YARN of its own and of its groups, and to its queues.
+    Application,
 }
 
 /// Whether a principal may make a call about an object.
@@ -206,6 +223,8 @@ pub enum Permission {
     Owner,
     /// It is about another principal.
     OtherPrincipal,
+    /// The name is not proved, and the call is none of YARN's clients.
+    Unproven,
 }
 
 /// Whether `principal` may call `method`, as `/godel.v1.UnitService/SubmitUnit`, about `object`.
@@ -214,16 +233,24 @@ pub enum Permission {
 /// search over the table and one pass over the lists of the principal, and allocates nothing.
 pub fn allow(principal: &Principal, method: &str, object: &CallObject<'_>) -> Permission {
     let Some((least, scope)) = needs_of(method).of_persons() else { return Permission::NotForPersons };
+    if principal.is_yarn_simple() && !is_of_yarn(method) {
+        return Permission::Unproven;
+    }
     if principal.role < least {
         return Permission::Role(least);
     }
     match scope {
         ObjectScope::Namespace if principal.role == PersonRole::User => within(principal, object),
+        ObjectScope::Application if principal.role == PersonRole::User => {
+            within(principal, &CallObject { namespace: None, ..*object })
+        }
         ObjectScope::Own if principal.role < PersonRole::Admin => match object.owner {
             Some(owner) if owner != principal.name => Permission::OtherPrincipal,
             Some(_) | None => Permission::Granted,
         },
-        ObjectScope::Cluster | ObjectScope::Namespace | ObjectScope::Own => Permission::Granted,
+        ObjectScope::Cluster | ObjectScope::Namespace | ObjectScope::Own | ObjectScope::Application => {
+            Permission::Granted
+        }
     }
 }
 
@@ -265,7 +292,7 @@ impl PermissionRefusal {
         let permission = allow(principal, method, object);
         let about = match permission {
             Permission::Granted => return Ok(()),
-            Permission::NotForPersons | Permission::Role(_) => None,
+            Permission::NotForPersons | Permission::Role(_) | Permission::Unproven => None,
             Permission::Namespace => object.namespace,
             Permission::Queue => object.queue,
             Permission::Owner | Permission::OtherPrincipal => object.owner,
@@ -282,8 +309,24 @@ impl PermissionRefusal {
     fn describe(&self) -> String {
         let Self { method, principal, role, permission, object } = self;
         let who = format!("{principal} has role {role}");
+        let proof = "an administrator makes a token (`godel token create NAME --yarn FILE`), and HADOOP_TOKEN_FILE_LOCATION names its file";
+        let is_unproven = principal.starts_with(names::YARN_SIMPLE);
         match permission {
             Permission::Granted => String::new(),
+            Permission::Unproven => {
+                format!(
+                    "{method} needs a token; {principal} has not proved its name, and may call the YARN adapter only"
+                )
+            }
+            Permission::Role(least) if is_unproven => {
+                format!("{method} needs role {least}; {principal} has not proved its name: {proof}")
+            }
+            Permission::Owner if is_unproven => format!(
+                "{method} for an application of {object}: {principal} has not proved its name, and may change its own applications only; {proof}"
+            ),
+            Permission::Owner if is_of_yarn(method) => format!(
+                "{method} for an application of {object}: {who}, and is neither {object} nor in a group of that name"
+            ),
             Permission::NotForPersons => {
                 format!("{method} needs {}; {principal} is a person", needs_of(method))
             }

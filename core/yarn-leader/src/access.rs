@@ -4,9 +4,10 @@ use godel_core_yarn::{
     AppAccess, AskedApp, QueueAccess, QueueMappings, YarnAcls, YarnUser, adapter::AppSubmission,
     ids::YarnApplicationId,
 };
+use godel_identity::permission::{CallObject, PermissionRefusal};
 
 use crate::{
-    answers::ManagerRefusal,
+    answers::{AppSubmitter, ManagerRefusal},
     queues::{godel_path, yarn_name},
     reports::{AppReport, QueueReport},
     shown::YarnShown,
@@ -45,6 +46,19 @@ impl AdapterRules {
     }
 }
 
+/// Rows of the permissions.
+const SUBMIT: &str = "hadoop/ApplicationClientProtocol/submitApplication";
+const MOVE: &str = "hadoop/ApplicationClientProtocol/moveApplicationAcrossQueues";
+const CHANGE: &str = "hadoop/ApplicationClientProtocol/forceKillApplication";
+
+/// Whether the permissions of a user let it use a queue of godel; where nobody is judged they do.
+fn permit_queue(user: YarnUser<'_>, method: &str, queue: &str) -> Result<(), ManagerRefusal> {
+    let Some(principal) = user.principal else { return Ok(()) };
+    let object = CallObject { queue: Some(queue), owner: Some(user.owner), ..CallObject::default() };
+    PermissionRefusal::judge(principal, method, &object)
+        .map_err(|refusal| ManagerRefusal::Denied(refusal.to_string()))
+}
+
 impl LeaderState {
     /// Finds the queue of godel that a client means.
     pub(crate) fn queue(&self, name: &str) -> Result<String, ManagerRefusal> {
@@ -60,10 +74,10 @@ impl LeaderState {
         &self,
         id: YarnApplicationId,
         submission: &AppSubmission,
-        groups: &[String],
+        by: &AppSubmitter,
     ) -> Result<String, ManagerRefusal> {
         let root = &self.config.root_queue;
-        let user = YarnUser { name: &submission.user, groups };
+        let user = by.user(&submission.user);
         let exists = |name: &str| godel_path(&self.picture.queues, root, name).is_some();
         let placed = self.rules.mappings.place(user, &submission.queue, exists);
         let path = self.queue(placed.as_deref().unwrap_or(&submission.queue))?;
@@ -72,6 +86,7 @@ impl LeaderState {
             let said = format!("User {} does not have permission to submit {id} to queue {queue}", user.name);
             return Err(ManagerRefusal::NotAllowed(said));
         }
+        permit_queue(user, SUBMIT, &path)?;
         Ok(path)
     }
 
@@ -85,7 +100,7 @@ impl LeaderState {
         user: YarnUser<'_>,
         access: AppAccess,
     ) -> Result<(), ManagerRefusal> {
-        if !self.rules.acls.is_enabled() {
+        if user.principal.is_none() && !self.rules.acls.is_enabled() {
             return Ok(());
         }
         let (application, entry) = self.application(id)?;
@@ -95,7 +110,13 @@ impl LeaderState {
         if self.rules.acls.may_with(user, app, access) {
             return Ok(());
         }
-        let said = format!("User {} cannot perform operation {} on {id}", user.name, access.name());
+        let mut said = format!("User {} cannot perform operation {} on {id}", user.name, access.name());
+        let of_other = CallObject { owner: Some(&submission.user), ..CallObject::default() };
+        let permitted =
+            user.principal.map(|principal| PermissionRefusal::judge(principal, CHANGE, &of_other));
+        if let Some(Err(refusal)) = permitted {
+            said.push_str(&format!(": {refusal}"));
+        }
         Err(ManagerRefusal::NotAllowed(said))
     }
 
@@ -108,7 +129,7 @@ impl LeaderState {
     ) -> Result<(), ManagerRefusal> {
         let queue = yarn_name(&self.config.root_queue, path);
         if self.rules.acls.may_submit(user, &queue) {
-            return Ok(());
+            return permit_queue(user, MOVE, path);
         }
         Err(ManagerRefusal::NotAllowed(format!(
             "User {} cannot submit applications to target queue or the target queue doesn't exist: {queue} while moving {id}",
@@ -147,6 +168,7 @@ impl YarnShown<'_> {
     pub fn hide(&self, user: YarnUser<'_>, apps: &mut [AppReport]) {
         let acls = &self.state.rules.acls;
         if !acls.is_enabled() {
+            // Everybody sees everything.
             return;
         }
         for report in apps {
@@ -163,7 +185,7 @@ impl YarnShown<'_> {
     /// Whether a user may do something with a queue: by YARN's lists, and where godel's queue names its submitters by these, too.
     pub fn may_use(&self, user: YarnUser<'_>, queue: &QueueReport, access: QueueAccess) -> bool {
         self.rules().acls.may(user, &queue.path, access)
-            && (access == QueueAccess::Administer || queue.lets_submit(user.name))
+            && (access == QueueAccess::Administer || queue.lets_submit(user.owner))
     }
 
     /// Whether a user administers the cluster.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use godel_core_yarn::{
-    AppAcls,
+    AppAcls, YarnUser,
     adapter::{AllocateAnswer, AllocatedContainer, AppSubmission, ClientRefusal, MasterRefusal},
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_identity::permission::Principal;
 
 use crate::reports::{YarnAmount, YarnNodeReport};
 
@@ -27,8 +28,20 @@ pub struct SubmittedApp {
 pub struct AppSubmitter {
     /// Groups of the user.
     pub groups: Vec<String>,
+    /// What the user may do; `None`: nobody is judged.
+    pub principal: Option<Arc<Principal>>,
     /// What the application allows others, as its launch context says.
     pub acls: AppAcls,
+}
+
+impl AppSubmitter {
+    /// Who submits as `owner`.
+    pub(crate) fn user<'a>(&'a self, owner: &'a str) -> YarnUser<'a> {
+        match &self.principal {
+            Some(principal) => YarnUser::judged(principal, &self.groups),
+            None => YarnUser::believed(owner, &self.groups),
+        }
+    }
 }
 
 /// Where a container has its place: what its tokens say, beside its id.

@@ -193,7 +193,7 @@ fn new_submission(
 ) -> Result<AppSubmission, ManagerRefusal> {
     judge(&state.config, &submitted)?;
     let SubmittedApp { submission, launch, tags } = submitted;
-    let queue = state.admit(id, &submission, &by.groups)?;
+    let queue = state.admit(id, &submission, &by)?;
     if state.adapter.get(id).is_none() {
         judge_submission(&state.picture, &submission).map_err(MasterRefusal::from)?;
         let active = state.adapter.iter().filter(|application| !application.is_over()).count();

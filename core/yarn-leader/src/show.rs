@@ -11,6 +11,7 @@ use godel_core_yarn::{
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
 use godel_domain::{
+    names::yarn_user,
     queue_spec::{DEFAULT_QUEUE, QueueSpec, parent},
     running_units::{Phase, RunningUnit},
 };
@@ -202,6 +203,8 @@ fn is_let_through(filter: &AppFilter, application: &YarnApplication, entry: &App
     };
     let (start_ms, finish_ms) = application.times_ms();
     let lets = |is_empty: bool, is_in: bool| is_empty || is_in;
+    // Clients of YARN know no owners, but names.
+    let is_of = |user: &str| user == submission.user || user == yarn_user(&submission.user);
     lets(filter.states.is_empty(), filter.states.contains(&application.public_state()))
         && lets(filter.final_statuses.is_empty(), filter.final_statuses.contains(&application.final_status()))
         && lets(
@@ -209,7 +212,7 @@ fn is_let_through(filter: &AppFilter, application: &YarnApplication, entry: &App
             filter.kinds.iter().any(|kind| kind.eq_ignore_ascii_case(&submission.kind)),
         )
         && lets(filter.tags.is_empty(), filter.tags.iter().any(|tag| entry.notes.tags.contains(tag)))
-        && lets(filter.users.is_empty(), filter.users.contains(&submission.user))
+        && lets(filter.users.is_empty(), filter.users.iter().any(|user| is_of(user)))
         && lets(filter.queues.is_empty(), filter.queues.iter().any(is_queue))
         && is_within(filter.started_ms, Some(start_ms))
         && is_within(filter.finished_ms, finish_ms)

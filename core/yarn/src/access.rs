@@ -1,10 +1,15 @@
 //! Who may do what, as YARN's access controls say: lists of users and groups (`alice,bob analysts`, `*` for everyone, a space
 //! for nobody) of queues, of applications and of administrators.
 //!
-//! Users are who they say they are, as with YARN's simple authentication. Nothing is asked unless `yarn.acl.enable` is true, but
-//! for who administers the cluster.
+//! Where nobody is judged, users are who they say they are, as with YARN's simple authentication, and nothing is asked unless `yarn.acl.enable` is
+//! true, but for who administers the cluster. Where callers are judged ([`YarnUser::principal`]), permissions say who may change an application: its
+//! owner and those of its group, and operators. YARN's lists then let further principals change it, if they prove their names. Who may see it and where
+//! users may submit, the lists say in both cases.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use godel_domain::names;
+use godel_identity::permission::{CallObject, Permission, PersonRole, Principal, allow};
 
 use crate::{configuration::HadoopConfiguration, import::label, properties::PREFIX};
 
@@ -64,13 +69,38 @@ impl AccessList {
     }
 }
 
+/// By which row of the permissions changes of an application are judged; they are all alike.
+const CHANGE: &str = "hadoop/ApplicationClientProtocol/forceKillApplication";
+
 /// Who calls, and the groups of that user.
 #[derive(Clone, Copy, Debug)]
 pub struct YarnUser<'a> {
-    /// As the caller says.
+    /// As YARN's lists and rules name it.
     pub name: &'a str,
-    /// As the machine of the adapter knows.
+    /// The owner of what it submits: its principal, or the name where nobody is judged.
+    pub owner: &'a str,
+    /// Those of its principal; of a name that is not proved, as the machine of the adapter knows.
     pub groups: &'a [String],
+    /// What it may do; `None`: nobody is judged.
+    pub principal: Option<&'a Principal>,
+}
+
+impl<'a> YarnUser<'a> {
+    /// One who is believed, where nobody is judged.
+    pub const fn believed(name: &'a str, groups: &'a [String]) -> Self {
+        Self { name, owner: name, groups, principal: None }
+    }
+
+    /// A principal, proved or not.
+    pub fn judged(principal: &'a Principal, groups: &'a [String]) -> Self {
+        let owner = principal.name.as_str();
+        Self { name: names::yarn_user(owner), owner, groups, principal: Some(principal) }
+    }
+
+    /// Whether lists of YARN that let somebody change something count for it: only names that are proved, where names are.
+    fn counts_in_lists(self) -> bool {
+        self.principal.is_none_or(|principal| !principal.is_yarn_simple())
+    }
 }
 
 /// What somebody wants with a queue.
@@ -198,9 +228,16 @@ impl YarnAcls {
         self.is_enabled || self.admins != AccessList::Everyone
     }
 
-    /// Whether a user administers the cluster.
+    /// Whether a user administers the cluster. Where callers are judged, operators do, and others that `yarn.admin.acl` names; by default, which lets
+    /// everybody, nobody else.
     pub fn is_admin(&self, user: YarnUser<'_>) -> bool {
-        self.admins.lets(user)
+        match user.principal {
+            None => self.admins.lets(user),
+            Some(principal) => {
+                principal.role >= PersonRole::Operator
+                    || user.counts_in_lists() && self.admins != AccessList::Everyone && self.admins.lets(user)
+            }
+        }
     }
 
     /// Whether a user may do something with a queue, named from `root`: in the list of that queue or of one above it, or an
@@ -209,6 +246,11 @@ impl YarnAcls {
         if !self.is_enabled || self.is_admin(user) {
             return true;
         }
+        if access == QueueAccess::Administer && !user.counts_in_lists() {
+            return false;
+        }
+        // Nobody who is judged administers what no list speaks of.
+        let by_default = access == QueueAccess::Submit || user.principal.is_none();
         let path = in_words_of_godel(queue);
         let above = path.match_indices('.').map(|(end, _)| &path[..end]);
         above.chain([path.as_str()]).any(|level| {
@@ -217,7 +259,7 @@ impl YarnAcls {
                 QueueAccess::Administer => of_queue.administer.as_ref(),
             });
             // What nobody wrote lets everybody at the top, and nobody below it.
-            list.map_or(level == "root", |list| list.lets(user))
+            list.map_or(level == "root" && by_default, |list| list.lets(user))
         })
     }
 
@@ -227,12 +269,23 @@ impl YarnAcls {
     }
 
     /// Whether a user may do something with an application: its user, whom its own lists name, and whoever administers its queue
-    /// or the cluster.
+    /// or the cluster. Where callers are judged, it may be changed by whom permissions let, and seen by these, too.
     pub fn may_with(&self, user: YarnUser<'_>, app: AskedApp<'_>, access: AppAccess) -> bool {
-        !self.is_enabled
-            || user.name == app.user
-            || app.acls.lets(user, access)
-            || self.may(user, app.queue, QueueAccess::Administer)
+        let is_permitted = |principal: &Principal| {
+            let object = CallObject { owner: Some(app.user), ..CallObject::default() };
+            allow(principal, CHANGE, &object) == Permission::Granted
+        };
+        let is_named = || app.acls.lets(user, access) || self.may(user, app.queue, QueueAccess::Administer);
+        let is_own = user.owner == app.user;
+        match (user.principal, access) {
+            (None, _) => !self.is_enabled || is_own || is_named(),
+            (Some(principal), AppAccess::View) => {
+                !self.is_enabled || is_own || is_permitted(principal) || is_named()
+            }
+            (Some(principal), AppAccess::Modify) => {
+                is_permitted(principal) || self.is_enabled && user.counts_in_lists() && is_named()
+            }
+        }
     }
 }
 
@@ -295,7 +348,7 @@ mod tests {
     ];
 
     fn as_user<'a>(name: &'a str, groups: &'a [String]) -> YarnUser<'a> {
-        YarnUser { name, groups }
+        YarnUser::believed(name, groups)
     }
 
     #[test]
@@ -332,6 +385,48 @@ mod tests {
         let bare = acls(&[("yarn.acl.enable", "true"), ("yarn.admin.acl", " ")]);
         assert!(bare.may_submit(anyone, "root.any") && bare.may(anyone, "root.any", QueueAccess::Administer));
         assert!(acls(&TREE[..1]).may_submit(anyone, "root.any"));
+    }
+
+    #[test]
+    fn permissions_say_who_changes_an_application_and_lists_who_else() {
+        let (acls, open) = (acls(&TREE), YarnAcls::default());
+        let bare = YarnAcls { is_enabled: true, ..YarnAcls::default() };
+        let lists = AppAcls::new([(AppAccess::View, "eve readers"), (AppAccess::Modify, "eve fixers")]);
+        let app = |user| AskedApp { user, queue: "root.prod-a.etl", acls: &lists };
+        let proved = |name: &str, role, groups: &[&str]| Principal {
+            groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+            ..Principal::new(name, role)
+        };
+        let user = PersonRole::User;
+        let simple = Principal::yarn_simple;
+        // Whether one sees and changes an application: with lists, without, and with YARN's defaults, which name everybody.
+        for (principal, owner, listed, unlisted, by_default) in [
+            (proved("ann", user, &[]), "ann", (true, true), (true, true), (true, true)),
+            (proved("kim", user, &["ann"]), "ann", (true, true), (true, true), (true, true)),
+            (proved("kim", user, &[]), "ann", (false, false), (true, false), (false, false)),
+            // The lists of the application name her, those of its queue him, and those of the cluster the next one.
+            (proved("eve", user, &[]), "ann", (true, true), (true, false), (true, true)),
+            (proved("bob", user, &[]), "ann", (true, true), (true, false), (false, false)),
+            (proved("boss", user, &[]), "ann", (true, true), (true, false), (false, false)),
+            (proved("vic", PersonRole::Viewer, &[]), "vic", (true, false), (true, false), (true, false)),
+            (proved("olga", PersonRole::Operator, &[]), "ann", (true, true), (true, true), (true, true)),
+            // Who only says so changes what was submitted so.
+            (simple("ann"), "yarn-simple:ann", (true, true), (true, true), (true, true)),
+            (simple("ann"), "ann", (false, false), (true, false), (false, false)),
+            (simple("eve"), "ann", (true, false), (true, false), (true, false)),
+            (simple("bob"), "ann", (false, false), (true, false), (false, false)),
+            (simple("boss"), "ann", (false, false), (true, false), (false, false)),
+        ] {
+            for (acls, expected) in [(&acls, listed), (&open, unlisted), (&bare, by_default)] {
+                let user = YarnUser::judged(&principal, &principal.groups);
+                let may = |access| acls.may_with(user, app(owner), access);
+                let found = (may(AppAccess::View), may(AppAccess::Modify));
+                assert_eq!(found, expected, "{} of {owner}", principal.name);
+            }
+        }
+        let judged = |principal: &Principal| bare.is_admin(YarnUser::judged(principal, &[]));
+        assert!(judged(&proved("olga", PersonRole::Operator, &[])));
+        assert!(!judged(&proved("ann", user, &[])) && !judged(&simple("ann")));
     }
 
     #[test]

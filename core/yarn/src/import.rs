@@ -49,6 +49,25 @@ pub struct QueueImport {
     pub mistakes: Vec<String>,
 }
 
+impl QueueImport {
+    /// Names in the lists of queues also those who do not prove that they have the names: `yarn-simple:NAME`.
+    #[must_use]
+    pub fn with_simple_users(mut self) -> Self {
+        for queue in &mut self.queues {
+            let named = queue.submit_owners.iter().filter(|owner| *owner != NOBODY);
+            let simple: Vec<String> = named.map(|owner| names::yarn_simple(owner)).collect();
+            queue.submit_owners.extend(simple);
+            let weights: Vec<(String, u32)> = queue
+                .owner_weights
+                .iter()
+                .map(|(owner, weight)| (names::yarn_simple(owner), *weight))
+                .collect();
+            queue.owner_weights.extend(weights);
+        }
+        self
+    }
+}
+
 /// The queues that a configuration describes.
 ///
 /// Costs follow the number of properties and queues.

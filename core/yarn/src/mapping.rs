@@ -151,7 +151,7 @@ mod tests {
     fn place(rules: &str, user: &str, groups: &[&str], asked: &str) -> Option<String> {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         let exists = |queue: &str| ["dev", "ops", "lab"].contains(&queue);
-        mappings(rules, false).place(YarnUser { name: user, groups: &groups }, asked, exists)
+        mappings(rules, false).place(YarnUser::believed(user, &groups), asked, exists)
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         }
         assert_eq!(place(rules, "ann", &[], "dev"), None);
         let overriding = mappings(rules, true);
-        let place = |name| overriding.place(YarnUser { name, groups: &[] }, "dev", |_| true);
+        let place = |name| overriding.place(YarnUser::believed(name, &[]), "dev", |_| true);
         assert_eq!((place("ann").as_deref(), place("bob")), (Some("prod"), None));
     }
 

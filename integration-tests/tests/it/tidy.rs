@@ -45,8 +45,8 @@ const CORE: [(&str, &[&str]); 20] = [
     ("godel-core-binder", &[DOMAIN, QUEUEING, RULES, CLUSTER, FRAMEWORK, PLACEMENT]),
     ("godel-audit", &[DOMAIN]),
     ("godel-core-agent", &[DOMAIN, MEMBERSHIP]),
-    ("godel-core-yarn", &[DOMAIN, MEMBERSHIP]),
-    ("godel-core-yarn-leader", &[DOMAIN, MEMBERSHIP, "godel-core-yarn"]),
+    ("godel-core-yarn", &[DOMAIN, MEMBERSHIP, IDENTITY]),
+    ("godel-core-yarn-leader", &[DOMAIN, MEMBERSHIP, IDENTITY, "godel-core-yarn"]),
     ("godel-core-rescheduler", &[DOMAIN]),
     (
         "godel-core-rescheduler-leader",

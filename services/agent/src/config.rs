@@ -62,7 +62,8 @@ godel_kit::section! {
         /// Let masters on other machines call, over Hadoop RPC, which is not encrypted: each shows the token of its container.
         pub simple_auth: bool = false,
         /// User that containers run as where the agent runs as root, as YARN's `nonsecure-mode.local-user`; where units have users
-        /// (`agent.users`), it is one of them. Not set: the first of `agent.users`, or without these the user of the agent.
+        /// (`agent.users`), it is one of them, and owners that have a row of their own run as that says. Not set: the first of
+        /// `agent.users`, or without these the user of the agent.
         pub local_user: Option<String> = None,
         /// All containers run as `local_user`, as with YARN's `nonsecure-mode.limit-users`, since nobody proves to be a submitter. `false`:
         /// submitters with a row in `agent.users` run as themselves, unless the row has `administers`. Without `agent.users`, in
@@ -118,8 +119,8 @@ godel_kit::section! {
         /// `yarn.simple_auth`): nothing is encrypted, and nobody is asked who calls. The flag `--insecure` sets this.
         pub insecure: bool = false,
         /// Local users as which units of a real node may run, the first one also those that name none; for an agent that runs as root.
-        /// Units that name another user, by image or not, do not start. Empty: `godel-unit`; where the agent calls state in plain
-        /// text, any user.
+        /// Units that name another user, by image or not, do not start. A row with `owners` and `groups` is for their units alone, which run
+        /// as its user unless they name another one. Empty: `godel-unit`; where the agent calls state in plain text, any user.
         pub users: Vec<LocalUserConfig> = Vec::new(),
         /// Files and directories of the cluster on this machine, such as `pki`, sockets, identities and join files. Units run as the owner
         /// of one, or of something directly in one, only where the row of that user in `users` has `administers`.

@@ -35,6 +35,7 @@
 //! - `digest`: DIGEST-MD5, by which clients prove that they have a token.
 //! - `exception`: errors as Java exceptions.
 //! - `frame`: messages on a connection.
+//! - `person_token`: a person's token as clients of YARN show it.
 //! - `protocol`: protocols as tables of methods.
 //! - `server`: the server: connections and their limits.
 //! - `session`: one connection from its first byte to its calls, without I/O.
@@ -46,6 +47,7 @@ pub mod credentials;
 mod digest;
 pub mod exception;
 mod frame;
+pub mod person_token;
 pub mod protocol;
 pub mod server;
 mod session;

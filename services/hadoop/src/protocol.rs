@@ -123,6 +123,32 @@ impl Protocol {
         self.raw(name, move |_, _| std::future::ready(Err(refusal.clone())))
     }
 
+    /// The name of its Java class.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Names of its methods.
+    pub fn methods(&self) -> impl Iterator<Item = &'static str> {
+        self.methods.keys().copied()
+    }
+
+    /// Has `guard` judge each call by the name of its method: it says as whom the call goes on, or why it does not.
+    #[must_use]
+    pub fn guarded<G>(mut self, guard: G) -> Self
+    where
+        G: Fn(&'static str, Caller) -> Result<Caller, Exception> + Clone + Send + Sync + 'static,
+    {
+        for (name, method) in &mut self.methods {
+            let (name, guard, inner) = (*name, guard.clone(), Arc::clone(method));
+            *method = Arc::new(move |caller, body| match guard(name, caller) {
+                Ok(caller) => inner(caller, body),
+                Err(refusal) => Box::pin(std::future::ready(Err(refusal))),
+            });
+        }
+        self
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<&Method> {
         self.methods.get(name)
     }

@@ -14,6 +14,7 @@ mod client;
 mod person_call;
 mod records;
 mod server;
+mod yarn_tokens;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,13 +23,10 @@ use godel_identity::names::Identity;
 pub use godel_identity::{
     caller::Caller,
     names::Role,
-    permission::{CallObject, PersonRole, Principal},
+    permission::{CallObject, PermissionRefusal, PersonRole, Principal},
 };
-pub use godel_pki::tls::{ExpectedServer, TlsIdentity};
-use godel_pki::{
-    leaves::{BadLeaf, PresentedLeaf},
-    tls::WallClock,
-};
+use godel_pki::leaves::{BadLeaf, PresentedLeaf};
+pub use godel_pki::tls::{ExpectedServer, TlsIdentity, WallClock};
 use rustls::pki_types::CertificateDer;
 
 pub use self::{

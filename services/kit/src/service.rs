@@ -21,7 +21,7 @@ use crate::{
     lease::{Election, LeaseSpec, Membership},
     member::{JoinError, NewMember, speech_of, take_identity},
     metrics::{Metrics, PLAIN_TEXT_COUNTER},
-    security::Role,
+    security::{Role, ServerSecurity},
     server::{Server, ServerError, advertised, listen_as},
     task,
 };
@@ -180,6 +180,11 @@ impl Service {
             stop,
             lease_stop,
         }))
+    }
+
+    /// What the server speaks and whom it believes.
+    pub fn security(&self) -> &ServerSecurity {
+        &self.server.security
     }
 
     /// What to hold: `counters` are read before each renewal, and the process may be killed at `crash_point`.

@@ -44,6 +44,7 @@
 //! - `seal`: the key that a signer is sealed with, and its file.
 //! - `signer`: what issues leaves and signs tokens.
 //! - `tls`: configurations of servers and clients, which follow changes of leaf and roots while they run.
+//! - `yarn_tokens`: what clients of YARN show instead of a token.
 
 mod asn1;
 pub mod fingerprints;
@@ -61,3 +62,4 @@ pub mod roots;
 pub mod seal;
 pub mod signer;
 pub mod tls;
+pub mod yarn_tokens;

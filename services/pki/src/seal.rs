@@ -5,7 +5,10 @@
 
 use std::{fmt, io, path::Path};
 
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::{
+    aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    hmac,
+};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -23,13 +26,23 @@ const VERSION: u8 = 1;
 pub struct SealKey {
     id: String,
     key: LessSafeKey,
+    /// What other secrets are derived with.
+    derives: hmac::Key,
 }
 
 impl SealKey {
     /// The key of these bytes.
     pub fn new(bytes: &[u8; SEAL_KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&AES_256_GCM, bytes).expect("a key of AES-256 has 32 bytes");
-        Self { id: hex(&sha256(bytes)[..8]), key: LessSafeKey::new(key) }
+        let derives = hmac::Key::new(hmac::HMAC_SHA256, bytes);
+        Self { id: hex(&sha256(bytes)[..8]), key: LessSafeKey::new(key), derives }
+    }
+
+    /// A secret of this purpose: the same for the same key, and nothing about the key or another purpose can be learnt from it.
+    pub(crate) fn derive(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
+        let mut secret = Zeroizing::new([0; 32]);
+        secret.copy_from_slice(hmac::sign(&self.derives, purpose.as_bytes()).as_ref());
+        secret
     }
 
     /// What it is recognised by, 16 hexadecimal digits. It gives nothing away of the key.

@@ -38,8 +38,8 @@ godel_kit::section! {
         /// Address of the REST API (`yarn.resourcemanager.webapp.address`).
         pub rest_address: SocketAddr = loopback(8088),
         /// Let clients and masters on other machines call: `client_address`, `master_address`, `admin_address` and `rest_address` may
-        /// be addresses that other machines can reach. Users are believed by name, as with YARN's simple authentication, and
-        /// nothing is encrypted: whoever reaches these addresses runs commands as any user. Each such address is warned of.
+        /// be addresses that other machines can reach. Users without a token are believed by name, as with YARN's simple authentication,
+        /// and nothing is encrypted: whoever reaches these addresses runs commands in YARN's queues. Each such address is warned of.
         pub simple_auth: bool = false,
         /// File with hosts that take no containers, one a line (`yarn.resourcemanager.nodes.exclude-path`), which `yarn rmadmin -refreshNodes`
         /// has read. Not set: that call is refused.

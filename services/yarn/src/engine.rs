@@ -25,7 +25,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use self::follow::Engine;
-use crate::{config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics};
+use crate::{
+    callers::YarnCallers, config::Config, keys::KeySource, launcher::Launcher, metrics::YarnMetrics,
+};
 
 /// Who waits for an answer.
 type Waiter<T> = oneshot::Sender<Result<T, ManagerRefusal>>;
@@ -47,6 +49,7 @@ pub(crate) struct ManagerParts {
     pub(crate) launcher: Arc<dyn Launcher>,
     pub(crate) clock: SharedClock,
     pub(crate) rules: AdapterRules,
+    pub(crate) callers: YarnCallers,
 }
 
 /// What does not change while the adapter runs.
@@ -59,6 +62,8 @@ struct Context {
     launcher: Arc<dyn Launcher>,
     /// What depends on the groups of users.
     group_questions: GroupQuestions,
+    /// What users may do.
+    callers: YarnCallers,
 }
 
 /// A time in which this adapter leads.
@@ -127,11 +132,11 @@ impl Shared {
 impl Manager {
     /// One that stands by until its engine runs.
     pub(crate) fn new(parts: ManagerParts) -> Self {
-        let ManagerParts { config, directory, crash, metrics, launcher, clock, rules } = parts;
+        let ManagerParts { config, directory, crash, metrics, launcher, clock, rules, callers } = parts;
         let calls = Semaphore::new(config.calls_max.clamp(1, Semaphore::MAX_PERMITS));
         let group_questions = rules.group_questions();
         let leader = Leader::new(config.leader(), rules, clock.wall_ms());
-        let context = Context { config, directory, crash, metrics, launcher, group_questions };
+        let context = Context { config, directory, crash, metrics, launcher, group_questions, callers };
         let led = Mutex::new(Led { leader, term: None });
         Self {
             shared: Arc::new(Shared {

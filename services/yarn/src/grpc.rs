@@ -1,7 +1,7 @@
 //! The gRPC face: YarnService, for the command line and for tools of our own.
 //!
-//! A master names its attempt and shows no token: whoever reaches this server may speak for any master (ADR 0062). It listens on loopback
-//! until godel knows who calls.
+//! A master names its attempt and shows no token. Where callers are judged, it is a principal that may change the application; in plain text whoever
+//! reaches this server may speak for any master (ADR 0062).
 //!
 //! # Modules
 //!
@@ -17,9 +17,17 @@ mod shown;
 
 use std::sync::Arc;
 
-use godel_core_yarn::ids::{YarnApplicationId, YarnAttemptId, YarnContainerId};
+use godel_core_yarn::{
+    AppAccess,
+    ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
+};
+use godel_core_yarn_leader::AppReport;
 use godel_domain::names::{APPLICATION_QUEUE_LEN_MAX, DIAGNOSTICS_LEN_MAX};
-use godel_kit::{message::RECEIVED_BYTES_MAX, status};
+use godel_kit::{
+    message::RECEIVED_BYTES_MAX,
+    security::{CallObject, Caller, PersonCall, PersonRole, caller, person_call},
+    status,
+};
 use godel_proto::v1::{
     self,
     yarn_service_server::{YarnService, YarnServiceServer},
@@ -42,9 +50,49 @@ pub struct YarnFace {
 }
 
 impl YarnFace {
-    fn application(&self, id: YarnApplicationId) -> Result<v1::YarnApplicationStatus, Status> {
-        Ok(shown::application(self.manager.application(id).map_err(refused)?))
+    fn application(
+        &self,
+        call: &PersonCall,
+        id: YarnApplicationId,
+    ) -> Result<v1::YarnApplicationStatus, Status> {
+        let mut application = self.manager.application(id).map_err(refused)?;
+        self.hide(call, std::slice::from_mut(&mut application));
+        Ok(shown::application(application))
     }
+
+    /// Takes from reports what a person may not see.
+    fn hide(&self, call: &PersonCall, reports: &mut [AppReport]) {
+        if let Some(principal) = call.principal() {
+            self.manager.hide(&principal.name, reports);
+        }
+    }
+
+    /// That a person may do something with an application. Of others nothing is asked.
+    fn allow(&self, call: &PersonCall, id: YarnApplicationId, access: AppAccess) -> Result<(), Status> {
+        let Some(principal) = call.principal() else { return Ok(()) };
+        self.manager.allow(id, &principal.name, access).map_err(refused)
+    }
+}
+
+/// On whose behalf a person acts: the role `user` on its own, and those above on that of whom they name. Others say it.
+///
+/// # Errors
+/// PERMISSION_DENIED, and INVALID_ARGUMENT for a group.
+fn acting(call: &PersonCall, by: &Caller, user: String) -> Result<String, Status> {
+    let Some(principal) = call.principal() else {
+        // Whom nobody judges counts as the administrator.
+        let unnamed = by.person().filter(|_| user.is_empty());
+        return Ok(unnamed.map_or(user, str::to_owned));
+    };
+    if user.is_empty() || user == principal.name {
+        return Ok(principal.name.clone());
+    }
+    call.check(&CallObject { owner: Some(&user), ..CallObject::default() })?;
+    if principal.role <= PersonRole::User {
+        let why = "a group cannot act: leave it out, and the call is made as its principal";
+        return Err(status::invalid_argument([BadField::new("user", why)]));
+    }
+    Ok(user)
 }
 
 #[tonic::async_trait]
@@ -63,7 +111,10 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::SubmitApplicationRequest>,
     ) -> Result<Response<v1::SubmitApplicationResponse>, Status> {
-        let (id, submitted) = given::submission(request.into_inner())?;
+        let (call, by) = (person_call(&request), caller(&request).clone());
+        let mut request = request.into_inner();
+        request.user = acting(&call, &by, request.user)?;
+        let (id, submitted) = given::submission(request)?;
         self.manager.submit(id, submitted).await.map_err(refused)?;
         Ok(Response::new(v1::SubmitApplicationResponse {}))
     }
@@ -72,10 +123,11 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::GetApplicationRequest>,
     ) -> Result<Response<v1::GetApplicationResponse>, Status> {
+        let call = person_call(&request);
         let v1::GetApplicationRequest { application_id } = request.into_inner();
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
-        let application = Some(self.application(given.checked(id)?)?);
+        let application = Some(self.application(&call, given.checked(id)?)?);
         Ok(Response::new(v1::GetApplicationResponse { application }))
     }
 
@@ -83,6 +135,7 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::ListApplicationsRequest>,
     ) -> Result<Response<v1::ListApplicationsResponse>, Status> {
+        let call = person_call(&request);
         let request = request.into_inner();
         let mut given = Given::default();
         let n_max = given.page_size(request.page_size);
@@ -90,6 +143,7 @@ impl YarnService for YarnFace {
         let filter = given::filter(&mut given, request);
         let filter = given.checked(Some(filter))?;
         let mut applications = self.manager.applications(&filter).map_err(refused)?;
+        self.hide(&call, &mut applications);
         applications.retain(|application| before.is_none_or(|before| application.id < before));
         // The newest first, also if two faces of the same cluster disagree.
         applications.sort_by_key(|application| std::cmp::Reverse(application.id));
@@ -105,7 +159,9 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::KillApplicationRequest>,
     ) -> Result<Response<v1::KillApplicationResponse>, Status> {
+        let (call, by) = (person_call(&request), caller(&request).clone());
         let v1::KillApplicationRequest { application_id, user, diagnostics } = request.into_inner();
+        let user = acting(&call, &by, user)?;
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
         given.user(&user);
@@ -119,7 +175,9 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::MoveApplicationRequest>,
     ) -> Result<Response<v1::MoveApplicationResponse>, Status> {
+        let (call, by) = (person_call(&request), caller(&request).clone());
         let v1::MoveApplicationRequest { application_id, user, queue } = request.into_inner();
+        let user = acting(&call, &by, user)?;
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
         given.user(&user);
@@ -134,8 +192,10 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::UpdateApplicationRequest>,
     ) -> Result<Response<v1::UpdateApplicationResponse>, Status> {
+        let (call, by) = (person_call(&request), caller(&request).clone());
         let v1::UpdateApplicationRequest { application_id, user, priority, timeout_at_ms } =
             request.into_inner();
+        let user = acting(&call, &by, user)?;
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
         given.user(&user);
@@ -149,7 +209,7 @@ impl YarnService for YarnFace {
         if let Some(priority) = priority {
             self.manager.set_priority(id, &user, priority).await.map_err(refused)?;
         }
-        let application = Some(self.application(id)?);
+        let application = Some(self.application(&call, id)?);
         Ok(Response::new(v1::UpdateApplicationResponse { application }))
     }
 
@@ -157,10 +217,13 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::ListAttemptsRequest>,
     ) -> Result<Response<v1::ListAttemptsResponse>, Status> {
+        let call = person_call(&request);
         let v1::ListAttemptsRequest { application_id } = request.into_inner();
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
-        let attempts = self.manager.attempts(given.checked(id)?).map_err(refused)?;
+        let id = given.checked(id)?;
+        self.allow(&call, id, AppAccess::View)?;
+        let attempts = self.manager.attempts(id).map_err(refused)?;
         let attempts = attempts.into_iter().map(shown::attempt).collect();
         Ok(Response::new(v1::ListAttemptsResponse { attempts }))
     }
@@ -169,12 +232,15 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        let call = person_call(&request);
         let v1::ListContainersRequest { attempt_id, page_size, page_token } = request.into_inner();
         let mut given = Given::default();
-        let id = given.id("attempt_id", &attempt_id);
+        let id: Option<YarnAttemptId> = given.id("attempt_id", &attempt_id);
         let n_max = given.page_size(page_size);
         let after: Option<YarnContainerId> = given.page_token(&page_token);
-        let mut containers = self.manager.containers(given.checked(id)?).map_err(refused)?;
+        let id = given.checked(id)?;
+        self.allow(&call, id.application, AppAccess::View)?;
+        let mut containers = self.manager.containers(id).map_err(refused)?;
         containers.retain(|container| after.is_none_or(|after| container.id > after));
         containers.sort_by_key(|container| container.id);
         let page = pages::page(containers, n_max, |container| {
@@ -189,7 +255,9 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::RegisterMasterRequest>,
     ) -> Result<Response<v1::RegisterMasterResponse>, Status> {
+        let call = person_call(&request);
         let (attempt, registration) = given::registration(request.into_inner())?;
+        self.allow(&call, attempt.application, AppAccess::Modify)?;
         let answer = self.manager.register(attempt, registration).await.map_err(refused)?;
         Ok(Response::new(v1::RegisterMasterResponse {
             containers: answer.containers.into_iter().map(shown::allocated).collect(),
@@ -202,7 +270,9 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::AllocateRequest>,
     ) -> Result<Response<v1::AllocateResponse>, Status> {
+        let by = person_call(&request);
         let given::Allocation { attempt, call, progress } = given::allocation(request.into_inner())?;
+        self.allow(&by, attempt.application, AppAccess::Modify)?;
         let answer = self.manager.allocate(attempt, &call, progress).await.map_err(refused)?;
         Ok(Response::new(shown::allocation(answer)))
     }
@@ -211,6 +281,7 @@ impl YarnService for YarnFace {
         &self,
         request: Request<v1::FinishMasterRequest>,
     ) -> Result<Response<v1::FinishMasterResponse>, Status> {
+        let call = person_call(&request);
         let v1::FinishMasterRequest { attempt_id, final_status, tracking_url, diagnostics } =
             request.into_inner();
         let mut given = Given::default();
@@ -219,6 +290,7 @@ impl YarnService for YarnFace {
         given.text("tracking_url", &tracking_url, given::URL_LEN_MAX);
         given.text("diagnostics", &diagnostics, DIAGNOSTICS_LEN_MAX);
         let (attempt, said) = given.checked(attempt.zip(said))?;
+        self.allow(&call, attempt.application, AppAccess::Modify)?;
         let done = self.manager.finish(attempt, said, &tracking_url, &diagnostics).await.map_err(refused)?;
         Ok(Response::new(v1::FinishMasterResponse { done }))
     }

@@ -47,7 +47,7 @@ use godel_hadoop::{Authentication, Server, token::KeyedPasswords, yarn::AmrmToke
 use godel_kit::{CancellationToken, clock::SharedClock};
 use tokio::net::TcpListener;
 
-use crate::ResourceManager;
+use crate::{ResourceManager, callers::YarnCallers};
 
 pub use self::{
     node_calls::NodeCalls,
@@ -55,8 +55,10 @@ pub use self::{
 };
 
 /// What the faces have besides the manager and the tokens.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct FaceSettings {
+    /// Who calls.
+    pub callers: YarnCallers,
     /// A file with hosts that take no containers, one a line, as `yarn.resourcemanager.nodes.exclude-path` names it.
     /// `yarn rmadmin -refreshNodes` has it read; `None`: that call is refused.
     pub exclude_file: Option<PathBuf>,
@@ -150,11 +152,11 @@ impl HadoopFaces {
         Ok(BoundFaces { addresses, servers })
     }
 
-    /// What clients call. They are who they say they are.
+    /// What clients call. Where they are judged they may show a token; without one they are who they say they are.
     fn client_server(&self) -> Server {
-        let Self { manager, tokens, nodes, clock, settings: _ } = self.clone();
+        let Self { manager, tokens, nodes, clock, settings: FaceSettings { callers, .. } } = self.clone();
         let face = client::ClientFace { manager, tokens, nodes, clock };
-        Server::new(Authentication::Simple).protocol(client::protocol(face))
+        Server::new(callers.authentication()).protocol(callers.guard(client::protocol(face)))
     }
 
     /// What masters call. They are known by their tokens.
@@ -165,10 +167,11 @@ impl HadoopFaces {
         Server::new(Authentication::Token(Arc::new(passwords))).protocol(master::protocol(face))
     }
 
-    /// What administrators call. They are who they say they are.
+    /// What administrators call. They are who they say they are: Hadoop's administration shows no tokens.
     fn admin_server(&self) -> Server {
+        let callers = &self.settings.callers;
         let face = admin::AdminFace::new(Arc::clone(&self.manager), self.settings.clone());
-        let [administration, availability] = admin::protocols(face);
+        let [administration, availability] = admin::protocols(face).map(|protocol| callers.guard(protocol));
         Server::new(Authentication::Simple).protocol(administration).protocol(availability)
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! # Modules
 //!
+//! - `callers`: who calls the faces.
 //! - `config`: configuration of the YARN adapter.
 //! - `engine`: the adapter at work: what faces call, what is followed, and how what the leader wants done is carried out.
 //! - `grpc`: YarnService, for the command line and for tools of our own.
@@ -21,6 +22,7 @@
 //! - `service`: the service: its lease, its engine and its faces.
 //! - `unit`: applications as messages of scheduling units.
 
+mod callers;
 mod config;
 mod engine;
 pub mod grpc;
@@ -35,8 +37,10 @@ mod rules;
 mod service;
 mod unit;
 
+pub use callers::YarnCallers;
 pub use config::Config;
 pub use engine::Manager;
+pub use godel_hadoop::person_token::PersonTokenFile;
 pub use godel_kit::{Deps, service::Error};
 pub use keys::KeyRing;
 pub use manager::ResourceManager;

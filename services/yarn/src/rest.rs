@@ -1,8 +1,8 @@
 //! The REST face: `/ws/v1/cluster` as YARN's ResourceManager serves it, in JSON.
 //!
 //! Shapes are those of Hadoop 3.3, quirks included: a wrapper object where YARN has one, `null` for an empty list, texts for numbers where YARN's
-//! older encoder writes them. `docs/yarn.md` lists every path and what differs. Nothing asks for a password: `user.name` says who calls, as
-//! with Hadoop's simple authentication.
+//! older encoder writes them. `docs/yarn.md` lists every path and what differs. Who calls shows a person's token (`authorization: Bearer`), or is the
+//! user that `user.name` says, as with Hadoop's simple authentication.
 //!
 //! # Modules
 //!
@@ -38,10 +38,11 @@ use axum::{
     extract::{Request, State},
     http::{
         HeaderMap, HeaderValue, StatusCode,
-        header::{ACCEPT, CONTENT_TYPE, COOKIE, HOST, LOCATION, SET_COOKIE},
+        header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, LOCATION, SET_COOKIE},
     },
     response::Response,
 };
+use godel_domain::names::yarn_user;
 use godel_kit::{
     CancellationToken,
     clock::SharedClock,
@@ -56,7 +57,7 @@ use self::{
     query::{Query, decoded},
     route::Route,
 };
-use crate::manager::ResourceManager;
+use crate::{callers::YarnCallers, manager::ResourceManager};
 
 /// Bytes of a body: a submission with its credentials.
 const BODY_BYTES_MAX: usize = 2 << 20;
@@ -72,9 +73,9 @@ const NOBODY: &str = "dr.who";
 const USER_LEN_MAX: usize = 253;
 
 /// Every path over an adapter. Time is read from `clock`.
-pub fn router(manager: Arc<dyn ResourceManager>, clock: SharedClock) -> Router {
+pub fn router(manager: Arc<dyn ResourceManager>, callers: YarnCallers, clock: SharedClock) -> Router {
     let room = Room::with_reserve(UNREAD_BYTES_MAX);
-    Router::new().fallback(answer).with_state(Face { manager, clock, room })
+    Router::new().fallback(answer).with_state(Face { manager, callers, clock, room })
 }
 
 /// Serves [`router`] on a listener until `stop`.
@@ -84,10 +85,11 @@ pub fn router(manager: Arc<dyn ResourceManager>, clock: SharedClock) -> Router {
 pub async fn serve(
     listener: TcpListener,
     manager: Arc<dyn ResourceManager>,
+    callers: YarnCallers,
     clock: SharedClock,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let served = axum::serve(Few::at_most(listener, N_CONNECTIONS_MAX), router(manager, clock))
+    let served = axum::serve(Few::at_most(listener, N_CONNECTIONS_MAX), router(manager, callers, clock))
         .with_graceful_shutdown(stop.clone().cancelled_owned());
     tokio::select! {
         served = served.into_future() => served,
@@ -99,6 +101,7 @@ pub async fn serve(
 #[derive(Clone)]
 struct Face {
     manager: Arc<dyn ResourceManager>,
+    callers: YarnCallers,
     clock: SharedClock,
     /// For answers that are not read.
     room: Arc<Room>,
@@ -108,7 +111,7 @@ struct Face {
 struct Call {
     face: Face,
     query: Query,
-    /// Who calls.
+    /// Who calls: the name of its principal, or of the user where nobody is judged.
     user: String,
     /// This server, as the caller reaches it: `host:port`.
     host: String,
@@ -150,7 +153,11 @@ async fn replied(face: Face, request: Request, host: String) -> Result<Response,
     if is_for_programs && !wants_json(&parts.headers) {
         return Err(Problem::NotAcceptable);
     }
-    let (user, is_new) = user_of(&query, &parts.headers)?;
+    let (claimed, is_new) = user_of(&query, &parts.headers)?;
+    let authorization = parts.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    let principal = face.callers.judge_rest(route.row(), &claimed, authorization)?;
+    let user = principal.map_or_else(|| claimed.clone(), |principal| principal.name.clone());
+    let is_new = is_new && yarn_user(&user) == claimed;
     let call = Call { face, query, user, host };
     let reply = match route {
         Route::Change(change) => {
@@ -162,7 +169,7 @@ async fn replied(face: Face, request: Request, host: String) -> Result<Response,
     let mut response = reply.response()?;
     // As Hadoop's filter does: clients that fetch the cookie once need not name the user again.
     if is_new {
-        let cookie = format!("hadoop.auth=\"u={0}&p={0}&t=simple\"; Path=/; HttpOnly", call.user);
+        let cookie = format!("hadoop.auth=\"u={claimed}&p={claimed}&t=simple\"; Path=/; HttpOnly");
         response.headers_mut().extend(HeaderValue::try_from(cookie).ok().map(|cookie| (SET_COOKIE, cookie)));
     }
     Ok(response)

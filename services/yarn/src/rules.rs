@@ -87,9 +87,9 @@ mod tests {
         let closed = property("yarn.scheduler.capacity.root.acl_submit_applications", " ");
         write("capacity-scheduler.xml", &(property(mappings, "u:ann:prod") + &closed));
         let rules = load().unwrap();
-        let ann = YarnUser { name: "ann", groups: &[] };
+        let ann = YarnUser::believed("ann", &[]);
         assert!(rules.acls.is_enabled() && !rules.acls.is_admin(ann));
-        let ann = YarnUser { name: "ann", groups: &[] };
+        let ann = YarnUser::believed("ann", &[]);
         assert_eq!(rules.mappings.place(ann, "default", |_| true).as_deref(), Some("prod"));
         write("capacity-scheduler.xml", &property(mappings, "ann:prod"));
         let said = load().unwrap_err();
@@ -115,6 +115,6 @@ mod tests {
         assert_eq!(acls_of_launch(b"\xff\xff"), AppAcls::default());
         let app = AskedApp { user: "ann", queue: "root.a", acls: &acls };
         let open = YarnAcls::default();
-        assert!(open.may_with(YarnUser { name: "bob", groups: &[] }, app, AppAccess::Modify));
+        assert!(open.may_with(YarnUser::believed("bob", &[]), app, AppAccess::Modify));
     }
 }

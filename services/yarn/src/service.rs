@@ -18,6 +18,7 @@ use godel_kit::{
 use tokio::net::TcpListener;
 
 use crate::{
+    callers::YarnCallers,
     config::Config,
     engine::{Manager, ManagerParts},
     grpc,
@@ -41,6 +42,8 @@ pub struct FaceContext {
     pub manager: Manager,
     /// The keys that sign tokens.
     pub keys: KeyRing,
+    /// Who calls.
+    pub callers: YarnCallers,
     /// Time as decisions see it.
     pub clock: SharedClock,
     /// Addresses and limits.
@@ -76,10 +79,12 @@ async fn all_faces(
     context: FaceContext,
     life_ms: i64,
 ) -> Result<Box<dyn FnOnce(Server) -> Server + Send>, Error> {
-    let FaceContext { manager, keys: KeyRing { amrm, nm, container }, clock, config, stop } = context;
+    let FaceContext { manager, keys: KeyRing { amrm, nm, container }, callers, clock, config, stop } =
+        context;
     let manager: Arc<dyn ResourceManager> = Arc::new(manager);
     let tokens = Tokens::new(TokenKeys { amrm, nm, container }, Arc::clone(&clock), life_ms);
     let settings = FaceSettings {
+        callers: callers.clone(),
         exclude_file: config.exclude_file.clone(),
         decommission_timeout_ms: config.decommission_timeout.ms(),
     };
@@ -97,7 +102,7 @@ async fn all_faces(
     let at = listener.local_addr().unwrap_or(config.rest_address);
     tracing::info!(%client, %master, %admin, rest = %at, "the faces for clients of YARN listen");
     task::spawn("yarn-hadoop", hadoop.serve(stop.clone()));
-    let rest = rest::serve(listener, Arc::clone(&manager), clock, stop.clone());
+    let rest = rest::serve(listener, Arc::clone(&manager), callers, clock, stop.clone());
     task::spawn("yarn-rest", async move {
         if let Err(error) = rest.await {
             tracing::error!(%error, "the REST API has ended");
@@ -117,7 +122,7 @@ fn may_face(config: &Config) -> Result<(), BadAddress> {
         if !config.simple_auth {
             return Err(BadAddress::Believing(address));
         }
-        tracing::warn!(%address, "other machines can reach this address; clients of YARN are believed whoever they say they are");
+        tracing::warn!(%address, "other machines can reach this address, which has no TLS; clients of YARN without a token are believed whoever they say they are");
     }
     Ok(())
 }
@@ -166,6 +171,7 @@ where
     let state = directory.state();
     let (source, keys) = keys::ring();
     let clock = service.clock.clone();
+    let callers = YarnCallers::of(service.security());
     let manager = Manager::new(ManagerParts {
         config: config.clone(),
         directory,
@@ -174,10 +180,12 @@ where
         launcher: launcher(&keys, &clock),
         clock: clock.clone(),
         rules,
+        callers: callers.clone(),
     });
     let context = FaceContext {
         manager: manager.clone(),
         keys,
+        callers,
         clock,
         config: config.clone(),
         stop: service.stop.clone(),

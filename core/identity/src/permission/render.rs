@@ -3,20 +3,21 @@
 use super::{ObjectScope, PersonRole};
 use crate::{
     names::Role,
-    needs::{NEEDS, Needs},
+    needs::{NEEDS, Needs, YARN_NEEDS},
 };
 
 /// Which methods each role may call, and what each role may do, as Markdown.
 pub fn render() -> String {
     let mut text = String::new();
-    for (at, (path, needs)) in NEEDS.iter().enumerate() {
-        let service = service_of(path);
-        if at == 0 || service_of(NEEDS[at - 1].0) != service {
+    let mut last = String::new();
+    for (path, needs) in NEEDS.iter().chain(YARN_NEEDS) {
+        let (service, method) = parts_of(path);
+        if service != last {
             text.push_str(&format!(
                 "\n### {service}\n\n| method | least role | bound to | certificates |\n|---|---|---|---|\n"
             ));
+            last = service;
         }
-        let method = path.rsplit('/').next().unwrap_or_default();
         text.push_str(&format!(
             "| `{method}` | {} | {} | {} |\n",
             least(*needs),
@@ -27,16 +28,25 @@ pub fn render() -> String {
     text
 }
 
-/// `UnitService` of `/godel.v1.UnitService/SubmitUnit`.
-fn service_of(path: &str) -> &str {
-    let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-    service.strip_prefix("godel.v1.").unwrap_or(service)
+/// Service and method: `UnitService` and `SubmitUnit` of `/godel.v1.UnitService/SubmitUnit`.
+fn parts_of(path: &str) -> (String, &str) {
+    if let Some(rest) = path.strip_prefix("rest/") {
+        return ("REST of the YARN adapter".to_owned(), rest);
+    }
+    let (service, method) = path.rsplit_once('/').unwrap_or(("", path));
+    match service.strip_prefix("hadoop/") {
+        Some(protocol) => (format!("{protocol} (Hadoop RPC)"), method),
+        None => {
+            let service = service.trim_start_matches('/');
+            (service.strip_prefix("godel.v1.").unwrap_or(service).to_owned(), method)
+        }
+    }
 }
 
 fn least(needs: Needs) -> &'static str {
     match needs {
         Needs::Anyone => "none",
-        Needs::Roles(_) => "-",
+        Needs::Roles(_) | Needs::Master => "-",
         Needs::Identified => PersonRole::Viewer.as_str(),
         Needs::Person(least, _) | Needs::PersonOr(least, _, _) => least.as_str(),
     }
@@ -46,6 +56,7 @@ fn bound(needs: Needs) -> &'static str {
     match needs.of_persons() {
         Some((_, ObjectScope::Namespace)) => "namespace",
         Some((_, ObjectScope::Own)) => "itself",
+        Some((_, ObjectScope::Application)) => "own applications",
         Some((_, ObjectScope::Cluster)) | None => "",
     }
 }
@@ -54,6 +65,7 @@ fn leaves(needs: Needs) -> String {
     match needs.of_leaves() {
         None if needs == Needs::Anyone => "none".to_owned(),
         None => "all".to_owned(),
+        Some(_) if needs == Needs::Master => "token of a master".to_owned(),
         Some(roles) if roles.len() == Role::ALL.len() => "all".to_owned(),
         Some(roles) => roles.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(", "),
     }
@@ -66,7 +78,10 @@ mod tests {
     #[test]
     fn every_method_has_its_row() {
         let text = render();
-        assert_eq!(text.lines().filter(|line| line.starts_with("| `")).count(), NEEDS.len());
+        assert_eq!(
+            text.lines().filter(|line| line.starts_with("| `")).count(),
+            NEEDS.len() + YARN_NEEDS.len()
+        );
         for row in [
             "\n### UnitService\n\n",
             "| `SubmitUnit` | user | namespace | yarn |\n",
@@ -74,6 +89,10 @@ mod tests {
             "| `Txn` | - |  | dispatcher, binder, rescheduler, yarn |\n",
             "| `RenewIdentity` | - |  | all |\n",
             "| `ListMembers` | viewer |  | all |\n",
+            "### ApplicationClientProtocol (Hadoop RPC)\n\n",
+            "| `submitApplication` | user | own applications |  |\n",
+            "| `allocate` | - |  | token of a master |\n",
+            "| `PUT /ws/v1/cluster/apps/ID/state` | user | own applications |  |\n",
             "### grpc.health.v1.Health\n\n",
             "| `Check` | none |  | none |\n",
         ] {

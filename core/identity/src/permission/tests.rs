@@ -1,3 +1,5 @@
+mod yarn;
+
 use super::*;
 use crate::needs::{NEEDS, Needs};
 

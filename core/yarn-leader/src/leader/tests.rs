@@ -35,7 +35,7 @@ use crate::{
 
 mod records;
 
-const USER: YarnUser<'_> = YarnUser { name: "ann", groups: &[] };
+const USER: YarnUser<'_> = YarnUser::believed("ann", &[]);
 
 type Order = YarnOrder<&'static str, &'static str>;
 

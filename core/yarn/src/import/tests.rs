@@ -167,6 +167,9 @@ fn orders_and_users_become_policies() {
     let policies: Vec<QueuePolicy> = found.queues.iter().map(|spec| spec.policy).collect();
     assert_eq!(policies, [QueuePolicy::Priority, QueuePolicy::FairShare, QueuePolicy::FairShare]);
     assert_eq!(found.queues[1].owner_weights, [("ann".to_owned(), 3)].into());
+    let both = found.clone().with_simple_users();
+    let expected = [("ann".to_owned(), 3), ("yarn-simple:ann".to_owned(), 3)];
+    assert_eq!(both.queues[1].owner_weights, expected.into());
     assert_eq!(finding(&found, "root.a.ordering-policy").0, Fidelity::Approximated);
     assert_eq!(finding(&found, "root.b.user-settings.ann.weight").0, Fidelity::Approximated);
     assert_eq!(finding(&found, "root.b.user-settings.bob.weight").0, Fidelity::Unsupported);
@@ -277,10 +280,14 @@ fn whoever_may_submit_in_yarn_may_in_godel() {
     assert_eq!(owners, [&["admin", "alice", "bob"][..], &[], &["admin"], &[], &["admin", "carol"]]);
     let (fidelity, effect) = finding(&found, "root.a.acl_submit_applications");
     assert!(fidelity == Fidelity::Unsupported && effect.contains("members of ops"), "{effect}");
+    let both = found.clone().with_simple_users();
+    let expected = ["admin", "alice", "bob", "yarn-simple:admin", "yarn-simple:alice", "yarn-simple:bob"];
+    assert_eq!(both.queues[0].submit_owners, expected);
+    assert!(both.queues[1].submit_owners.is_empty(), "everybody may");
     // Nobody at all.
     let mut closed = tree;
     closed[2] = ("root.acl_administer_queue", " ");
-    assert_eq!(import(&closed, None).queues[2].submit_owners, [NOBODY]);
+    assert_eq!(import(&closed, None).with_simple_users().queues[2].submit_owners, [NOBODY]);
     // Without the switch nobody is asked, and `root` lets everybody where it says nothing.
     assert!(import(&tree[1..], None).queues.iter().all(|spec| spec.submit_owners.is_empty()));
     let open = [&tree[..1], &tree[3..]].concat();

@@ -1,4 +1,4 @@
-//! Rows of the table of local users, as configuration says them: `"ann"`, or `{ user = "ann", administers = true }`.
+//! Rows of the table of local users, as configuration says them: `"ann"`, or `{ user = "ann", administers = true, owners = ["ann"], groups = ["etl"] }`.
 
 use std::fmt;
 
@@ -16,15 +16,20 @@ pub struct LocalUserConfig {
     /// Units may run as this user though whoever runs as it administers the cluster: root, and users who run services of it or
     /// own its keys and tokens (`agent.cluster_paths`, `~/.config/godel`).
     pub administers: bool,
+    /// Owners whose units run as this user; `*` at the end of one stands for whatever follows.
+    pub owners: Vec<String>,
+    /// Groups whose units, and the units of whose members, run as this user. Without owners and groups the row is for everybody.
+    pub groups: Vec<String>,
 }
 
 impl LocalUserConfig {
-    pub(crate) fn of(LocalUserRow { user, administers }: LocalUserRow) -> Self {
-        Self { user, administers }
+    pub(crate) fn of(LocalUserRow { user, administers, owners, groups }: LocalUserRow) -> Self {
+        Self { user, administers, owners, groups }
     }
 
     pub(crate) fn row(&self) -> LocalUserRow {
-        LocalUserRow { user: self.user.clone(), administers: self.administers }
+        let Self { user, administers, owners, groups } = self.clone();
+        LocalUserRow { user, administers, owners, groups }
     }
 }
 
@@ -41,11 +46,11 @@ impl<'de> Visitor<'de> for Row {
     type Value = LocalUserConfig;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a user, or a table with `user` and `administers`")
+        f.write_str("the name of a user, or a table with `user`, `administers`, `owners` and `groups`")
     }
 
     fn visit_str<E: de::Error>(self, user: &str) -> Result<LocalUserConfig, E> {
-        Ok(LocalUserConfig { user: user.to_owned(), administers: false })
+        Ok(LocalUserConfig { user: user.to_owned(), ..LocalUserConfig::default() })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LocalUserConfig, A::Error> {
@@ -55,9 +60,14 @@ impl<'de> Visitor<'de> for Row {
             user: String,
             #[serde(default)]
             administers: bool,
+            #[serde(default)]
+            owners: Vec<String>,
+            #[serde(default)]
+            groups: Vec<String>,
         }
-        let Fields { user, administers } = Fields::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(LocalUserConfig { user, administers })
+        let Fields { user, administers, owners, groups } =
+            Fields::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(LocalUserConfig { user, administers, owners, groups })
     }
 }
 
@@ -70,7 +80,11 @@ mod tests {
 
     #[test]
     fn users_are_named_or_described() {
-        let row = |user: &str, administers| LocalUserConfig { user: user.to_owned(), administers };
+        let row = |user: &str, administers| LocalUserConfig {
+            user: user.to_owned(),
+            administers,
+            ..LocalUserConfig::default()
+        };
         let flags = Loader::new().set("users", "godel-unit, ann").load::<Config>().unwrap();
         assert_eq!(flags.users, [row("godel-unit", false), row("ann", false)]);
         let dir = tempfile::tempdir().unwrap();
@@ -82,6 +96,12 @@ mod tests {
         let both = of_file("users = [\"ann\", { user = \"root\", administers = true }]").unwrap();
         assert_eq!(both, [row("ann", false), row("root", true)]);
         assert_eq!(of_file("[[users]]\nuser = \"4711\"\n").unwrap(), [row("4711", false)]);
+        let mapped = of_file("users = [{ user = \"ann\", owners = [\"ann\"], groups = [\"etl\"] }]").unwrap();
+        let (owners, groups) = (vec!["ann".to_owned()], vec!["etl".to_owned()]);
+        assert_eq!(mapped, [LocalUserConfig { owners, groups, ..row("ann", false) }]);
+        // A run keeps the table in a file, and reads it again.
+        let kept = serde_json::to_string(&mapped).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<LocalUserConfig>>(&kept).unwrap(), mapped);
         assert!(of_file("users = [{ user = \"ann\", admin = true }]").is_err());
     }
 }

@@ -53,6 +53,12 @@ pub(crate) struct Run {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) directory: Option<String>,
     pub(crate) user: Option<String>,
+    /// As whom it runs if it names no user and no row is for its owner; `None`: the default.
+    pub(crate) otherwise_user: Option<String>,
+    /// Owner of its unit.
+    pub(crate) owner: String,
+    /// Groups of the owner.
+    pub(crate) owner_groups: Vec<String>,
     /// As whom it may run; empty: as anybody.
     pub(crate) users: Vec<LocalUserConfig>,
     /// Files and directories whose owners administer the cluster.

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use godel_core_agent::{LocalUser, LocalUserRefusal, LocalUserRow, choose_user, judge_principal};
+use godel_core_agent::{
+    AskedUser, LocalUser, LocalUserRefusal, LocalUserRow, UnitOwner, choose_user, judge_principal,
+};
 use godel_domain::run_end::RunEndReason;
 
 use super::{
@@ -34,12 +36,16 @@ pub(super) fn choose(run: Run) -> Result<Run, CannotStart> {
     // A number may have several names, each with its home.
     let homes = users(&known).filter(|user| of_table.contains(&user.uid)).map(|user| (user.uid, user.home));
     let administrators = administrators::gather(&run.cluster_paths, &homes.collect::<Vec<_>>());
-    let chosen = choose_user(run.user.as_deref(), &rows, &find, &administrators);
+    let asked = AskedUser { named: run.user.as_deref(), otherwise: run.otherwise_user.as_deref() };
+    let owner = UnitOwner { name: &run.owner, groups: &run.owner_groups };
+    let chosen = choose_user(asked, owner, &rows, &find, &administrators);
     let LocalUser { uid, gid, .. } = chosen.map_err(|refusal| {
         let reason = match refusal {
             LocalUserRefusal::NotThere { .. } => RunEndReason::NoUser,
             LocalUserRefusal::NotNamed { .. }
             | LocalUserRefusal::OtherGroup { .. }
+            | LocalUserRefusal::OtherOwner { .. }
+            | LocalUserRefusal::NoRow { .. }
             | LocalUserRefusal::Administers { .. } => RunEndReason::UserNotPermitted,
         };
         CannotStart::new(reason, refusal.to_string())

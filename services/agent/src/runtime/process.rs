@@ -44,6 +44,12 @@ pub struct Program {
     pub directory: Option<String>,
     /// User that it runs as, by name or number; `None`: that of the agent.
     pub user: Option<String>,
+    /// User that it runs as if it names none and the node has no row for its owner; `None`: the default.
+    pub otherwise_user: Option<String>,
+    /// Owner of its unit.
+    pub owner: String,
+    /// Groups of the owner.
+    pub owner_groups: Vec<String>,
     /// Bits that its new files do not get; `None`: 022.
     pub umask: Option<u32>,
     /// The image in whose container it runs; `None`: it is a process. With an image the command may be empty.

@@ -129,7 +129,7 @@ impl Shard {
     }
 
     fn start_container(&mut self, start: Start) -> StartAnswer {
-        let Start { key, incarnation, launch, user } = start;
+        let Start { key, incarnation, launch, user, otherwise_user } = start;
         let id = launch.container;
         let refused = |message| StartAnswer::Refused(Exception::new(exception::YARN, message));
         let Some(desk) = &mut self.containers else { return StartAnswer::NotHere };
@@ -139,7 +139,8 @@ impl Shard {
         if self.ends_by.is_some() {
             return refused("the agent of this node is stopping".to_owned());
         }
-        let complete = |program: Program| Program { launch: Some(Box::new(launch)), user, ..program };
+        let complete =
+            |program: Program| Program { launch: Some(Box::new(launch)), user, otherwise_user, ..program };
         match self.nodes[NODE].agent.life_mut().give_command(key, incarnation, complete, &mut self.out) {
             Ok(()) => {
                 desk.containers.add(id, (key, incarnation));

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use godel_core_agent::{RunKey, container_user};
-use godel_domain::yarn_keys::YarnKeys;
+use godel_domain::{names::yarn_user, yarn_keys::YarnKeys};
 use godel_hadoop::{
     Authentication, Caller, Exception, Protocol, Server,
     common::TokenProto,
@@ -71,8 +71,10 @@ pub(crate) struct Start {
     pub(crate) key: RunKey,
     pub(crate) incarnation: u32,
     pub(crate) launch: Launch,
-    /// User that it runs as; `None`: that of the agent.
+    /// User that it runs as where there is no table of users; `None`: that of the agent.
     pub(crate) user: Option<String>,
+    /// User that it runs as where no row of the table is for its owner; `None`: the default of the table.
+    pub(crate) otherwise_user: Option<String>,
 }
 
 /// What came of it.
@@ -247,10 +249,11 @@ impl Desk {
         };
         let key = RunKey { unit: unit.unit_id(), ordinal: unit.ordinal() };
         let context = request.container_launch_context.clone().unwrap_or_default();
-        let submitter = said.app_submitter();
+        let submitter = yarn_user(said.app_submitter());
         let launch = Launch::of(id, submitter, &context, &self.facts)?;
-        let user = self.is_root.then(|| user_of(submitter, &self.facts)).flatten();
-        Ok((id, Start { key, incarnation: unit.incarnation(), launch, user }))
+        let chosen = self.is_root.then(|| user_of(submitter, &self.facts)).flatten();
+        let (user, otherwise_user) = if self.facts.users.is_some() { (None, chosen) } else { (chosen, None) };
+        Ok((id, Start { key, incarnation: unit.incarnation(), launch, user, otherwise_user }))
     }
 
     async fn stop_all(
@@ -365,7 +368,7 @@ fn unchecked_id(token: &TokenProto) -> Option<ContainerIdProto> {
     said.container_id
 }
 
-/// The user that a container runs as; `None`: the default of units, or that of the agent.
+/// The user that a container runs as for whose owner no row is; `None`: the default of units, or that of the agent.
 fn user_of(submitter: &str, facts: &LaunchFacts) -> Option<String> {
     let LaunchFacts { users, local_user, limit_users, .. } = facts;
     let has = |user: &str| {

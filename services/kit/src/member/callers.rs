@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use godel_identity::{leaves::NameRecord, permission::Principal};
-use godel_pki::{person_tokens::TokenKey, tls::TlsIdentity};
+use godel_pki::{person_tokens::TokenKey, tls::TlsIdentity, yarn_tokens::YarnSecret};
 use godel_proto::v1::{
     self, change_service_client::ChangeServiceClient, identity_service_client::IdentityServiceClient,
 };
@@ -74,6 +74,10 @@ async fn ask(
     let Some(trust) = answer.trust else { return Ok(answer.version) };
     let keys = trust.person_keys.iter().filter_map(|key| <[u8; 32]>::try_from(key.public_key.as_ref()).ok());
     records.set_token_keys(keys.map(TokenKey::new).collect());
+    let secrets = answer.yarn_token_keys.into_iter().filter_map(|v1::YarnTokenKey { key_id, secret }| {
+        Some((key_id, YarnSecret::new(<[u8; 32]>::try_from(secret.as_slice()).ok()?)))
+    });
+    records.set_yarn_secrets(secrets.collect());
     records.replace_names(answer.refused.into_iter().map(name_record).collect::<HashMap<_, _>>());
     let principals = answer.principals.into_iter().filter_map(known_principal);
     records.replace_people(principals.collect(), answer.revoked_tokens.into_iter().collect());

@@ -17,7 +17,7 @@ use godel_pki::person_tokens::{BadToken, PersonToken, TokenJudge, TokenKey};
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::{PeerLeaf, call_log::CallLog};
+use super::{PeerLeaf, call_log::CallLog, yarn_tokens::YarnSecrets};
 
 /// How long what state has said counts for calls of persons: who is revoked meanwhile is refused by then.
 pub(crate) const HEARD_FOR: Duration = Duration::from_secs(60);
@@ -32,6 +32,8 @@ struct KnownCallers {
     names: RwLock<HashMap<String, NameRecord>>,
     tokens: RwLock<TokenJudge>,
     people: RwLock<KnownPeople>,
+    /// What clients of YARN prove their tokens by.
+    yarn: RwLock<YarnSecrets>,
     /// When state last said what it knows; `None`: it is state's own knowledge.
     heard: RwLock<Option<Instant>>,
     /// Calls that were refused.
@@ -70,8 +72,9 @@ impl CallerRecords {
             by_name: HashMap::new(),
             revoked: HashSet::new(),
         };
-        let (names, heard, log) = (RwLock::default(), RwLock::default(), CallLog::new(0));
-        Self(Arc::new(KnownCallers { cluster, names, tokens, people: RwLock::new(people), heard, log }))
+        let (names, yarn, heard) = (RwLock::default(), RwLock::default(), RwLock::default());
+        let (people, log) = (RwLock::new(people), CallLog::new(0));
+        Self(Arc::new(KnownCallers { cluster, names, tokens, people, yarn, heard, log }))
     }
 
     /// The calls that were refused, until whoever reports them takes them.
@@ -160,6 +163,25 @@ impl CallerRecords {
         let token = self.0.tokens.read().judge(token, now_ms)?;
         let principal = self.0.people.read().bearer(&token)?;
         Ok(TokenBearer { token, principal })
+    }
+
+    pub(super) fn yarn_secrets(&self) -> &RwLock<YarnSecrets> {
+        &self.0.yarn
+    }
+
+    /// That what a token says counts, if it is true: its cluster, the key that signed it, and its end.
+    pub(super) fn judge_claims(&self, token: &PersonToken, now_ms: u64) -> Result<(), BadToken> {
+        let own = &self.0.cluster;
+        if token.cluster != own.as_str() {
+            let token = token.cluster.chars().take(80).collect();
+            return Err(BadToken::OtherCluster { token, own: own.clone() });
+        }
+        self.0.tokens.read().judge_again(token, now_ms)
+    }
+
+    /// What the person of a token may do that counts.
+    pub(super) fn principal_of(&self, token: &PersonToken) -> Result<Arc<Principal>, BadToken> {
+        self.0.people.read().bearer(token)
     }
 
     /// Judges again a token that has counted, and that its principal may do what it might.

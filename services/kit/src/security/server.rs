@@ -117,6 +117,11 @@ impl ServerSecurity {
         self.0.as_ref().is_none_or(|secured| secured.serves_plain_text)
     }
 
+    /// What is known of callers, and the time by which they are judged; `None`: nobody is judged.
+    pub fn callers(&self) -> Option<(CallerRecords, WallClock)> {
+        self.0.as_ref().map(|secured| (secured.records.clone(), secured.clock.clone()))
+    }
+
     /// With what it passes on the calls of others.
     pub(crate) fn forwards(&self) -> ClientSecurity {
         match &self.0 {

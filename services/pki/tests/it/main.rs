@@ -90,6 +90,10 @@ fn every_rpc_judges_every_role_in_own_and_foreign_namespaces_as_documented() {
                 let has_role = least.is_some_and(|least: PersonRole| role >= least);
                 let is_within = match bound.as_str() {
                     "namespace" => role > PersonRole::User || *is_own_namespace,
+                    "own applications" => {
+                        let is_foreign = object.queue == Some("foreign") || object.owner == Some("bob");
+                        role > PersonRole::User || !is_foreign
+                    }
                     "itself" => role == PersonRole::Admin || *is_own,
                     _ => true,
                 };

@@ -9,12 +9,13 @@ use std::{
 };
 
 use godel_identity::{book::IdentityChange, leaves::NameRecord, people::PeopleChange};
-use godel_kit::security::{CallerRecords, KnownPrincipal};
+use godel_kit::security::{CallerRecords, KnownPrincipal, Role};
 use godel_pki::random::{NoRandomBytes, random_bytes};
 use godel_proto::v1;
 use parking_lot::RwLock;
 
 use super::{
+    keys::Keys,
     records::{principal_to_proto, signed, trust_to_proto},
     writer::IdentityLedger,
 };
@@ -76,9 +77,14 @@ impl RefusedNames {
         }
     }
 
-    /// What a service does not know yet that knows `version`.
-    pub(crate) fn since(&self, version: u64, ledger: &IdentityLedger) -> v1::GetCallersResponse {
-        let now_ms = signed(ledger.now_ms());
+    /// What a service does not know yet that knows `version`. An adapter of YARN also gets what its clients prove tokens by.
+    pub(crate) fn since(
+        &self,
+        version: u64,
+        role: Option<Role>,
+        ledger: &IdentityLedger,
+    ) -> v1::GetCallersResponse {
+        let (now_ms, keys) = (signed(ledger.now_ms()), ledger.keys());
         let told = self.0.told.read();
         let current = self.0.version.load(Ordering::Relaxed);
         if version == current {
@@ -96,8 +102,22 @@ impl RefusedNames {
             refused: refused.collect(),
             principals: told.principals.values().cloned().collect(),
             revoked_tokens: told.revoked.iter().cloned().collect(),
+            yarn_token_keys: if role == Some(Role::Yarn) {
+                yarn_keys(&told.trust, &keys)
+            } else {
+                Vec::new()
+            },
         }
     }
+}
+
+/// What clients of YARN prove tokens by that one of the cluster's keys has signed.
+fn yarn_keys(trust: &v1::TrustRoots, keys: &Keys) -> Vec<v1::YarnTokenKey> {
+    let told = trust.person_keys.iter().map(|key| {
+        let secret = keys.yarn_secret(&key.key_id).bytes().to_vec();
+        v1::YarnTokenKey { key_id: key.key_id.clone(), secret }
+    });
+    told.collect()
 }
 
 impl ToldCallers {

@@ -15,6 +15,7 @@ use godel_identity::{
 use godel_pki::{
     seal::SealKey,
     signer::{Signer, SignerError},
+    yarn_tokens::YarnSecret,
 };
 use godel_proto::{
     raw,
@@ -119,6 +120,11 @@ impl Keys {
     pub(crate) fn signing(&self, trust: &ClusterTrust, now_ms: u64) -> Result<&Arc<Signer>, KeysError> {
         let root = rotation::signing_root(trust, now_ms).map(|root| root.fingerprint).unwrap_or_default();
         self.of_root(root)
+    }
+
+    /// What clients of YARN prove tokens by that the key called `key_id` has signed, also after that key has gone.
+    pub(crate) fn yarn_secret(&self, key_id: &str) -> YarnSecret {
+        YarnSecret::of(&self.seal, key_id)
     }
 
     /// Writes of what differs from `before`.

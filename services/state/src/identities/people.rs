@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use godel_domain::names::YARN_SIMPLE;
 use godel_identity::{
     caller::{ADMIN, Caller},
-    needs::NEEDS,
+    needs::{NEEDS, YARN_NEEDS},
     people::{PERSON_TOKEN_TTL_MS_MAX, PeopleRefusal, PrincipalAsk, PrincipalRecord},
     permission::{CallObject, PermissionRefusal, PersonRole, Principal, UnknownPersonRole},
     rotation::PERSON_TOKEN_MS,
@@ -13,7 +14,10 @@ use godel_kit::{
     security::person_call,
     status::{self, reason, with_info},
 };
-use godel_pki::person_tokens::{self, PersonToken, TokenOrder};
+use godel_pki::{
+    person_tokens::{self, PersonToken, TokenOrder},
+    yarn_tokens,
+};
 use godel_proto::v1;
 use godel_wire::BadField;
 use tonic::{Code, Request, Response, Status};
@@ -33,7 +37,7 @@ impl Issuer {
     ) -> IdentityAnswer<v1::CreateTokenResponse> {
         refuse_unjudged(&request)?;
         let call = person_call(&request);
-        let v1::CreateTokenRequest { principal, ttl_ms, terms } = request.into_inner();
+        let v1::CreateTokenRequest { principal, ttl_ms, terms, for_yarn } = request.into_inner();
         let ttl_ms = if ttl_ms == 0 { TTL_MS_DEFAULT } else { ttl_ms };
         let ask = ask_of(terms.unwrap_or_default())?;
         let id = person_tokens::make_id().map_err(|error| broken(&error))?;
@@ -43,6 +47,7 @@ impl Issuer {
         let signer = signer.map_err(|error| broken(&error))?;
         let key_id = signer.token_key().id().to_owned();
         let cause = call.cause("", [format!("principal/{principal}"), format!("token/{id}")]);
+        let yarn_secret = for_yarn.then(|| keys.yarn_secret(&key_id));
         let made = self.ledger.decide_for(cause, move |draft| {
             let people = draft.book.people_mut();
             let token = people
@@ -61,9 +66,12 @@ impl Issuer {
             is_session: false,
         };
         let text = person_tokens::make_token(&signer, &order).map_err(|error| broken(&error))?;
-        tracing::info!(principal = token.principal, token = token.id, "a token was made");
+        let said = yarn_tokens::said_by(&text).map_err(|error| broken(&error))?;
+        let yarn_password = yarn_secret.map(|secret| secret.password(said).to_vec()).unwrap_or_default();
+        tracing::info!(principal = token.principal, token = token.id, for_yarn, "a token was made");
         Ok(Response::new(v1::CreateTokenResponse {
             token: text,
+            yarn_password,
             info: Some(person_token_to_proto(&token)),
             principal: record.as_ref().map(principal_to_proto),
         }))
@@ -182,7 +190,8 @@ impl Issuer {
         let principal = if as_principal.is_empty() || *as_principal == caller.name {
             caller
         } else if caller.role == PersonRole::Admin {
-            let known = self.ledger.read(|book| book.people().principal(as_principal));
+            let simple = as_principal.strip_prefix(YARN_SIMPLE).map(Principal::yarn_simple);
+            let known = simple.or_else(|| self.ledger.read(|book| book.people().principal(as_principal)));
             known.ok_or_else(|| refused(&PeopleRefusal::NoPrincipal { name: as_principal.clone() }))?
         } else {
             let message =
@@ -279,7 +288,8 @@ fn method_of(text: &str) -> Result<&'static str, BadField> {
     let is_meant = |path: &str| {
         path.strip_suffix(text).is_some_and(|rest| rest.is_empty() || rest.ends_with(['/', '.']))
     };
-    let mut meant = NEEDS.iter().map(|(path, _)| *path).filter(|path| !text.is_empty() && is_meant(path));
+    let all = NEEDS.iter().chain(YARN_NEEDS);
+    let mut meant = all.map(|(path, _)| *path).filter(|path| !text.is_empty() && is_meant(path));
     match (meant.next(), meant.next()) {
         (Some(path), None) => Ok(path),
         (Some(one), Some(other)) => {
@@ -324,6 +334,8 @@ mod tests {
     #[test]
     fn methods_are_named_whole_or_by_their_end() {
         let submit = "/godel.v1.UnitService/SubmitUnit";
+        let kill = "hadoop/ApplicationClientProtocol/forceKillApplication";
+        assert_eq!(method_of("forceKillApplication").unwrap(), kill);
         for text in [submit, "godel.v1.UnitService/SubmitUnit", "UnitService/SubmitUnit", "SubmitUnit"] {
             assert_eq!(method_of(text), Ok(submit), "{text}");
         }

@@ -13,7 +13,7 @@ use godel_identity::{
 };
 use godel_kit::{
     quiet::Quiet,
-    security::person_call,
+    security::{self, person_call},
     status::{self, reason, with_info},
 };
 use godel_pki::{
@@ -358,7 +358,8 @@ impl v1::identity_service_server::IdentityService for IdentityRpc {
         request: Request<v1::GetCallersRequest>,
     ) -> IdentityAnswer<v1::GetCallersResponse> {
         let issuer = self.issuer()?;
-        Ok(Response::new(issuer.refused.since(request.into_inner().version, &issuer.ledger)))
+        let role = security::caller(&request).role();
+        Ok(Response::new(issuer.refused.since(request.into_inner().version, role, &issuer.ledger)))
     }
 
     async fn issue_token(

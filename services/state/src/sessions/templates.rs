@@ -31,6 +31,7 @@ pub(crate) struct UnitTemplate {
     groups: Vec<Option<GroupTemplate>>,
     uid: String,
     principal: String,
+    owner: String,
     /// Replicas wanted, over all groups.
     replicas: u32,
     /// Their ordinals, half-open, in any order.
@@ -96,7 +97,16 @@ impl UnitTemplates {
         let (places, units) =
             self.places(store, keys, |row| row.node == node && row.phase.is_live() && row.eviction.is_none());
         let alike = places.chunk_by(Place::is_like);
-        alike.filter_map(|places| units[places[0].unit_idx].assignment(places)).collect()
+        let assignments = alike.filter_map(|places| units[places[0].unit_idx].assignment(places));
+        let mut assignments: Vec<v1::Assignment> = assignments.collect();
+        if assignments.iter().any(|assignment| !assignment.owner.is_empty()) {
+            store.read(|state| {
+                for assignment in &mut assignments {
+                    assignment.owner_groups = groups_of(state, &assignment.owner);
+                }
+            });
+        }
+        assignments
     }
 
     /// Stops of all `keys`, with the grace and the notice of their units; of an unknown unit at once.
@@ -243,6 +253,7 @@ impl UnitTemplate {
             stop_after_disconnect_ms: if stops { stop_after_disconnect_ms } else { 0 },
             uid: meta.uid,
             principal,
+            owner: meta.owner,
             replicas,
             ordinals: ranges.map(|range| (range.start, range.end)).collect(),
             wants_peers,
@@ -329,6 +340,9 @@ impl UnitTemplate {
             peers: String::new(),
             peers_missing: String::new(),
             principal: if runs { self.principal.clone() } else { String::new() },
+            owner: if runs { self.owner.clone() } else { String::new() },
+            // They may change while the unit does not.
+            owner_groups: Vec::new(),
         })
     }
 
@@ -346,6 +360,13 @@ fn notice_ms(run: &v1::RunSpec, eviction: Option<EvictionReason>) -> u32 {
         Some(EvictionReason::Preempted | EvictionReason::Rescheduled) => run.eviction_notice_ms,
         Some(_) | None => 0,
     }
+}
+
+/// Groups of the principal of that name; none if there is no such principal.
+fn groups_of(state: &State, owner: &str) -> Vec<String> {
+    let record = state.record(v1::Kind::Principal, &RecordKey::Name(owner.to_owned()));
+    let principal = record.and_then(|record| v1::Principal::decode(record.value.clone()).ok());
+    principal.map(|principal| principal.groups).unwrap_or_default()
 }
 
 fn source(state: &State, unit: u64) -> Option<TemplateSource> {
@@ -391,7 +412,11 @@ mod tests {
         };
         let template = |runs: (&[&str], &str), ranges: [Vec<v1::OrdinalRange>; 2]| {
             let spec = v1::UnitSpec {
-                meta: Some(v1::ObjectMeta { uid: "u-1".to_owned(), ..v1::ObjectMeta::default() }),
+                meta: Some(v1::ObjectMeta {
+                    uid: "u-1".to_owned(),
+                    owner: "ann".to_owned(),
+                    ..v1::ObjectMeta::default()
+                }),
                 task_groups: vec![group("ps", 2, runs), group("worker", 3, runs)],
                 ..v1::UnitSpec::default()
             };
@@ -419,7 +444,7 @@ mod tests {
         let said = whole.assignment(&places(&[2, 4])).unwrap();
         assert_eq!((said.task_group.as_str(), said.unit_uid.as_str(), said.replicas), ("worker", "u-1", 5));
         assert!(said.ranks.is_empty(), "they are the ordinals");
-        assert_eq!(said.principal, "person/admin");
+        assert_eq!((said.principal.as_str(), said.owner.as_str()), ("person/admin", "ann"));
         // 1, 3 and 4 were stopped, and others came instead.
         let gaps = template(
             (&["a"], ""),
@@ -431,6 +456,6 @@ mod tests {
         let simulated = template((&[], ""), [vec![range(0, 1)], vec![range(2, 3)]]);
         let said = simulated.assignment(&places(&[2])).unwrap();
         assert_eq!((said.unit_uid.len(), said.replicas, said.ranks.len()), (0, 0, 0), "nobody reads it");
-        assert_eq!(said.principal, "");
+        assert_eq!((said.principal, said.owner), (String::new(), String::new()));
     }
 }

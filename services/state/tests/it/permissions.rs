@@ -54,7 +54,12 @@ impl PeopleOfState<'_> {
     ) -> v1::CreateTokenResponse {
         let namespaces = namespaces.iter().map(|namespace| (*namespace).to_owned()).collect();
         let terms = v1::PrincipalTerms { role: role.to_owned(), namespaces, ..Default::default() };
-        let request = v1::CreateTokenRequest { principal: name.to_owned(), ttl_ms: 0, terms: Some(terms) };
+        let request = v1::CreateTokenRequest {
+            principal: name.to_owned(),
+            ttl_ms: 0,
+            terms: Some(terms),
+            for_yarn: false,
+        };
         self.administrator().create_token(request).await.unwrap().into_inner()
     }
 
@@ -189,7 +194,12 @@ async fn what_cannot_be_made_is_refused_with_what_to_do() {
     let people = PeopleOfState(&state);
     people.create("ann", "user", &["a"]).await;
     let ask = async |name: &str, ttl_ms, terms: v1::PrincipalTerms| {
-        let request = v1::CreateTokenRequest { principal: name.to_owned(), ttl_ms, terms: Some(terms) };
+        let request = v1::CreateTokenRequest {
+            principal: name.to_owned(),
+            ttl_ms,
+            terms: Some(terms),
+            for_yarn: false,
+        };
         people.administrator().create_token(request).await.unwrap_err()
     };
     let role = |role: &str| v1::PrincipalTerms { role: role.to_owned(), ..Default::default() };

@@ -1,6 +1,6 @@
 //! What faces ask of the adapter.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use godel_core_yarn::{
     AppAccess, QueueAccess, YarnUser,
@@ -12,7 +12,8 @@ use godel_core_yarn_leader::{
     AppFilter, AppReport, AppSubmitter, AttemptReport, ClusterReport, ContainerReport, ManagerRefusal,
     MasterAnswer, QueueReport, RegisterAnswer, SubmittedApp, YarnAmount, YarnNodeReport, YarnShown,
 };
-use godel_kit::client::retry_idempotent;
+use godel_domain::names::yarn_user;
+use godel_kit::{client::retry_idempotent, security::Principal};
 use godel_proto::v1::{self, node_service_client::NodeServiceClient};
 use tokio::sync::oneshot;
 use tonic::async_trait;
@@ -24,10 +25,22 @@ use crate::{
 };
 
 impl Manager {
-    /// Does something with an application or a queue on behalf of a user, with the groups that decide whether the user may.
+    /// Does something with an application or a queue on behalf of a user, with what decides whether the user may.
     fn by<T>(&self, user: &str, what: impl FnOnce(YarnUser<'_>) -> T) -> T {
-        let groups = groups_if(self.shared.context.group_questions.access, user);
-        what(YarnUser { name: user, groups: &groups })
+        let (principal, groups) = self.known_of(user, self.shared.context.group_questions.access);
+        match &principal {
+            Some(principal) => what(YarnUser::judged(principal, &groups)),
+            None => what(YarnUser::believed(user, &groups)),
+        }
+    }
+
+    /// What a user may do, and its groups: those of its principal. Of a name that is not proved they are read from files, if somebody asks for them.
+    fn known_of(&self, user: &str, is_asked: bool) -> (Option<Arc<Principal>>, Vec<String>) {
+        let principal = self.shared.context.callers.principal(user);
+        let proved = principal.as_ref().filter(|principal| !principal.is_yarn_simple());
+        let groups =
+            proved.map_or_else(|| groups_if(is_asked, yarn_user(user)), |proved| proved.groups.clone());
+        (principal, groups)
     }
 
     /// Looks at what is shown now.
@@ -56,8 +69,8 @@ impl ResourceManager for Manager {
 
     async fn submit(&self, id: YarnApplicationId, submitted: SubmittedApp) -> Result<(), ManagerRefusal> {
         let is_asked = self.shared.context.group_questions.submission;
-        let groups = groups_if(is_asked, &submitted.submission.user);
-        let by = AppSubmitter { groups, acls: acls_of_launch(&submitted.launch) };
+        let (principal, groups) = self.known_of(&submitted.submission.user, is_asked);
+        let by = AppSubmitter { groups, principal, acls: acls_of_launch(&submitted.launch) };
         let (sender, answer) = oneshot::channel();
         self.shared.run(|leader, at, out| leader.submit(id, submitted, by, sender, at, out));
         heard(answer).await
@@ -154,8 +167,13 @@ impl ResourceManager for Manager {
     }
 
     fn may_administer(&self, user: &str) -> bool {
-        let groups = groups_if(self.shared.context.group_questions.administration, user);
-        self.shown(|shown| shown.may_administer(YarnUser { name: user, groups: &groups }))
+        let (principal, groups) = self.known_of(user, self.shared.context.group_questions.administration);
+        self.shown(|shown| {
+            shown.may_administer(match &principal {
+                Some(principal) => YarnUser::judged(principal, &groups),
+                None => YarnUser::believed(user, &groups),
+            })
+        })
     }
 
     async fn register(
@@ -199,6 +217,7 @@ impl ResourceManager for Manager {
         user: &str,
     ) -> Result<(), ManagerRefusal> {
         if !self.may_administer(user) {
+            let user = yarn_user(user);
             let said = format!("User {user} doesn't have permission to call 'refreshNodes'");
             return Err(ManagerRefusal::NotAllowed(said));
         }

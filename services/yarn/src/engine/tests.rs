@@ -1,5 +1,7 @@
 //! Whoever waits is answered, however the engine or a task of it ends.
 
+mod judged;
+
 use std::time::Duration;
 
 use godel_base::ids::Epoch;
@@ -35,6 +37,11 @@ impl Launcher for NoLauncher {
 
 /// An adapter whose store never answers.
 fn manager() -> Manager {
+    manager_of(YarnCallers::default(), AdapterRules::default())
+}
+
+/// The same with these callers and rules.
+fn manager_of(callers: YarnCallers, rules: AdapterRules) -> Manager {
     let config = Config::default();
     Manager::new(ManagerParts {
         directory: Directory::new(&config.client).unwrap(),
@@ -43,18 +50,33 @@ fn manager() -> Manager {
         metrics: YarnMetrics::new(&Metrics::new("yarn")),
         launcher: Arc::new(NoLauncher),
         clock: Arc::new(ManualClock::new(1_000)),
-        rules: AdapterRules::default(),
+        rules,
+        callers,
     })
 }
 
 /// Leads, and has an application written: who waits for that.
 fn submit(manager: &Manager) -> oneshot::Receiver<Result<(), ManagerRefusal>> {
+    lead(manager);
+    submit_as(manager, 1, "ann")
+}
+
+/// Leads.
+fn lead(manager: &Manager) {
     let Context { config, directory, .. } = &manager.shared.context;
     let fence = Fence::unlimited("yarn", Epoch(1));
     let pipeline = TxnPipeline::spawn(directory.state(), fence, &config.txn);
+    manager.shared.run_led(|Led { leader, term }, at, out| {
+        leader.lead(Vec::new(), at, out);
+        *term = Some(Term { pipeline, stop: CancellationToken::new() });
+    });
+}
+
+/// Submits an application of an owner.
+fn submit_as(manager: &Manager, number: u32, owner: &str) -> oneshot::Receiver<Result<(), ManagerRefusal>> {
     let submission = AppSubmission {
         name: "pi".to_owned(),
-        user: "ann".to_owned(),
+        user: owner.to_owned(),
         queue: String::new(),
         kind: "SPARK".to_owned(),
         priority: 0,
@@ -66,11 +88,9 @@ fn submit(manager: &Manager) -> oneshot::Receiver<Result<(), ManagerRefusal>> {
         lifetime_ms: None,
     };
     let submitted = SubmittedApp { submission, launch: (*b"run").into(), tags: Vec::new() };
-    let id = YarnApplicationId { cluster_timestamp: 1, number: 1 };
+    let id = YarnApplicationId { cluster_timestamp: 1, number };
     let (sender, answer) = oneshot::channel();
-    manager.shared.run_led(|Led { leader, term }, at, out| {
-        leader.lead(Vec::new(), at, out);
-        *term = Some(Term { pipeline, stop: CancellationToken::new() });
+    manager.shared.run(|leader, at, out| {
         leader.submit(id, submitted, AppSubmitter::default(), sender, at, out);
     });
     answer

@@ -1,6 +1,6 @@
 //! Calls of YarnService over an adapter in memory.
 
-use godel_kit::status;
+use godel_kit::{security::Principal, status};
 use prost::Message as _;
 use tonic::Code;
 
@@ -229,4 +229,33 @@ async fn every_wrong_field_is_named() {
         (refused.code(), status::reason_of(&refused).as_deref()),
         (Code::NotFound, Some("UNKNOWN_NAME"))
     );
+}
+
+#[test]
+fn a_person_acts_as_itself_and_operators_as_whom_they_name() {
+    const KILL: &str = "/godel.v1.YarnService/KillApplication";
+    let nobody = Caller::Anonymous;
+    let by = |role, user: &str| {
+        let principal = Principal { groups: vec!["etl".to_owned()], ..Principal::new("ann", role) };
+        let call = PersonCall::new(Arc::new(principal), KILL);
+        acting(&call, &nobody, user.to_owned()).map_err(|status| status.code())
+    };
+    for (role, user, expected) in [
+        (PersonRole::User, "", Ok("ann")),
+        (PersonRole::User, "ann", Ok("ann")),
+        (PersonRole::User, "bob", Err(Code::PermissionDenied)),
+        (PersonRole::User, "yarn-simple:ann", Err(Code::PermissionDenied)),
+        (PersonRole::User, "etl", Err(Code::InvalidArgument)),
+        (PersonRole::Operator, "", Ok("ann")),
+        (PersonRole::Operator, "bob", Ok("bob")),
+        (PersonRole::Admin, "yarn-simple:bob", Ok("yarn-simple:bob")),
+    ] {
+        assert_eq!(by(role, user), expected.map(str::to_owned), "{role} {user}");
+    }
+    // Of others nothing is judged: they say who acts, but for those in plain text, who count as the administrator.
+    let others =
+        |caller: &Caller, user: &str| acting(&PersonCall::default(), caller, user.to_owned()).unwrap();
+    assert_eq!(others(&Caller::Unjudged, "bob"), "bob");
+    assert_eq!(others(&Caller::Unjudged, ""), "admin");
+    assert_eq!(others(&nobody, ""), "");
 }

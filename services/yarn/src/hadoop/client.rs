@@ -10,6 +10,7 @@ use godel_core_yarn::{
 use godel_core_yarn_leader::{
     AppFilter, AppReport, ContainerReport, LaunchNode, ManagerRefusal, YarnNodeReport, YarnNodeState,
 };
+use godel_domain::names::yarn_user;
 use godel_hadoop::{
     Caller, Exception, Identity, Protocol, exception,
     yarn::{
@@ -168,7 +169,7 @@ fn refusals(protocol: Protocol) -> Protocol {
     protocol
 }
 
-/// On whose behalf a caller calls. Nothing proves it, as with simple authentication everywhere.
+/// On whose behalf a caller calls: where callers are judged the name of its principal, and otherwise what it says.
 fn user(caller: &Caller) -> Result<&str, Exception> {
     match &caller.identity {
         Identity::User { effective, .. } => Ok(effective),
@@ -213,7 +214,8 @@ impl ClientFace {
     ) -> Result<KillApplicationResponseProto, Exception> {
         let user = user(&caller)?;
         let id = ids::application(request.application_id)?;
-        let mut why = format!("Application {id} was killed by user {user} at {}", caller.address.ip());
+        let mut why =
+            format!("Application {id} was killed by user {} at {}", yarn_user(user), caller.address.ip());
         if let Some(said) = request.diagnostics.filter(|said| !said.is_empty()) {
             why = format!("{said} {why}");
         }
@@ -326,6 +328,7 @@ impl ClientFace {
         let user = user(caller).unwrap_or_default();
         self.manager.allow(id, user, AppAccess::View).map_err(|refusal| match refusal {
             ManagerRefusal::NotAllowed(_) => {
+                let user = yarn_user(user);
                 refused(format!("User {user} does not have privilege to see this application {id}"))
             }
             other => for_clients(other),
@@ -367,12 +370,17 @@ impl ClientFace {
         };
         if scope == ApplicationsRequestScopeProto::Own {
             let user = user(caller)?;
-            if !filter.users.is_empty() && !filter.users.iter().any(|asked| asked == user) {
+            if !filter.users.is_empty() && !filter.users.iter().any(|asked| asked == yarn_user(user)) {
                 return Ok(GetApplicationsResponseProto::default());
             }
             filter.users = vec![user.to_owned()];
         }
         let mut found = self.manager.applications(&filter).map_err(for_clients)?;
+        if scope == ApplicationsRequestScopeProto::Own {
+            // The name of a principal is also that of a user who has not proved it.
+            let user = user(caller)?;
+            found.retain(|report| report.user == user);
+        }
         if scope == ApplicationsRequestScopeProto::Viewable {
             self.manager.retain_viewable(user(caller)?, &mut found);
         }

@@ -7,6 +7,7 @@ use godel_core_yarn::{
     container::PublicContainerState,
 };
 use godel_core_yarn_leader::{AppReport, AttemptReport, ContainerReport, YarnNodeReport, YarnNodeState};
+use godel_domain::names::yarn_user;
 use godel_hadoop::{
     common::TokenProto,
     yarn::{
@@ -94,7 +95,7 @@ pub(super) fn application(
     let attempt = report.attempt.map_or_else(|| ids::no_attempt_pb(report.id), ids::attempt_pb);
     ApplicationReportProto {
         application_id: Some(ids::application_pb(report.id)),
-        user: Some(report.user.clone()),
+        user: Some(yarn_user(&report.user).to_owned()),
         queue: Some(report.queue.clone()),
         name: Some(report.name.clone()),
         host: shown(registration.map_or("", |registration| registration.host.as_str())),

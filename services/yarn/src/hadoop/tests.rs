@@ -6,6 +6,7 @@ mod fuzz;
 mod masters;
 mod nodes;
 mod real;
+mod rows;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

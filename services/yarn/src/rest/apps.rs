@@ -10,6 +10,7 @@ use godel_core_yarn::{
 use godel_core_yarn_leader::{
     AppReport, AttemptReport, ClusterReport, ContainerReport, QueueReport, YarnAmount,
 };
+use godel_domain::names::yarn_user;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -307,7 +308,7 @@ impl Around {
         let mut fields = Map::new();
         let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
         put("id", json!(app.id.to_string()));
-        put("user", json!(app.user));
+        put("user", json!(yarn_user(&app.user)));
         put("name", json!(app.name));
         put("queue", json!(app.queue));
         put("state", json!(app.state.name()));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use godel_core_yarn::{QueueAccess, application::PublicAppState};
 use godel_core_yarn_leader::{ClusterReport, YarnAmount, YarnNodeReport, YarnNodeState};
+use godel_domain::names::yarn_user;
 use serde_json::{Value, json};
 
 use super::{
@@ -156,7 +157,7 @@ impl Call {
     }
 
     pub(super) fn user_info(&self) -> Value {
-        json!({ "clusterUserInfo": { "rmLoginUser": LOGIN_USER, "requestedUser": self.user } })
+        json!({ "clusterUserInfo": { "rmLoginUser": LOGIN_USER, "requestedUser": yarn_user(&self.user) } })
     }
 
     /// Whether a user may submit to a queue, or administer it.
@@ -178,9 +179,9 @@ impl Call {
         let diagnostics = if is_allowed {
             String::new()
         } else {
-            format!("User={user} doesn't have access to queue={shown} with acl-type={kind}")
+            format!("User={} doesn't have access to queue={shown} with acl-type={kind}", yarn_user(user))
         };
-        Ok(as_texts(json!({ "allowed": is_allowed, "user": user, "diagnostics": diagnostics })))
+        Ok(as_texts(json!({ "allowed": is_allowed, "user": yarn_user(user), "diagnostics": diagnostics })))
     }
 
     /// godel does not record what a scheduler tried: it says why a unit waits.

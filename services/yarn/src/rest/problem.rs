@@ -10,6 +10,7 @@ use godel_core_yarn_leader::ManagerRefusal;
 use serde_json::json;
 
 use super::query::Query;
+use crate::callers::RestRefusal;
 
 /// Seconds after which a caller looks again for the adapter that leads.
 const REFRESH_SECS: u32 = 5;
@@ -22,6 +23,8 @@ pub(super) enum Problem {
     IllegalArgument(String),
     NotFound(String),
     Forbidden(String),
+    /// The token of the caller does not count.
+    Unauthorized(String),
     MethodNotAllowed,
     NotAcceptable,
     UnsupportedType,
@@ -47,6 +50,16 @@ impl From<ManagerRefusal> for Problem {
             ManagerRefusal::Master(why) => Self::BadRequest(why.to_string()),
             ManagerRefusal::Standby(leader) => Self::Standby(leader),
             ManagerRefusal::Unavailable(why) => Self::Unavailable(why),
+        }
+    }
+}
+
+impl From<RestRefusal> for Problem {
+    fn from(refusal: RestRefusal) -> Self {
+        match refusal {
+            RestRefusal::Unproven(why) => Self::Unauthorized(why),
+            RestRefusal::Forbidden(why) => Self::Forbidden(why),
+            RestRefusal::Unavailable(why) => Self::Unavailable(why),
         }
     }
 }
@@ -78,6 +91,11 @@ impl Problem {
             }
             Self::NotFound(what) => (StatusCode::NOT_FOUND, yarn("NotFoundException"), caused(&what)),
             Self::Forbidden(why) => (StatusCode::FORBIDDEN, yarn("ForbiddenException"), caused(&why)),
+            Self::Unauthorized(why) => (
+                StatusCode::UNAUTHORIZED,
+                "org.apache.hadoop.security.authentication.client.AuthenticationException".to_owned(),
+                why,
+            ),
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "javax.ws.rs.WebApplicationException".to_owned(),
@@ -113,6 +131,9 @@ impl Problem {
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json;charset=utf-8"));
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         response
     }
 }
@@ -215,5 +236,8 @@ mod tests {
         assert_eq!(status(ManagerRefusal::Denied("x".into())), 403);
         assert_eq!(status(ManagerRefusal::Unavailable("x".into())), 503);
         assert_eq!(sent(Problem::NotAcceptable).0.as_u16(), 406);
+        let unauthorized = Problem::Unauthorized("expired".into()).response("rm1", "/");
+        assert_eq!(unauthorized.status().as_u16(), 401);
+        assert_eq!(unauthorized.headers()[header::WWW_AUTHENTICATE], "Bearer");
     }
 }

@@ -102,7 +102,56 @@ fn id<T: std::str::FromStr<Err = BadYarnId>>(text: &str) -> Result<T, Problem> {
     text.parse().map_err(|bad: BadYarnId| Problem::bad_request(bad.to_string()))
 }
 
+impl AppPart {
+    fn row(&self) -> &'static str {
+        match self {
+            Self::Whole => "rest/GET /ws/v1/cluster/apps/ID",
+            Self::State => "rest/GET /ws/v1/cluster/apps/ID/state",
+            Self::Queue => "rest/GET /ws/v1/cluster/apps/ID/queue",
+            Self::Priority => "rest/GET /ws/v1/cluster/apps/ID/priority",
+            Self::Timeouts => "rest/GET /ws/v1/cluster/apps/ID/timeouts",
+            Self::Timeout(_) => "rest/GET /ws/v1/cluster/apps/ID/timeouts/TYPE",
+            Self::Attempts => "rest/GET /ws/v1/cluster/apps/ID/appattempts",
+            Self::Attempt(_) => "rest/GET /ws/v1/cluster/apps/ID/appattempts/ID",
+            Self::Containers(_) => "rest/GET /ws/v1/cluster/apps/ID/appattempts/ID/containers",
+            Self::Container(..) => "rest/GET /ws/v1/cluster/apps/ID/appattempts/ID/containers/ID",
+        }
+    }
+}
+
 impl Route {
+    /// Its row in the table of permissions.
+    pub(super) fn row(&self) -> &'static str {
+        match self {
+            Self::Page => "rest/GET /cluster",
+            Self::AppPage(_) => "rest/GET /cluster/app/ID",
+            Self::Jmx => "rest/GET /jmx",
+            Self::Proxy(..) => "rest/GET /proxy/ID",
+            Self::Info => "rest/GET /ws/v1/cluster/info",
+            Self::Metrics => "rest/GET /ws/v1/cluster/metrics",
+            Self::Scheduler => "rest/GET /ws/v1/cluster/scheduler",
+            Self::Nodes => "rest/GET /ws/v1/cluster/nodes",
+            Self::Node(_) => "rest/GET /ws/v1/cluster/nodes/ID",
+            Self::NodeLabels(_) => "rest/GET /ws/v1/cluster/nodes/ID/get-labels",
+            Self::Labels => "rest/GET /ws/v1/cluster/get-node-labels",
+            Self::NodesToLabels => "rest/GET /ws/v1/cluster/get-node-to-labels",
+            Self::LabelsToNodes => "rest/GET /ws/v1/cluster/label-mappings",
+            Self::UserInfo => "rest/GET /ws/v1/cluster/userinfo",
+            Self::Access(_) => "rest/GET /ws/v1/cluster/queues/QUEUE/access",
+            Self::Statistics => "rest/GET /ws/v1/cluster/appstatistics",
+            Self::Activities(None) => "rest/GET /ws/v1/cluster/scheduler/activities",
+            Self::Activities(Some(_)) => "rest/GET /ws/v1/cluster/scheduler/app-activities/ID",
+            Self::Apps => "rest/GET /ws/v1/cluster/apps",
+            Self::App(_, part) => part.row(),
+            Self::Change(Change::NewApplication) => "rest/POST /ws/v1/cluster/apps/new-application",
+            Self::Change(Change::Submit) => "rest/POST /ws/v1/cluster/apps",
+            Self::Change(Change::State(_)) => "rest/PUT /ws/v1/cluster/apps/ID/state",
+            Self::Change(Change::Queue(_)) => "rest/PUT /ws/v1/cluster/apps/ID/queue",
+            Self::Change(Change::Priority(_)) => "rest/PUT /ws/v1/cluster/apps/ID/priority",
+            Self::Change(Change::Timeout(_)) => "rest/PUT /ws/v1/cluster/apps/ID/timeout",
+        }
+    }
+
     /// What a call of `path` is for.
     pub(super) fn of(method: &Method, path: &str) -> Result<Self, Problem> {
         let decoded: Option<Vec<String>> =
@@ -293,6 +342,33 @@ mod tests {
         assert_eq!(of("GET", "/proxy/application_17_0001/jobs/"), Ok(Route::Proxy(app, "jobs".into())));
         assert_eq!(of("GET", "/cluster"), Ok(Route::Page));
         assert_eq!(of("GET", "/jmx"), Ok(Route::Jmx));
+    }
+
+    #[test]
+    fn every_route_has_its_row_and_every_row_its_route() {
+        let app = "application_17_0001";
+        let attempt = "appattempts/appattempt_17_0001_000001";
+        let filled = |row: &str| {
+            row.replace(
+                "appattempts/ID/containers/ID",
+                &format!("{attempt}/containers/container_17_0001_01_000002"),
+            )
+            .replace("appattempts/ID", attempt)
+            .replace("nodes/ID", "nodes/n1:8041")
+            .replace("QUEUE", "root.a")
+            .replace("TYPE", "LIFETIME")
+            .replace("ID", app)
+        };
+        let mut n_rows = 0;
+        for (row, _) in godel_identity::needs::YARN_NEEDS {
+            let Some((method, path)) = row.strip_prefix("rest/").and_then(|row| row.split_once(' ')) else {
+                continue;
+            };
+            n_rows += 1;
+            assert_eq!(of(method, &filled(path)).unwrap().row(), *row, "{path}");
+        }
+        // One of each kind of route; a new one does not build without its row.
+        assert_eq!(n_rows, 19 + 10 + 6);
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Client {
     fn new() -> Self {
         let manager = Arc::new(FakeManager::with_canned_applications());
         let clock = ManualClock::new(u64::try_from(START + 60_000).unwrap());
-        Self { router: router(manager.clone(), Arc::new(clock)), manager }
+        Self { router: router(manager.clone(), YarnCallers::default(), Arc::new(clock)), manager }
     }
 
     async fn send(&self, method: &str, at: &str, body: Option<&str>, headers: &[(&str, &str)]) -> Answered {
@@ -540,7 +540,7 @@ async fn yarn_api_client_passes_its_calls() {
     let stop = CancellationToken::new();
     let manager: Arc<dyn ResourceManager> = Arc::new(FakeManager::with_canned_applications());
     let clock = godel_kit::clock::SystemClock::shared();
-    let served = tokio::spawn(serve(listener, manager, clock, stop.clone()));
+    let served = tokio::spawn(serve(listener, manager, YarnCallers::default(), clock, stop.clone()));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integration-tests/yarn/rest.py");
     let played =
         tokio::process::Command::new("python3").arg(script).arg(format!("http://{address}")).output();

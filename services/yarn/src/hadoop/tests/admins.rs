@@ -23,7 +23,11 @@ async fn leaving(admin: &mut Client) -> usize {
 async fn nodes_leave_and_come_back_with_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("excluded");
-    let settings = FaceSettings { exclude_file: Some(file.clone()), decommission_timeout_ms: 1_000 };
+    let settings = FaceSettings {
+        exclude_file: Some(file.clone()),
+        decommission_timeout_ms: 1_000,
+        ..FaceSettings::default()
+    };
     let rig = Rig::new(settings).await;
     let mut admin = rig.admin(ADMIN).await;
     let graceful = RefreshNodesRequestProto {

@@ -12,7 +12,7 @@ use super::{
 use crate::{LocalUserConfig, volumes::Volume};
 
 fn row(user: &str, administers: bool) -> LocalUserConfig {
-    LocalUserConfig { user: user.to_owned(), administers }
+    LocalUserConfig { user: user.to_owned(), administers, ..LocalUserConfig::default() }
 }
 
 /// Of a root agent with these users that has an identity, or calls in plain text.
@@ -76,6 +76,57 @@ async fn units_run_as_the_users_of_the_table_alone() {
         assert_eq!(reason, RunEndReason::UserNotPermitted, "{user}: {log}");
         assert!(log.starts_with("[godel: ") && log.contains(words), "{log}");
     }
+}
+
+#[tokio::test]
+async fn owners_and_groups_run_as_the_users_that_are_for_them() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("this test does not run as root");
+    }
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+    let of = |user: &str, owners: &str, groups: &str| LocalUserConfig {
+        owners: words(owners),
+        groups: words(groups),
+        ..row(user, false)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let users = [
+        row("4711", false),
+        of("4712", "ann", ""),
+        of("4713", "", "etl"),
+        of("4714", "yarn-simple:*", ""),
+        row("4715", false),
+    ];
+    let config = config(dir.path(), &users, TLS);
+    let home = Arc::new(Home::open(&config, "n", keeper(), |_| None).unwrap());
+    let mut node = Node::with(dir, home);
+    let mut run_of = async |ordinal, owner: &str, groups: &str, program: Program| {
+        let program = Program { owner: owner.to_owned(), owner_groups: words(groups), ..program };
+        node.start(run(ordinal, 0), program);
+        let mut event = node.next().await;
+        if matches!(event, Event::Started(..)) {
+            event = node.next().await;
+        }
+        let Event::Ended { ended: HowEnded { end, .. }, .. } = event else { panic!("{event:?}") };
+        (end.reason.unwrap(), node.log(run(ordinal, 0)))
+    };
+    // As a container of YARN whose agent has `agent.yarn.local_user`.
+    let of_yarn = || Program { otherwise_user: Some("4715".to_owned()), ..as_user("") };
+    for (n, (owner, groups, program, uid)) in (0..).zip([
+        ("ann", "etl", as_user(""), "4712\n"),
+        ("bob", "staff etl", as_user(""), "4713\n"),
+        ("yarn-simple:ann", "", of_yarn(), "4714\n"),
+        ("ann", "", of_yarn(), "4712\n"),
+        ("eve", "", of_yarn(), "4715\n"),
+        ("eve", "", as_user(""), "4711\n"),
+        ("ann", "", as_user("4715"), "4715\n"),
+    ]) {
+        let expected = (RunEndReason::Exited, uid.to_owned());
+        assert_eq!(run_of(n, owner, groups, program).await, expected, "{owner} {groups}");
+    }
+    let (reason, log) = run_of(20, "eve", "", as_user("4712")).await;
+    assert_eq!(reason, RunEndReason::UserNotPermitted, "{log}");
+    assert!(log.contains("the row of that user in `agent.users` is for other owners"), "{log}");
 }
 
 #[tokio::test]
