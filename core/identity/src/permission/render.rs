@@ -3,7 +3,7 @@
 use super::{ObjectScope, PersonRole};
 use crate::{
     names::Role,
-    needs::{NEEDS, Needs},
+    needs::{HTTP_NEEDS, NEEDS, Needs},
 };
 
 /// Which methods each role may call, and what each role may do, as Markdown.
@@ -16,15 +16,15 @@ pub fn render() -> String {
                 "\n### {service}\n\n| method | least role | bound to | certificates |\n|---|---|---|---|\n"
             ));
         }
-        let method = path.rsplit('/').next().unwrap_or_default();
-        text.push_str(&format!(
-            "| `{method}` | {} | {} | {} |\n",
-            least(*needs),
-            bound(*needs),
-            leaves(*needs)
-        ));
+        text.push_str(&row(path.rsplit('/').next().unwrap_or_default(), *needs));
     }
+    text.push_str("\n### HTTP\n\n| page | least role | bound to | certificates |\n|---|---|---|---|\n");
+    text.extend(HTTP_NEEDS.iter().map(|(page, needs)| row(page, *needs)));
     text
+}
+
+fn row(what: &str, needs: Needs) -> String {
+    format!("| `{what}` | {} | {} | {} |\n", least(needs), bound(needs), leaves(needs))
 }
 
 /// `UnitService` of `/godel.v1.UnitService/SubmitUnit`.
@@ -45,6 +45,7 @@ fn least(needs: Needs) -> &'static str {
 fn bound(needs: Needs) -> &'static str {
     match needs.of_persons() {
         Some((_, ObjectScope::Namespace)) => "namespace",
+        Some((_, ObjectScope::Sight)) => "sight",
         Some((_, ObjectScope::Own)) => "itself",
         Some((_, ObjectScope::Cluster)) | None => "",
     }
@@ -66,7 +67,10 @@ mod tests {
     #[test]
     fn every_method_has_its_row() {
         let text = render();
-        assert_eq!(text.lines().filter(|line| line.starts_with("| `")).count(), NEEDS.len());
+        assert_eq!(
+            text.lines().filter(|line| line.starts_with("| `")).count(),
+            NEEDS.len() + HTTP_NEEDS.len()
+        );
         for row in [
             "\n### UnitService\n\n",
             "| `SubmitUnit` | user | namespace | yarn |\n",
@@ -74,6 +78,8 @@ mod tests {
             "| `Txn` | - |  | dispatcher, binder, rescheduler, yarn |\n",
             "| `RenewIdentity` | - |  | all |\n",
             "| `ListMembers` | viewer |  | all |\n",
+            "| `ListUnits` | viewer | sight |  |\n",
+            "| `POST /policies/{name}/run` | operator |  |  |\n",
             "### grpc.health.v1.Health\n\n",
             "| `Check` | none |  | none |\n",
         ] {
