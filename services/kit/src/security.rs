@@ -10,6 +10,7 @@
 //! The rules are those of `godel-identity`, the cryptography that of `godel-pki`; [`CallerRecords`] are what a service knows of who may call.
 
 mod client;
+mod permits;
 mod person_call;
 mod records;
 mod server;
@@ -32,6 +33,7 @@ use rustls::pki_types::CertificateDer;
 
 pub use self::{
     client::{BearerToken, ClientSecurity, UnfitToken, expected_holder, expected_scheduler},
+    permits::{permit_submission, permit_update},
     person_call::{PersonCall, person_call},
     records::{CallerRecords, KnownPrincipal},
     server::ServerSecurity,

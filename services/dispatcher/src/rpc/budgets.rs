@@ -5,10 +5,10 @@ use std::sync::Arc;
 use godel_base::ids::Revision;
 use godel_core_dispatcher::{leader::Edited, record_changes::Edit};
 use godel_domain::{budget_spec::BudgetSpec, record_change::RecordChange};
-use godel_kit::status;
+use godel_kit::{security::person_call, status};
 use godel_proto::v1::{self, budget_service_server::BudgetService};
 use godel_rules::budget::check::BudgetChange;
-use godel_wire::{BadField, from_proto};
+use godel_wire::{BadField, from_proto, hidden::HideNames as _};
 use tonic::{Request, Response, Status};
 
 use super::records::{of_one, required};
@@ -61,8 +61,10 @@ impl BudgetService for BudgetRpc {
         &self,
         request: Request<v1::GetBudgetRequest>,
     ) -> Result<Response<v1::GetBudgetResponse>, Status> {
+        let sight = person_call(&request).sight();
         let name = request.into_inner().name;
-        let budget = Some(self.front.named("disruption budget", name, pages::show_budget).await?);
+        let budget =
+            Some(self.front.named("disruption budget", name, pages::show_budget).await?.within_sight(&sight));
         Ok(Response::new(v1::GetBudgetResponse { budget }))
     }
 
@@ -70,11 +72,12 @@ impl BudgetService for BudgetRpc {
         &self,
         request: Request<v1::ListBudgetsRequest>,
     ) -> Result<Response<v1::ListBudgetsResponse>, Status> {
+        let sight = person_call(&request).sight();
         let v1::ListBudgetsRequest { page_size, page_token } = request.into_inner();
         let list = pages::list_budgets;
         let (budgets, token) = self.front.page(page_size, &page_token, list).await?;
         Ok(Response::new(v1::ListBudgetsResponse {
-            budgets,
+            budgets: budgets.within_sight(&sight),
             next_page_token: token.text(),
             revision: token.revision,
             total: token.total,
