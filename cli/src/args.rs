@@ -562,7 +562,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        assert_eq!(split(&["godel", "unit", "describe", "web"]), ("default".to_owned(), "web".to_owned()));
+        assert_eq!(split(&["godel", "unit", "describe", "web"]), (String::new(), "web".to_owned()));
         assert_eq!(split(&["godel", "unit", "describe", "shop/web"]), ("shop".to_owned(), "web".to_owned()));
         assert_eq!(
             split(&["godel", "unit", "describe", "-n", "shop", "web"]),

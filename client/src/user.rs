@@ -1,7 +1,8 @@
 //! Who runs this process: the default owner of what it submits.
 
-use godel_domain::names;
+use godel_domain::{budget_spec::NAMESPACE_DEFAULT, names};
 use godel_identity::caller::ADMIN;
+use godel_proto::v1;
 use rustix::process::getuid;
 
 use crate::client::Client;
@@ -23,6 +24,21 @@ pub fn name() -> String {
 pub fn default_owner(client: &Client) -> String {
     let person = client.directory().config().security.person();
     person.filter(|person| person != ADMIN).unwrap_or_else(name)
+}
+
+/// The namespace that is meant: the given one, or where that is empty the default one of the principal that calls.
+pub async fn namespace(client: &Client, given: &str) -> String {
+    let default = || NAMESPACE_DEFAULT.to_owned();
+    if !given.is_empty() {
+        return given.to_owned();
+    }
+    if client.directory().config().security.person().is_none() {
+        return default();
+    }
+    // What does not answer this does not answer the call that follows, which says so.
+    let answer = client.read(async || client.identities().who_am_i(v1::WhoAmIRequest {}).await).await;
+    let own = answer.ok().and_then(|answer| Some(answer.into_inner().principal?.default_namespace));
+    own.filter(|namespace| !namespace.is_empty()).unwrap_or_else(default)
 }
 
 /// The name of a user by number: `name:password:number:…` in each line.

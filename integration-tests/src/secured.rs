@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use godel_base::time::Millis;
 use godel_cli::{args::Layers, config};
-use godel_client::{administrator::LocalAdministrator, client::Client};
+use godel_client::{administrator::LocalAdministrator, client::Client, context::ContextToken};
 use godel_kit::{
     CancellationToken,
     clock::{Clock, SharedClock, SystemClock},
@@ -322,6 +322,17 @@ impl SecuredCluster {
     /// Makes another root.
     pub async fn rotate(&self) -> Result<v1::RotateCaResponse> {
         Ok(self.client.identities().rotate_ca(v1::RotateCaRequest {}).await?.into_inner())
+    }
+
+    /// A client of a principal that is made for it.
+    pub async fn person(&self, name: &str, terms: v1::PrincipalTerms) -> Client {
+        let request = v1::CreateTokenRequest { principal: name.to_owned(), ttl_ms: 0, terms: Some(terms) };
+        let made = self.client.identities().create_token(request).await.expect("a token").into_inner();
+        let state = format!("https://{}", self.state);
+        let mut context = self.administrator.context(&state).await.expect("the roots of the cluster");
+        let expires_ms = made.info.map_or(0, |info| info.ends_ms);
+        context.token = Some(ContextToken { token: made.token, expires_ms });
+        Client::new(context.access().expect("valid roots")).expect("a valid address")
     }
 
     /// Stops what runs in this process, and waits for it.

@@ -6,6 +6,7 @@
 //! # Modules
 //!
 //! - `from_proto`: messages to domain types; errors name the path of the invalid field.
+//! - `hidden`: answers without the names of units that their reader may not see.
 //! - `ops`: encoded operations and the columns of running units.
 //! - `records`: how the records of each kind are read, written and checked.
 //! - `to_proto`: domain types to messages.
@@ -15,6 +16,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
 
 pub mod from_proto;
+pub mod hidden;
 pub mod ops;
 mod records;
 pub mod to_proto;

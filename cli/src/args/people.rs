@@ -26,7 +26,7 @@ pub struct PrincipalFlags {
     /// A group that the principal is a member of. Its units may have the group as owner.
     #[arg(long = "group", value_name = "GROUP")]
     pub groups: Vec<String>,
-    /// A namespace in which a user may change units, besides the default one.
+    /// A namespace whose units a viewer or user sees, and a user changes, besides the default one. `*` stands for all.
     #[arg(long = "namespace", value_name = "NAMESPACE")]
     pub namespaces: Vec<String>,
     /// A queue to which a user may submit, with the queues below it. Without any, all queues.

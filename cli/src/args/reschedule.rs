@@ -43,8 +43,8 @@ pub struct MakeRoom {
     /// Name of the unit, or `namespace/name`.
     #[arg(value_name = "UNIT")]
     pub name: String,
-    /// Namespace.
-    #[arg(long, short = 'n', default_value = "default")]
+    /// Namespace. Default: that of your principal (`godel whoami`), or `default`.
+    #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
     pub namespace: String,
     /// Only show the moves.
     #[arg(long)]

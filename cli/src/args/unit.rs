@@ -13,8 +13,8 @@ pub struct WhichUnits {
     /// Names, uids, or unique prefixes; `namespace/name` works too.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
-    /// Namespace.
-    #[arg(long, short = 'n', default_value = "default")]
+    /// Namespace. Default: that of your principal (`godel whoami`), or `default`.
+    #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
     pub namespace: String,
 }
 
@@ -29,8 +29,8 @@ pub struct NamedUnits {
     /// Full names or uids, or `namespace/name`. All are processed, also after an error.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
-    /// Namespace.
-    #[arg(long, short = 'n', default_value = "default")]
+    /// Namespace. Default: that of your principal (`godel whoami`), or `default`.
+    #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
     pub namespace: String,
     /// Fail unless the unit has this revision; 0: any.
     #[arg(long, default_value_t = 0)]
@@ -44,8 +44,8 @@ pub struct Stop {
     /// name that look like ordinals are ordinals.
     #[arg(required = true, value_name = "NAME|ORDINAL")]
     pub words: Vec<String>,
-    /// Namespace.
-    #[arg(long, short = 'n', default_value = "default")]
+    /// Namespace. Default: that of your principal (`godel whoami`), or `default`.
+    #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
     pub namespace: String,
     /// Fail unless the unit has this revision; 0: any.
     #[arg(long, default_value_t = 0)]
@@ -83,8 +83,8 @@ pub struct EditArgs {
     /// Full name or uid, or `namespace/name`.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Namespace.
-    #[arg(long, short = 'n', default_value = "default")]
+    /// Namespace. Default: that of your principal (`godel whoami`), or `default`.
+    #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
     pub namespace: String,
     /// Unit file to take instead of an editor; `-` reads standard input.
     #[arg(long, short = 'f', value_name = "FILE")]
@@ -135,8 +135,8 @@ pub struct LogsArgs {
     /// logs of all replicas are printed, each line behind the ordinal of its replica if there are several.
     #[arg(value_name = "NAME[/ORDINAL]")]
     pub name: String,
-    /// Namespace.
-    #[arg(long, short = 'n', default_value = "default")]
+    /// Namespace. Default: that of your principal (`godel whoami`), or `default`.
+    #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
     pub namespace: String,
     /// Go on with what is written later, until the running unit is over.
     #[arg(long, short = 'f', conflicts_with = "previous")]
@@ -155,8 +155,8 @@ pub struct CheckpointArgs {
     /// The unit and an ordinal: `train/0`, `team/train/0` in namespace `team`. Without an ordinal all replicas that run are meant.
     #[arg(value_name = "NAME[/ORDINAL]")]
     pub name: String,
-    /// Namespace.
-    #[arg(long, short = 'n', default_value = "default")]
+    /// Namespace. Default: that of your principal (`godel whoami`), or `default`.
+    #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
     pub namespace: String,
     /// Only replicas of this task group.
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -283,8 +283,8 @@ pub enum UnitVerb {
     Watch {
         /// Names or unique prefixes. Default: all units.
         names: Vec<String>,
-        /// Namespace.
-        #[arg(long, short = 'n', default_value = "")]
+        /// Namespace. Default: with names that of your principal (`godel whoami`) or `default`, without all that you may see.
+        #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
         namespace: String,
         /// Stop after this number of lines.
         #[arg(long)]
@@ -296,8 +296,8 @@ pub enum UnitVerb {
         /// Full names or uids, or `namespace/name`.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// Namespace.
-        #[arg(long, short = 'n', default_value = "default")]
+        /// Namespace. Default: that of your principal (`godel whoami`), or `default`.
+        #[arg(long, short = 'n', default_value = "", hide_default_value = true)]
         namespace: String,
         /// `phase=NAME[,NAME]`, `bound` (every replica), `finished` (completed; fails if it ends otherwise), or `deleted`.
         #[arg(long = "for", value_name = "CONDITION")]

@@ -229,6 +229,10 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
     if !has_owner {
         meta.owner = user::default_owner(client);
     }
+    if meta.namespace.is_empty() {
+        // As the server would, so that it can be compared with the one that is there.
+        meta.namespace = user::namespace(client, "").await;
+    }
     if meta.uid.is_empty() {
         // Chosen here, so that a lost answer can be asked for again.
         meta.uid = uuid::Uuid::now_v7().to_string();
@@ -244,9 +248,8 @@ async fn submit(client: &Client, unit: &v1::UnitSpec) -> Result<(&'static str, u
         Err(failure) if failure.code == Code::Conflict => failure,
         Err(failure) => return Err(unit_file::in_keys(failure, &unit)),
     };
-    let namespace = if namespace.is_empty() { "default" } else { &namespace };
     // Under another name it is the uid that is taken.
-    let Ok(known) = client.get_unit(namespace, &name).await else { return Err(taken) };
+    let Ok(known) = client.get_unit(&namespace, &name).await else { return Err(taken) };
     let known = known.unit.unwrap_or_default();
     let has_ended =
         matches!(known.phase(), v1::UnitPhase::Completed | v1::UnitPhase::Failed | v1::UnitPhase::Cancelled);

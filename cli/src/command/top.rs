@@ -7,6 +7,7 @@ use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
+    user,
     views::{NetworkView, NodeUseView, UnitUseView},
 };
 use godel_proto::v1;
@@ -45,8 +46,8 @@ async fn units(client: &Client, wanted: &TopUnit, format: Format) -> Result<(), 
         views.retain(|view| split("default", &view.unit).0 == namespace);
     }
     if !wanted.names.is_empty() {
-        let namespace = wanted.namespace.as_deref().unwrap_or("default");
-        let is = |name: &str, view: &UnitUseView| split(namespace, name) == split("default", &view.unit);
+        let namespace = user::namespace(client, wanted.namespace.as_deref().unwrap_or_default()).await;
+        let is = |name: &str, view: &UnitUseView| split(&namespace, name) == split("default", &view.unit);
         find_all("measured unit", &wanted.names, |name| views.iter().any(|view| is(name, view)))?;
         views.retain(|view| wanted.names.iter().any(|name| is(name, view)));
     }

@@ -36,7 +36,7 @@ fn people_do_what_their_principals_may() {
     assert!(up.address().starts_with("https://"), "{}", up.address());
     let admin = up.person();
     assert_eq!(admin.json(&["whoami"])["principal"]["role"], "admin");
-    let vic = log_in(&up, &admin, "vic", &["--role", "viewer"]);
+    let vic = log_in(&up, &admin, "vic", &["--role", "viewer", "--namespace", "*"]);
     let ann = log_in(&up, &admin, "ann", &["--namespace", "team-a", "--group", "etl"]);
     let olga = log_in(&up, &admin, "olga", &["--role", "operator"]);
     let who = ann.json(&["whoami"]);
@@ -80,6 +80,67 @@ fn people_do_what_their_principals_may() {
     says(&admin, &["auth", "can-i", "SetPause", "--as", "ann"], 1, &["needs role operator"]);
     says(&ann, &["auth", "can-i", "SetPause", "--as", "olga"], 8, &["only role admin may ask for others"]);
     says(&ann, &["auth", "can-i", "SubmitUnit", "planet/mars"], 2, &["must be `namespace/NAME`"]);
+    up.stop();
+}
+
+#[test]
+fn a_person_sees_and_names_units_of_its_own_namespaces() {
+    let up = Up::start(&["--simulate", "1x cpu=4,memory=8Gi"]);
+    let admin = up.person();
+    let ann = log_in(&up, &admin, "ann", &["--default-namespace", "ann", "--namespace", "team-a"]);
+    let eve = log_in(&up, &admin, "eve", &["--role", "viewer"]);
+    let board = log_in(&up, &admin, "board", &["--role", "viewer", "--namespace", "*"]);
+
+    // Without `-n` the default namespace of the principal is meant, by every verb.
+    let submitted = ann.json(&["unit", "submit", "--name", "zebra", "--cpu", "1", "--wait"]);
+    assert_eq!((&submitted[0]["namespace"], &submitted[0]["outcome"]), (&"ann".into(), &"submitted".into()));
+    let file = path(&up, "file.yaml");
+    fs::write(&file, "{name: filed, class: service, template: {requests: {cpu: 1}}}\n").unwrap();
+    assert!(ann.ok(&["apply", "-f", &file]).contains("created"));
+    assert!(ann.ok(&["apply", "-f", &file]).contains("unchanged"));
+    ann.ok(&["unit", "scale", "filed", "--replicas", "2"]);
+    ann.ok(&["unit", "wait", "filed", "--for", "bound"]);
+    for name in ["zebra", "filed"] {
+        assert_eq!(ann.json(&["unit", "describe", name])["namespace"], "ann");
+        assert_eq!(admin.json(&["unit", "describe", name, "-n", "ann"])["owner"], "ann");
+        says(&admin, &["unit", "describe", name], 4, &["in namespace `default`"]);
+    }
+    ann.ok(&["unit", "submit", "--name", "shared", "--cpu", "1", "-n", "team-a"]);
+    ann.ok(&["unit", "wait", "shared", "-n", "team-a", "--for", "bound"]);
+
+    // Who may not see a unit hears of none, whatever it asks.
+    let listed = |godel: &Godel| {
+        let units = godel.json(&["unit", "list"]);
+        let name = |unit: &Value| unit["name"].as_str().unwrap().to_owned();
+        units.as_array().unwrap().iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&ann), ["filed", "zebra", "shared"]);
+    assert_eq!(listed(&board), ["filed", "zebra", "shared"]);
+    assert_eq!(listed(&eve), [""; 0]);
+    let uid = ann.json(&["unit", "describe", "zebra"])["uid"].as_str().unwrap().to_owned();
+    for (foreign, absent) in
+        [("ann/zebra", "ann/none"), (uid.as_str(), "0190163d-8694-739b-aea5-000000000001")]
+    {
+        for verb in [&["unit", "describe"][..], &["unit", "logs"], &["unit", "watch"]] {
+            let said = |name: &str| {
+                let (code, out, err) = run_all(&eve, &[verb, &[name]].concat());
+                let bare = name.rsplit('/').next().unwrap();
+                (code, out, err.replace(bare, "NAME"))
+            };
+            assert_eq!(said(foreign), said(absent), "{verb:?}");
+            assert_eq!(said(foreign).0, 4, "{verb:?}");
+        }
+    }
+    // Where something else names it, its name is hidden.
+    let words = ["node", "describe", "node-0000"];
+    let (code, out, err) = run_all(&eve, &words);
+    assert!(code == 0 && out.contains("(hidden)") && !out.contains("zebra"), "{out}{err}");
+    let (_, out, _) = run_all(&ann, &words);
+    assert!(out.contains("ann/zebra") && !out.contains("(hidden)"), "{out}");
+    for words in [&["top", "unit"][..], &["history"], &["status"], &["queue", "list"], &["doctor"]] {
+        let (_, out, err) = run_all(&eve, words);
+        assert!(!out.contains("zebra") && !err.contains("zebra"), "{words:?}: {out}{err}");
+    }
     up.stop();
 }
 

@@ -53,7 +53,7 @@ pub struct Submit {
     /// Beginning of the name of a unit given by flags, instead of --name: eight letters and digits are added.
     #[arg(long, group = "named", value_name = "PREFIX", conflicts_with_all = ["files", "name"])]
     pub generate_name: Option<String>,
-    /// Namespace of a unit given by flags, or of units whose file has none.
+    /// Namespace of a unit given by flags, or of units whose file has none. Default: that of your principal (`godel whoami`), or `default`.
     #[arg(long, short = 'n', default_value = "")]
     pub namespace: String,
     /// Idempotence key of the submission, a UUID. Default: generated.

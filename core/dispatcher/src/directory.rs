@@ -166,7 +166,7 @@ impl Directory {
         after: &str,
     ) -> impl Iterator<Item = (&'a str, UnitId)> {
         let start = if after.is_empty() { prefix } else { after };
-        let skip = usize::from(!after.is_empty() && self.names.contains_key(after));
+        let skip = usize::from(start >= prefix && !after.is_empty() && self.names.contains_key(after));
         self.names
             .range::<str, _>((Bound::Included(start.max(prefix)), Bound::Unbounded))
             .skip(skip)

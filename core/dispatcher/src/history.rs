@@ -10,7 +10,7 @@ use std::{
 };
 
 use godel_base::ids::UnitId;
-use godel_domain::{lifecycle, lifecycle::UnitPhase, unit_history::UnitHistory};
+use godel_domain::{lifecycle, lifecycle::UnitPhase, sight::Sight, unit_history::UnitHistory};
 use godel_rules::history::{self, UnitTimes};
 
 use super::{read::is_within, unit_entry::UnitEntry, units::Units};
@@ -45,8 +45,8 @@ pub struct HistoryLimits {
 /// Which ended units to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryFilter {
-    /// Empty: all.
-    pub namespace: String,
+    /// Of which namespaces.
+    pub sight: Sight,
     /// Empty: all.
     pub owner: String,
     /// Path of a queue: of it and those below it. Empty: all.
@@ -68,7 +68,7 @@ pub struct HistoryChunk {
 
 impl HistoryFilter {
     fn matches(&self, kept: &UnitHistory) -> bool {
-        (self.namespace.is_empty() || kept.namespace == self.namespace)
+        self.sight.sees(&kept.namespace)
             && (self.owner.is_empty() || kept.owner == self.owner)
             && (self.queue.is_empty() || is_within(&kept.queue, &self.queue))
             && self.phase.is_none_or(|phase| kept.phase == phase)

@@ -2,7 +2,7 @@
 //! for whoever reads.
 
 use godel_base::ids::UnitId;
-use godel_domain::names;
+use godel_domain::{names, sight::Sight};
 
 use super::units::Units;
 
@@ -25,7 +25,7 @@ impl Units {
     /// # Errors
     /// There is none, or `text` is the name of one unit and the uid of another.
     pub fn find(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
-        self.whole(namespace, text)?.ok_or_else(|| {
+        self.whole(&Sight::All, namespace, text)?.ok_or_else(|| {
             let spec = |unit: &UnitId| self.get(*unit).map(|entry| entry.record.spec.name.clone());
             Unresolved::NotFound(self.begin_with(namespace, text).iter().filter_map(spec).collect())
         })
@@ -48,12 +48,15 @@ impl Units {
     }
 
     /// The unit that `text` stands for when it is only looked at: as [`Self::find`] says, or a prefix that only one
-    /// unit of `namespace` has, of its name or of its uid.
+    /// unit of `namespace` has, of its name or of its uid. A unit that is not in sight is answered as one that is not there.
     ///
     /// # Errors
     /// None or several.
-    pub fn resolve(&self, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
-        if let Some(unit) = self.whole(namespace, text)? {
+    pub fn resolve(&self, sight: &Sight, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
+        if !sight.sees(namespace) {
+            return Err(Unresolved::NotFound(Vec::new()));
+        }
+        if let Some(unit) = self.whole(sight, namespace, text)? {
             return Ok(unit);
         }
         match self.begin_with(namespace, text).as_slice() {
@@ -63,9 +66,10 @@ impl Units {
         }
     }
 
-    /// The unit of this whole name or uid.
-    fn whole(&self, namespace: &str, text: &str) -> Result<Option<UnitId>, Unresolved> {
-        let known = |unit: &UnitId| self.entries.contains_key(unit);
+    /// The unit in sight of this whole name or uid. `namespace` is in sight.
+    fn whole(&self, sight: &Sight, namespace: &str, text: &str) -> Result<Option<UnitId>, Unresolved> {
+        let known =
+            |unit: &UnitId| self.get(*unit).is_some_and(|entry| sight.sees(&entry.record.spec.namespace));
         let by_name = self.directory.by_name(or_default(namespace), text).filter(known);
         let uid = names::uuid(&text.to_ascii_lowercase());
         let by_uid = uid.and_then(|uid| self.directory.by_uid(uid)).filter(known);

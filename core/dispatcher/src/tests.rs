@@ -13,6 +13,7 @@ use godel_domain::{
     running_units::{
         Bind, Evict, EvictionReason, Phase as RowPhase, Requeue, RunChange, RunningUnits, Statuses,
     },
+    sight::Sight,
     submission::{GroupSubmission, Submission},
     txn::Receipt,
     unit::UnitRecord,
@@ -500,7 +501,7 @@ fn lists_page_in_order_of_namespace_and_name() {
     assert_eq!(ids(&rig.core.units().list(&all, "default\0u8", 100, 3)), [0u64; 0]);
     let odd = ListFilter { labels: [("odd".to_owned(), "true".to_owned())].into(), ..all.clone() };
     assert_eq!(ids(&rig.core.units().list(&odd, "", 100, 10)), [5, 3, 1]);
-    let default = ListFilter { namespace: "default".into(), ..all.clone() };
+    let default = ListFilter { sight: Sight::All.within("default"), ..all.clone() };
     let chunk = rig.core.units().list(&default, "", 2, 10);
     assert_eq!(ids(&chunk), [5, 4]);
     assert_eq!(ids(&rig.core.units().list(&default, &chunk.next, 2, 10)), [3, 2]);

@@ -9,7 +9,7 @@ use godel_base::{
     ids::{IdMap, UnitId},
     time::Millis,
 };
-use godel_domain::{hold::Hold, running_units::LastEviction, unit::UnitRecord};
+use godel_domain::{hold::Hold, running_units::LastEviction, sight::Sight, unit::UnitRecord};
 
 use super::{
     EndedView,
@@ -106,14 +106,17 @@ impl Units {
     /// the chunk before, or namespace and name of a unit with a zero byte between), keeping the first `n_units`
     /// matches.
     pub fn list(&self, filter: &ListFilter, after: &str, n_scan: usize, n_units: usize) -> ListChunk {
-        let prefix = if filter.namespace.is_empty() {
-            String::new()
-        } else {
-            directory::key(&filter.namespace, "").into()
+        // In the order of the names themselves.
+        let prefixes: Vec<String> = match &filter.sight {
+            Sight::All => vec![String::new()],
+            Sight::Namespaces(some) => {
+                some.iter().map(|namespace| directory::key(namespace, "").into()).collect()
+            }
         };
+        let names = prefixes.iter().flat_map(|prefix| self.directory.after(prefix, after));
         let mut chunk = ListChunk::default();
         let mut last = "";
-        for (scanned, (name, unit)) in self.directory.after(&prefix, after).enumerate() {
+        for (scanned, (name, unit)) in names.enumerate() {
             if scanned >= n_scan {
                 last.clone_into(&mut chunk.next);
                 break;

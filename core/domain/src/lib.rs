@@ -33,6 +33,7 @@
 //! - `reservation_spec`: reservations as people write them.
 //! - `run_end`: how a running unit ended, and when it ran.
 //! - `running_units`: the life of running units, as one table per unit.
+//! - `sight`: units that a caller may see, and what is shown in place of the names of others.
 //! - `submission`: units as clients write them, for the checks of admission.
 //! - `surge`: replicas that start before those stop that they replace.
 //! - `sub_cluster`: the sub-cluster that a unit or a node is of.
@@ -79,6 +80,7 @@ pub mod requested_move;
 pub mod reservation_spec;
 pub mod run_end;
 pub mod running_units;
+pub mod sight;
 pub mod sub_cluster;
 pub mod submission;
 pub mod surge;

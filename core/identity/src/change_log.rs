@@ -33,6 +33,7 @@ impl Permission {
             Self::Queue => "queue",
             Self::Owner => "owner",
             Self::OtherPrincipal => "another principal",
+            Self::Unproven => "not proved",
         }
     }
 }

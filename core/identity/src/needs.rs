@@ -97,6 +97,8 @@ const HOLDERS: &[Role] = &[State, Dispatcher, Binder, Scheduler, Rescheduler, Ya
 
 /// Whoever reads.
 const READ: Needs = Needs::Person(Viewer, ObjectScope::Cluster);
+/// Whoever reads, and of units those of its own namespaces.
+const SEE: Needs = Needs::Person(Viewer, ObjectScope::Sight);
 /// Whoever changes units, in its own namespaces.
 const UNITS: Needs = Needs::Person(User, ObjectScope::Namespace);
 /// Whoever runs the cluster.
@@ -109,6 +111,11 @@ const OWN: Needs = Needs::Person(Viewer, ObjectScope::Own);
 /// Units of the role `user`, and of leaves of these roles.
 const fn units_or(roles: &'static [Role]) -> Needs {
     Needs::PersonOr(User, ObjectScope::Namespace, roles)
+}
+
+/// Whoever reads, of units those of its own namespaces, and leaves of these roles.
+const fn see_or(roles: &'static [Role]) -> Needs {
+    Needs::PersonOr(Viewer, ObjectScope::Sight, roles)
 }
 
 /// Persons of at least this role, and leaves of those.
@@ -125,8 +132,8 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.BindService/MoveRunningUnits", Needs::Roles(&[Rescheduler])),
     ("/godel.v1.BudgetService/CreateBudget", ADMINISTER),
     ("/godel.v1.BudgetService/DeleteBudget", ADMINISTER),
-    ("/godel.v1.BudgetService/GetBudget", READ),
-    ("/godel.v1.BudgetService/ListBudgets", READ),
+    ("/godel.v1.BudgetService/GetBudget", SEE),
+    ("/godel.v1.BudgetService/ListBudgets", SEE),
     ("/godel.v1.BudgetService/UpdateBudget", ADMINISTER),
     // Of others, everybody sees what was done in its own namespaces.
     ("/godel.v1.ChangeService/ListChanges", READ),
@@ -134,7 +141,7 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.ChangeService/WatchChanges", READ),
     ("/godel.v1.DispatchService/Attach", Needs::Roles(&[Scheduler])),
     ("/godel.v1.DispatchService/GetDispatcherStatus", READ),
-    ("/godel.v1.DispatchService/GetDrain", READ),
+    ("/godel.v1.DispatchService/GetDrain", SEE),
     ("/godel.v1.DispatchService/ListSchedulers", READ),
     ("/godel.v1.DispatchService/ResumeEvictions", OPERATE),
     ("/godel.v1.DispatchService/SetPartitionMode", OPERATE),
@@ -160,7 +167,7 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.IdentityService/RotateCa", ADMINISTER),
     ("/godel.v1.IdentityService/SetPrincipal", ADMINISTER),
     ("/godel.v1.IdentityService/WhoAmI", READ),
-    ("/godel.v1.LogService/ReadLog", UNITS),
+    ("/godel.v1.LogService/ReadLog", SEE),
     ("/godel.v1.LogService/SendLog", Needs::Roles(&[Agent])),
     ("/godel.v1.MemberService/AcquireLease", Needs::Roles(HOLDERS)),
     ("/godel.v1.MemberService/ListMembers", Needs::Identified),
@@ -169,11 +176,11 @@ pub const NEEDS: &[(&str, Needs)] = &[
     // An agent deletes the record of its own node when it leaves for good.
     ("/godel.v1.NodeService/DeleteNode", OPERATE),
     ("/godel.v1.NodeService/DeregisterNode", person_or(Operator, &[Agent])),
-    ("/godel.v1.NodeService/GetNode", person_or(Viewer, &[Agent])),
+    ("/godel.v1.NodeService/GetNode", see_or(&[Agent])),
     ("/godel.v1.NodeService/GiveNotice", OPERATE),
     ("/godel.v1.NodeService/ListNodes", READ),
     ("/godel.v1.NodeService/ListRunProcesses", OPERATE),
-    ("/godel.v1.NodeService/ListRunUsage", person_or(Viewer, &[Rescheduler])),
+    ("/godel.v1.NodeService/ListRunUsage", see_or(&[Rescheduler])),
     ("/godel.v1.NodeService/RegisterNode", Needs::Roles(&[Agent])),
     ("/godel.v1.NodeService/Session", Needs::Roles(&[Agent])),
     // The adapter drains nodes for administrators of YARN.
@@ -190,10 +197,10 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.QueueService/UpdatePriorityClass", ADMINISTER),
     ("/godel.v1.QueueService/UpdateQueue", ADMINISTER),
     ("/godel.v1.RescheduleService/AbortMovement", OPERATE),
-    ("/godel.v1.RescheduleService/GetMovement", READ),
+    ("/godel.v1.RescheduleService/GetMovement", SEE),
     ("/godel.v1.RescheduleService/GetRescheduleStatus", READ),
-    ("/godel.v1.RescheduleService/ListMovements", READ),
-    ("/godel.v1.RescheduleService/ListPolicies", READ),
+    ("/godel.v1.RescheduleService/ListMovements", SEE),
+    ("/godel.v1.RescheduleService/ListPolicies", SEE),
     ("/godel.v1.RescheduleService/MakeRoomFor", OPERATE),
     ("/godel.v1.RescheduleService/PlanPolicy", OPERATE),
     ("/godel.v1.RescheduleService/ReportCheckpoint", UNITS),
@@ -201,27 +208,27 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.RescheduleService/RunPolicy", OPERATE),
     ("/godel.v1.ReservationService/CreateReservation", ADMINISTER),
     ("/godel.v1.ReservationService/DeleteReservation", ADMINISTER),
-    ("/godel.v1.ReservationService/GetReservation", READ),
-    ("/godel.v1.ReservationService/ListReservations", READ),
+    ("/godel.v1.ReservationService/GetReservation", SEE),
+    ("/godel.v1.ReservationService/ListReservations", SEE),
     ("/godel.v1.ReservationService/UpdateReservation", ADMINISTER),
     ("/godel.v1.SchedulerService/GetSchedulerStatus", READ),
-    ("/godel.v1.SchedulerService/Plan", person_or(User, &[])),
+    ("/godel.v1.SchedulerService/Plan", UNITS),
     ("/godel.v1.StateService/GetStoreStatus", Needs::Identified),
     ("/godel.v1.StateService/ListAgentReports", READ),
     // `godel audit` reads the records themselves. What is sealed or YARN's own, state leaves out by role.
-    ("/godel.v1.StateService/ListRecords", person_or(Admin, READERS)),
+    ("/godel.v1.StateService/ListRecords", person_or(Operator, READERS)),
     ("/godel.v1.StateService/ReadFloor", ADMINISTER),
     // A backup holds what the store holds.
     ("/godel.v1.StateService/ReadStore", ADMINISTER),
     ("/godel.v1.StateService/Transact", Needs::Roles(WRITERS)),
     ("/godel.v1.StateService/Txn", Needs::Roles(WRITERS)),
-    ("/godel.v1.StateService/Watch", person_or(Admin, READERS)),
+    ("/godel.v1.StateService/Watch", person_or(Operator, READERS)),
     // The adapter submits, changes and ends the units of its applications; the rescheduler asks why a gang waits.
     ("/godel.v1.UnitService/CancelUnit", units_or(&[Yarn])),
     ("/godel.v1.UnitService/DeleteUnit", UNITS),
-    ("/godel.v1.UnitService/GetUnit", person_or(Viewer, &[Rescheduler, Yarn])),
-    ("/godel.v1.UnitService/ListUnitHistory", READ),
-    ("/godel.v1.UnitService/ListUnits", READ),
+    ("/godel.v1.UnitService/GetUnit", see_or(&[Rescheduler, Yarn])),
+    ("/godel.v1.UnitService/ListUnitHistory", SEE),
+    ("/godel.v1.UnitService/ListUnits", SEE),
     ("/godel.v1.UnitService/ResumeUnit", UNITS),
     ("/godel.v1.UnitService/RetryUnit", units_or(&[Yarn])),
     ("/godel.v1.UnitService/ScaleUnit", UNITS),
@@ -230,7 +237,7 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.UnitService/SubmitUnits", UNITS),
     ("/godel.v1.UnitService/SuspendUnit", UNITS),
     ("/godel.v1.UnitService/UpdateUnit", units_or(&[Yarn])),
-    ("/godel.v1.UnitService/WatchUnits", READ),
+    ("/godel.v1.UnitService/WatchUnits", SEE),
     ("/godel.v1.YarnService/Allocate", APPLICATIONS),
     ("/godel.v1.YarnService/FinishMaster", APPLICATIONS),
     ("/godel.v1.YarnService/GetApplication", READ),
@@ -252,7 +259,29 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Needs::Identified),
 ];
 
-/// What a call of `path`, as `/godel.v1.UnitService/SubmitUnit`, needs. A path that nobody serves needs an
+/// The same for the pages of members by HTTP, as [`page_of`] names them and in order of that. What the YARN adapter and agents serve to clients of
+/// YARN is theirs.
+pub const HTTP_NEEDS: &[(&str, Needs)] = &[
+    // Probes.
+    ("GET /healthz", Needs::Anyone),
+    // Names queues and members, and no units.
+    ("GET /metrics", Needs::Identified),
+    ("POST /policies/{name}/run", OPERATE),
+];
+
+/// The page that a request is about, as [`HTTP_NEEDS`] names it. One that nobody serves has no name there.
+pub fn page_of(method: &str, path: &str) -> &'static str {
+    match (method, path) {
+        ("GET" | "HEAD", "/healthz") => "GET /healthz",
+        ("GET" | "HEAD", "/metrics") => "GET /metrics",
+        ("POST", path) if path.starts_with("/policies/") && path.ends_with("/run") => {
+            "POST /policies/{name}/run"
+        }
+        _ => "a page that is not served",
+    }
+}
+
+/// What a call of `path`, as `/godel.v1.UnitService/SubmitUnit`, or of a page, as `GET /metrics`, needs. What nobody serves needs an
 /// administrator.
 pub fn needs_of(path: &str) -> Needs {
     row_of(path).map_or(ADMINISTER, |(_, needs)| needs)
@@ -264,7 +293,11 @@ pub fn known_path(path: &str) -> Option<&'static str> {
 }
 
 fn row_of(path: &str) -> Option<(&'static str, Needs)> {
-    let table = if is_of_yarn(path) { YARN_NEEDS } else { NEEDS };
+    let table = match path {
+        _ if is_of_yarn(path) => YARN_NEEDS,
+        _ if path.starts_with('/') => NEEDS,
+        _ => HTTP_NEEDS,
+    };
     let found = table.binary_search_by_key(&path, |(known, _)| known);
     found.ok().map(|at| table[at])
 }
@@ -449,9 +482,29 @@ mod tests {
 
     #[test]
     fn the_table_is_in_order() {
-        assert!(NEEDS.is_sorted_by(|(before, _), (after, _)| before < after));
-        for (path, needs) in NEEDS {
-            assert_eq!(needs_of(path), *needs);
+        for table in [NEEDS, HTTP_NEEDS] {
+            assert!(table.is_sorted_by(|(before, _), (after, _)| before < after));
+            for (path, needs) in table {
+                assert_eq!(needs_of(path), *needs);
+            }
+        }
+    }
+
+    #[test]
+    fn pages_are_known_by_method_and_path() {
+        for (method, path, page) in [
+            ("GET", "/metrics", "GET /metrics"),
+            ("HEAD", "/metrics", "GET /metrics"),
+            ("GET", "/healthz", "GET /healthz"),
+            ("POST", "/policies/spread/run", "POST /policies/{name}/run"),
+        ] {
+            assert_eq!(page_of(method, path), page);
+            assert!(HTTP_NEEDS.iter().any(|(known, _)| *known == page), "{page}");
+        }
+        for (method, path) in
+            [("POST", "/metrics"), ("GET", "/"), ("DELETE", "/policies/spread/run"), ("POST", "/policies/x")]
+        {
+            assert_eq!(needs_of(page_of(method, path)), ADMINISTER, "{method} {path}");
         }
     }
 

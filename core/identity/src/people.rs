@@ -10,7 +10,7 @@ use godel_domain::names::{self, NAMESPACE_LEN_MAX};
 use crate::{
     caller::ADMIN,
     leaves::EXPIRED_GRACE_MS,
-    permission::{PersonRole, Principal},
+    permission::{ALL_NAMESPACES, PersonRole, Principal},
 };
 
 /// Most principals that there may be. With [`PRINCIPAL_BYTES_MAX`] all of them fit one answer to a member, which is 2 MiB at most.
@@ -439,7 +439,10 @@ fn check(principal: &Principal) -> Result<(), PeopleRefusal> {
         ("default_namespace", default.into_iter().collect()),
     ] {
         for word in words {
-            names::name(word, NAMESPACE_LEN_MAX).map_err(|why| bad(field, word, why))?;
+            let is_all = field == "namespaces" && word == ALL_NAMESPACES;
+            if !is_all {
+                names::name(word, NAMESPACE_LEN_MAX).map_err(|why| bad(field, word, why))?;
+            }
         }
     }
     for queue in queues {

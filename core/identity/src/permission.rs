@@ -1,13 +1,16 @@
 //! What a person may do: [`allow`] judges a principal by the table of [`crate::needs`] and by what the call is about.
 //!
 //! The least role of each method is in that table. Where a row has [`ObjectScope::Namespace`], a principal of role `user` is also bound to its namespaces
-//! and queues, and to owners that are the principal itself or one of its groups. Judging allocates nothing.
+//! and queues, and to owners that are the principal itself or one of its groups; where it has [`ObjectScope::Sight`], the roles `viewer` and `user` see units of
+//! their namespaces only ([`Principal::sight`]). Judging allocates nothing.
 
 mod render;
 
 use std::{fmt, str::FromStr};
 
 use godel_domain::names;
+pub use godel_domain::budget_spec::NAMESPACE_DEFAULT;
+use godel_domain::sight::Sight;
 
 pub use self::render::render;
 use crate::{
@@ -15,13 +18,13 @@ use crate::{
     needs::{is_of_yarn, needs_of},
 };
 
-/// The namespace of principals that name none.
-pub const NAMESPACE_DEFAULT: &str = "default";
+/// Among the namespaces of a principal: all of them.
+pub const ALL_NAMESPACES: &str = "*";
 
 /// What a principal may do; each role may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PersonRole {
-    /// Reads.
+    /// Reads, in its own namespaces where units are concerned.
     Viewer,
     /// Submits and changes units in its own namespaces and queues.
     User,
@@ -77,7 +80,7 @@ pub struct Principal {
     pub role: PersonRole,
     /// Groups that it is a member of: names that may own its units.
     pub groups: Vec<String>,
-    /// Namespaces in which a `user` may change units, besides the default one.
+    /// Namespaces whose units a `viewer` or `user` sees, and a `user` changes, besides the default one; [`ALL_NAMESPACES`] is every one.
     pub namespaces: Vec<String>,
     /// Queues to which a `user` may submit, with those below them; none means every queue.
     pub queues: Vec<String>,
@@ -118,11 +121,23 @@ impl Principal {
         if self.default_namespace.is_empty() { NAMESPACE_DEFAULT } else { &self.default_namespace }
     }
 
+    /// Whether it may see units of a namespace. An empty one is the default one.
+    pub fn may_see(&self, namespace: &str) -> bool {
+        self.role >= PersonRole::Operator || self.owns_namespace(namespace)
+    }
+
+    /// The units that it may see, in all answers: as [`Self::may_see`] says of each.
+    pub fn sight(&self) -> Sight {
+        let sees_all = self.may_see(ALL_NAMESPACES);
+        let own = || self.namespaces.iter().cloned().chain([self.default_namespace().to_owned()]);
+        if sees_all { Sight::All } else { Sight::of(own()) }
+    }
+
     /// Whether a namespace is one of its own. An empty one is the default one.
     pub(crate) fn owns_namespace(&self, namespace: &str) -> bool {
         namespace.is_empty()
             || namespace == self.default_namespace()
-            || self.namespaces.iter().any(|own| own == namespace)
+            || self.namespaces.iter().any(|own| own == namespace || own == ALL_NAMESPACES)
     }
 
     /// Whether it may submit to a queue. An empty one is not judged.
@@ -199,6 +214,8 @@ pub enum ObjectScope {
     Cluster,
     /// The role `user`: to its namespaces, queues and owners.
     Namespace,
+    /// The roles `viewer` and `user`: to units of its namespaces. Answers leave the units of others out, or hide their names.
+    Sight,
     /// Every role but `admin`: to what is the principal's own.
     Own,
     /// The role `user`: to applications of YARN of its own and of its groups, and to its queues.
@@ -244,11 +261,18 @@ pub fn allow(principal: &Principal, method: &str, object: &CallObject<'_>) -> Pe
         ObjectScope::Application if principal.role == PersonRole::User => {
             within(principal, &CallObject { namespace: None, ..*object })
         }
+        ObjectScope::Sight if !object.namespace.is_none_or(|namespace| principal.may_see(namespace)) => {
+            Permission::Namespace
+        }
         ObjectScope::Own if principal.role < PersonRole::Admin => match object.owner {
             Some(owner) if owner != principal.name => Permission::OtherPrincipal,
             Some(_) | None => Permission::Granted,
         },
-        ObjectScope::Cluster | ObjectScope::Namespace | ObjectScope::Own | ObjectScope::Application => {
+        ObjectScope::Cluster
+        | ObjectScope::Namespace
+        | ObjectScope::Sight
+        | ObjectScope::Own
+        | ObjectScope::Application => {
             Permission::Granted
         }
     }

@@ -228,8 +228,13 @@ impl MovementRecord {
 
     /// Counts its moves by how they ended.
     pub fn counts(&self) -> MoveCounts {
+        self.counts_of(|_| true)
+    }
+
+    /// Counts some of its moves by how they ended.
+    pub fn counts_of(&self, is_counted: impl Fn(&MovementMove) -> bool) -> MoveCounts {
         let mut counts = MoveCounts::default();
-        for one in &self.moves {
+        for one in self.moves.iter().filter(|one| is_counted(one)) {
             counts.all += 1;
             match one.phase {
                 MovePhase::Waiting | MovePhase::Leaving | MovePhase::Pending | MovePhase::Starting => {}

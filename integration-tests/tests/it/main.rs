@@ -23,6 +23,7 @@ mod machines;
 mod operations;
 mod overload;
 mod page;
+mod persons;
 mod plain;
 mod processes;
 mod queues;

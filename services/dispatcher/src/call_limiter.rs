@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use godel_kit::room::{Room, Share, ShareByName, Taken};
 use godel_rules::overload::{self, CallCounts};
 use tokio::sync::watch;
 
@@ -24,15 +25,20 @@ pub(crate) struct CallLimiter {
     hint_us: AtomicU64,
     n_hints: AtomicU64,
     is_open: watch::Sender<bool>,
+    /// What each principal has in hand.
+    principals: ShareByName,
 }
 
 /// A unit submitted by a call is in hand as long as this lives.
 #[derive(Debug)]
-pub(crate) struct CallPermit(Arc<CallLimiter>);
+pub(crate) struct CallPermit {
+    limiter: Arc<CallLimiter>,
+    _of_principal: Option<Taken>,
+}
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.0.in_hand.fetch_sub(1, Relaxed);
+        self.limiter.in_hand.fetch_sub(1, Relaxed);
     }
 }
 
@@ -46,21 +52,31 @@ impl CallLimiter {
             hint_us: AtomicU64::new(micros(hint)),
             n_hints: AtomicU64::new(0),
             is_open: watch::Sender::new(true),
+            principals: ShareByName::new(Room::new(usize::MAX)),
         };
         Arc::new(call_limiter)
     }
 
-    /// One more in hand, if that is not too many.
+    /// One more in hand, if that is not too many. A principal has at most as many as are free: one that submits more than are
+    /// placed has half of them, however many connections it opens.
     ///
     /// # Errors
     /// It is: when to come back.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<CallPermit, Duration> {
+    pub(crate) fn enter(self: &Arc<Self>, principal: Option<&str>) -> Result<CallPermit, Duration> {
         let limit = self.limit.load(Relaxed);
+        let share = principal.map(|name| self.principals.share(name));
+        let n_own = share.as_ref().map_or(0, Share::held);
+        let n_free = limit.saturating_sub(self.in_hand.load(Relaxed));
+        if n_own > 0 && n_own >= usize::try_from(n_free).unwrap_or(usize::MAX) {
+            // Others have room: that says nothing of the load.
+            return Err(self.hint());
+        }
         let more = |in_hand: u32| (in_hand < limit).then_some(in_hand + 1);
         match self.in_hand.fetch_update(Relaxed, Relaxed, more) {
             Ok(_) => {
                 self.admitted.fetch_add(1, Relaxed);
-                Ok(CallPermit(Arc::clone(self)))
+                let of_principal = share.map(|share| share.take_anyway(1));
+                Ok(CallPermit { limiter: Arc::clone(self), _of_principal: of_principal })
             }
             Err(_) => Err(self.refuse()),
         }
@@ -69,6 +85,10 @@ impl CallLimiter {
     /// Counts a refusal. When to come back: another time for each.
     pub(crate) fn refuse(&self) -> Duration {
         self.refused.fetch_add(1, Relaxed);
+        self.hint()
+    }
+
+    fn hint(&self) -> Duration {
         let hint = Duration::from_micros(self.hint_us.load(Relaxed));
         overload::spread(hint, self.n_hints.fetch_add(1, Relaxed))
     }
@@ -117,22 +137,43 @@ mod tests {
     const HINT: Duration = Duration::from_millis(100);
 
     #[test]
+    fn a_principal_has_as_many_in_hand_as_are_free() {
+        let call_limiter = CallLimiter::new(8, HINT);
+        let enter = |principal: Option<&str>| {
+            let mut in_hand = Vec::new();
+            while let Ok(more) = call_limiter.enter(principal) {
+                in_hand.push(more);
+            }
+            in_hand
+        };
+        let of_ann = enter(Some("ann"));
+        let of_bob = enter(Some("bob"));
+        assert_eq!((of_ann.len(), of_bob.len()), (4, 2));
+        // Refusals of one principal while others have room say nothing of the load.
+        assert_eq!(call_limiter.take_counted(), CallCounts { admitted: 6, refused: 0 });
+        assert_eq!(enter(None).len(), 2, "what no person submits has all that is free");
+        assert_eq!(call_limiter.take_counted(), CallCounts { admitted: 2, refused: 1 });
+        drop(of_ann);
+        assert_eq!(enter(Some("ann")).len(), 3);
+    }
+
+    #[test]
     fn as_many_are_in_hand_as_the_limit_says() {
         let call_limiter = CallLimiter::new(2, HINT);
-        let first = call_limiter.enter().unwrap();
-        let _second = call_limiter.enter().unwrap();
-        let hints = [call_limiter.enter().unwrap_err(), call_limiter.enter().unwrap_err()];
+        let first = call_limiter.enter(None).unwrap();
+        let _second = call_limiter.enter(None).unwrap();
+        let hints = [call_limiter.enter(None).unwrap_err(), call_limiter.enter(None).unwrap_err()];
         assert!(hints[0] != hints[1] && hints.iter().all(|hint| *hint >= HINT / 2 && *hint <= 2 * HINT));
         assert_eq!(call_limiter.take_counted(), CallCounts { admitted: 2, refused: 2 });
         drop(first);
-        let _third = call_limiter.enter().unwrap();
+        let _third = call_limiter.enter(None).unwrap();
         assert_eq!(
             (call_limiter.in_hand(), call_limiter.take_counted()),
             (2, CallCounts { admitted: 1, refused: 0 })
         );
         call_limiter.set(1, 2 * HINT);
         assert_eq!(call_limiter.in_hand(), 2, "nothing is sent away");
-        assert!(call_limiter.enter().is_err());
+        assert!(call_limiter.enter(None).is_err());
     }
 
     #[tokio::test]

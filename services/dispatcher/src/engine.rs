@@ -35,7 +35,7 @@ use godel_kit::{
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient};
 use godel_rules::lost_nodes::{self, BrakeChange};
-use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
+use tokio::sync::{mpsc, watch as watch_channel};
 
 use self::{
     outbox::failure,
@@ -46,6 +46,7 @@ use self::{
 use godel_crash::CrashPoints;
 
 use crate::{
+    admission_room::AdmissionRoom,
     config::Config,
     leader_client::LeaderHandle,
     metrics::{DispatcherMetrics, N_QUEUES_SHOWN},
@@ -134,7 +135,7 @@ async fn lead(
     let (evictions, evicted) = evict::spawn(context.directory.clone(), store, over.clone());
     let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
     let room = usize::try_from(context.config.admission_queue_kib).unwrap_or(usize::MAX);
-    let room = Arc::new(Semaphore::new(room.clamp(64, Semaphore::MAX_PERMITS)));
+    let room = AdmissionRoom::new(room.max(64));
     let overload = OverloadControl::new(&context.config);
     let core = Dispatcher::new(context.config.core(node_grace_ms));
     let mut leader = DispatcherLeader::new(core, last_unit_id, leader_config(&context.config));
@@ -413,7 +414,7 @@ impl Engine {
         let core = self.leader.core();
         let only = match call.name.as_str() {
             "" => None,
-            name => match pages::resolve(core, &call.namespace, name) {
+            name => match pages::resolve(core, &call.sight, &call.namespace, name) {
                 Ok(unit) => Some(unit),
                 Err(status) => {
                     let _ = call.messages.try_send(Err(status));

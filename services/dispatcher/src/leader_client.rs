@@ -5,10 +5,11 @@ use std::sync::{Arc, atomic::AtomicU64};
 use godel_base::ids::{Epoch, StoreId};
 use godel_core_dispatcher::Dispatcher;
 use godel_kit::{lease::Leadership, status};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
 use crate::{
+    admission_room::AdmissionRoom,
     call_limiter::CallLimiter,
     requests::{CallReply, LeaderRequest},
 };
@@ -18,7 +19,7 @@ use crate::{
 pub(crate) struct LeaderHandle {
     pub(crate) calls: mpsc::Sender<LeaderRequest>,
     /// Room in the admission queue, in KiB.
-    pub(crate) room: Arc<Semaphore>,
+    pub(crate) room: Arc<AdmissionRoom>,
     pub(crate) call_limiter: Arc<CallLimiter>,
     /// In which its lease was granted.
     pub(crate) store: StoreId,

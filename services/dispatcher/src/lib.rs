@@ -7,6 +7,7 @@
 //!
 //! # Modules
 //!
+//! - `admission_room`: room for submissions that wait to become durable, shared between principals.
 //! - `call_limiter`: the limit on submissions that are under way.
 //! - `config`: configuration of the dispatcher.
 //! - `convert`: messages of the API that only the dispatcher shows.
@@ -17,6 +18,7 @@
 //! - `requests`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `rpc`: the RPCs of the dispatcher.
 
+mod admission_room;
 mod call_limiter;
 mod config;
 mod convert;

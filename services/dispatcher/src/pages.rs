@@ -2,10 +2,10 @@
 
 use godel_base::ids::{Revision, UnitId};
 use godel_core_dispatcher::{Dispatcher, read::ListFilter};
-use godel_domain::queue_spec::DEFAULT_QUEUE;
+use godel_domain::{queue_spec::DEFAULT_QUEUE, sight::Sight};
 use godel_kit::status;
 use godel_proto::v1;
-use godel_wire::BadField;
+use godel_wire::{BadField, hidden::HideNames as _};
 use tonic::{Code, Status};
 
 use crate::{convert, engine::unresolved};
@@ -65,27 +65,34 @@ impl RowsPage {
     }
 }
 
-/// The unit that somebody who reads names: prefixes do.
-pub(crate) fn resolve(core: &Dispatcher, namespace: &str, name: &str) -> Result<UnitId, Status> {
-    core.units().resolve(namespace, name).map_err(|why| unresolved(namespace, name, &why))
+/// The unit that somebody who reads names: prefixes do. Of what is not in sight there is nothing.
+pub(crate) fn resolve(
+    core: &Dispatcher,
+    sight: &Sight,
+    namespace: &str,
+    name: &str,
+) -> Result<UnitId, Status> {
+    core.units().resolve(sight, namespace, name).map_err(|why| unresolved(namespace, name, &why))
 }
 
 /// A unit with a page of its running units.
 pub(crate) fn show_unit(
     core: &Dispatcher,
+    sight: &Sight,
     namespace: &str,
     name: &str,
     page: &RowsPage,
 ) -> Result<v1::GetUnitResponse, Status> {
-    let unit = resolve(core, namespace, name)?;
+    let unit = resolve(core, sight, namespace, name)?;
     let Some(view) = core.unit(unit) else { return Ok(v1::GetUnitResponse::default()) };
     let from = page.from(unit)?;
     let (running_units, next) = convert::running_units(core, &view, from, page.n_max);
-    Ok(v1::GetUnitResponse {
+    let answer = v1::GetUnitResponse {
         unit: Some(convert::unit(core, &view)),
         running_units,
         next_page_token: next.map(|next| RowsPage::token(unit, next)).unwrap_or_default(),
-    })
+    };
+    Ok(answer.within_sight(sight))
 }
 
 /// Units after a name, so many of those looked at; `node`: the name of a node of the filter, empty: none.

@@ -10,6 +10,7 @@ use godel_core_dispatcher::{
 use godel_domain::{
     change_line::CallCause,
     pause::Scope,
+    sight::Sight,
     unit::UnitSpec,
     unit_report::{RoomReport, UnitReport},
 };
@@ -19,12 +20,13 @@ use godel_kit::{
 };
 use godel_proto::v1;
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    sync::{mpsc, oneshot},
     time::Instant,
 };
 use tonic::Status;
 
 use crate::{
+    admission_room::RoomTaken,
     call_limiter::CallPermit,
     engine::{Editor, EngineOutbox},
 };
@@ -80,7 +82,7 @@ pub(crate) struct PendingSubmission {
     /// When it was admitted.
     pub(crate) since: Instant,
     /// Its share of the admission queue, given back when its answer has been read.
-    pub(crate) room: OwnedSemaphorePermit,
+    pub(crate) room: RoomTaken,
     /// Of a call.
     pub(crate) pass: Option<CallPermit>,
 }
@@ -97,7 +99,7 @@ pub(crate) enum Submitter {
 pub(crate) struct StreamItem {
     pub(crate) index: u64,
     pub(crate) result: Result<SubmittedUnit, Refused>,
-    pub(crate) room: Option<OwnedSemaphorePermit>,
+    pub(crate) room: Option<RoomTaken>,
 }
 
 /// A durable unit.
@@ -127,6 +129,8 @@ pub(crate) struct WatchCall {
     pub(crate) namespace: String,
     /// Empty: every unit.
     pub(crate) name: String,
+    /// Units that the reader may see; others are not there for it.
+    pub(crate) sight: Sight,
     /// 0: the present state first.
     pub(crate) from: Revision,
     pub(crate) messages: MessageSender<v1::WatchUnitsResponse, Status>,

@@ -3,7 +3,6 @@
 pub(crate) mod budgets;
 pub(crate) mod dispatch;
 pub(crate) mod history;
-mod permits;
 pub(crate) mod queues;
 mod records;
 pub(crate) mod reservations;

@@ -17,7 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use godel_identity::permission::PersonRole;
+use godel_identity::needs::page_of;
 pub use listen::{Few, hold};
 pub use opening::GuestTransport;
 use parking_lot::Mutex;
@@ -378,17 +378,16 @@ async fn healthz(State(metrics): State<Metrics>) -> impl IntoResponse {
     }
 }
 
-/// Lets requests of those pass who say who they are. Processes read, as a collector of metrics does; what changes anything a person asks for.
+/// Lets requests of those pass who may ask for the page.
 async fn identified(
     State(security): State<ServerSecurity>,
     ConnectInfo(transport): ConnectInfo<GuestTransport>,
     request: Request,
     next: Next,
 ) -> Response {
-    let least = if request.method().is_safe() { PersonRole::Viewer } else { PersonRole::Operator };
-    match security.identify(transport.get(), request.headers(), least) {
-        Ok(_) if request.method().is_safe() => next.run(request).await,
-        Ok(caller) if caller.person().is_some() => {
+    let page = page_of(request.method().as_str(), request.uri().path());
+    match security.judge_page(transport.get(), request.headers(), page) {
+        Ok(caller) if caller.person().is_some() && !request.method().is_safe() => {
             let page = format!("{} {}", request.method(), request.uri().path());
             let answer = next.run(request).await;
             if answer.status().is_success() {
@@ -396,10 +395,7 @@ async fn identified(
             }
             answer
         }
-        Ok(caller) => {
-            let words = format!("{} needs a person's token; {caller} called\n", request.method());
-            (StatusCode::FORBIDDEN, words).into_response()
-        }
+        Ok(_) => next.run(request).await,
         Err(refusal) if refusal.code() == Code::PermissionDenied => {
             (StatusCode::FORBIDDEN, format!("{}\n", refusal.message())).into_response()
         }

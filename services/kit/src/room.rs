@@ -6,6 +6,7 @@
 //! address, since thousands of agents may share one.
 
 use std::{
+    collections::HashMap,
     future::poll_fn,
     pin::Pin,
     sync::{
@@ -38,6 +39,13 @@ pub struct Share(Arc<Client>);
 struct Client {
     room: Arc<Room>,
     held: AtomicUsize,
+}
+
+/// Shares of a room by the names of clients, each as long as it holds anything or somebody has it.
+#[derive(Debug)]
+pub struct ShareByName {
+    room: Arc<Room>,
+    shares: Mutex<HashMap<String, Share>>,
 }
 
 /// Bytes of a room, until they are dropped.
@@ -97,6 +105,25 @@ impl Room {
             self.n_waiting.fetch_sub(waiting.len(), Ordering::SeqCst);
             waiting.into_iter().for_each(Waker::wake);
         }
+    }
+}
+
+impl ShareByName {
+    /// Nobody has a share yet.
+    pub fn new(room: Arc<Room>) -> Self {
+        Self { room, shares: Mutex::default() }
+    }
+
+    /// The share of the client of that name.
+    pub fn share(&self, name: &str) -> Share {
+        let mut shares = self.shares.lock();
+        if let Some(known) = shares.get(name) {
+            return known.clone();
+        }
+        shares.retain(|_, share| Arc::strong_count(&share.0) > 1 || share.held() > 0);
+        let share = self.room.share();
+        shares.insert(name.to_owned(), share.clone());
+        share
     }
 }
 
@@ -291,5 +318,19 @@ mod tests {
         assert!(room.is_short());
         drop(all);
         assert_eq!((waiting.await.unwrap(), room.used(), room.is_short()), (40, 0, false));
+    }
+
+    #[test]
+    fn a_name_has_one_share_while_anything_is_held() {
+        let by_name = ShareByName::new(Room::new(8));
+        let taken = by_name.share("ann").try_take(4);
+        assert_eq!(by_name.share("ann").held(), 4);
+        assert!(by_name.share("ann").try_take(1).is_none() && by_name.share("bob").try_take(2).is_some());
+        drop(taken);
+        // Of names that hold nothing, nothing is kept.
+        for n in 0..100 {
+            by_name.share(&n.to_string());
+        }
+        assert_eq!(by_name.shares.lock().len(), 1);
     }
 }

@@ -11,6 +11,7 @@
 
 mod call_log;
 mod client;
+mod permits;
 mod person_call;
 mod records;
 mod server;
@@ -32,6 +33,7 @@ use rustls::pki_types::CertificateDer;
 pub use self::{
     call_log::CallLog,
     client::{BearerToken, ClientSecurity, UnfitToken, expected_holder, expected_scheduler},
+    permits::{permit_submission, permit_update},
     person_call::{PersonCall, person_call},
     records::{CallerRecords, KnownPrincipal},
     server::ServerSecurity,

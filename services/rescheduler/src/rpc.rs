@@ -48,9 +48,10 @@ impl ReschedulerRpc {
 impl RescheduleService for ReschedulerRpc {
     async fn list_policies(
         &self,
-        _request: Request<v1::ListPoliciesRequest>,
+        request: Request<v1::ListPoliciesRequest>,
     ) -> Result<Response<v1::ListPoliciesResponse>, Status> {
-        self.read(|engine| engine.list_policies()).await
+        let sight = person_call(&request).sight();
+        self.read(move |engine| engine.list_policies(&sight)).await
     }
 
     async fn plan_policy(
@@ -74,9 +75,10 @@ impl RescheduleService for ReschedulerRpc {
         &self,
         request: Request<v1::MakeRoomForRequest>,
     ) -> Result<Response<v1::MakeRoomForResponse>, Status> {
-        let v1::MakeRoomForRequest { namespace, unit, .. } = request.get_ref();
-        let cause = person_call(&request).cause_about_unit(namespace, unit);
-        let request = request.into_inner();
+        let call = person_call(&request);
+        let mut request = request.into_inner();
+        request.namespace = call.default_namespace(request.namespace);
+        let cause = call.cause_about_unit(&request.namespace, &request.unit);
         Ok(Response::new(self.ask(move |engine, reply| engine.make_room_for(request, cause, reply)).await?))
     }
 
@@ -91,16 +93,18 @@ impl RescheduleService for ReschedulerRpc {
         &self,
         request: Request<v1::ListMovementsRequest>,
     ) -> Result<Response<v1::ListMovementsResponse>, Status> {
+        let sight = person_call(&request).sight();
         let request = request.into_inner();
-        self.read(move |engine| engine.list_movements(&request)).await
+        self.read(move |engine| engine.list_movements(&request, &sight)).await
     }
 
     async fn get_movement(
         &self,
         request: Request<v1::GetMovementRequest>,
     ) -> Result<Response<v1::GetMovementResponse>, Status> {
+        let sight = person_call(&request).sight();
         let v1::GetMovementRequest { name } = request.into_inner();
-        self.read(move |engine| engine.get_movement(&name)).await
+        self.read(move |engine| engine.get_movement(&name, &sight)).await
     }
 
     async fn abort_movement(

@@ -3,7 +3,11 @@
 use godel_base::ids::{Epoch, Revision};
 use godel_core_scheduler::Stats;
 use godel_domain::unit::UnitSpec;
-use godel_kit::{message::MESSAGE_BYTES_MAX, status};
+use godel_kit::{
+    message::MESSAGE_BYTES_MAX,
+    security::{permit_update, person_call},
+    status,
+};
 use godel_proto::v1::{self, scheduler_service_server::SchedulerService};
 use godel_wire::BadField;
 use prost::Message as _;
@@ -61,7 +65,12 @@ impl SchedulerService for SchedulerRpc {
     }
 
     async fn plan(&self, request: Request<v1::PlanRequest>) -> Result<Response<v1::PlanResponse>, Status> {
-        let spec = convert::planned_unit(request.into_inner().unit).map_err(status::invalid_argument)?;
+        let call = person_call(&request);
+        let mut unit = request.into_inner().unit;
+        if let Some(unit) = &mut unit {
+            permit_update(&call, unit)?;
+        }
+        let spec = convert::planned_unit(unit).map_err(status::invalid_argument)?;
         let (reply, answer) = oneshot::channel();
         self.plans.send(PlanRequest { spec: Box::new(spec), reply }).await.map_err(|_| status::stopping())?;
         let answer = answer.await.map_err(|_| status::stopping())??;

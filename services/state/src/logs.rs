@@ -16,7 +16,6 @@ use std::{
 
 use godel_base::ids::{NodeId, UnitId};
 use godel_domain::running_units::Phase;
-use godel_identity::permission::NAMESPACE_DEFAULT;
 use godel_kit::{
     room::{Room, Share, Taken},
     security, server,
@@ -163,9 +162,10 @@ impl Logs {
         Self { hub, waiting: Arc::default(), places: Arc::default(), stop }
     }
 
-    /// That a person may read the logs of a unit: a `user` those of its namespaces.
+    /// That a person may read the logs of a unit. One that is not in sight is answered as one that is not there.
     fn permit(&self, call: &security::PersonCall, unit_id: u64) -> Result<(), Status> {
-        if call.principal().is_none() {
+        let sight = call.sight();
+        if sight.is_all() {
             return Ok(());
         }
         let record = self
@@ -173,9 +173,9 @@ impl Logs {
             .store
             .read(|state| state.record(v1::Kind::Unit, &Key::Id(unit_id)).map(|record| record.value.clone()));
         let record = record.and_then(|record| v1::UnitRecord::decode(record).ok());
-        let meta = record.and_then(|record| record.spec?.meta).unwrap_or_default();
-        let namespace = if meta.namespace.is_empty() { NAMESPACE_DEFAULT } else { &meta.namespace };
-        call.check(&security::CallObject { namespace: Some(namespace), ..security::CallObject::default() })
+        let is_seen = |meta: v1::ObjectMeta| sight.sees(&meta.namespace);
+        let meta = record.and_then(|record| record.spec?.meta);
+        if meta.is_some_and(is_seen) { Ok(()) } else { Err(no_unit(unit_id)) }
     }
 
     /// Which incarnation is asked for, and who may keep its log.
@@ -188,7 +188,7 @@ impl Logs {
             (record, state.rows().get(UnitId(unit_id)).map(|rows| rows.row(ordinal)).unwrap_or_default())
         });
         let Some((record, added)) = record else {
-            return Err(Status::not_found(format!("there is no unit {unit_id}")));
+            return Err(no_unit(unit_id));
         };
         if row.node == NodeId(0)
             && !may_have(&record, ordinal)
@@ -270,6 +270,10 @@ impl Logs {
         }
         Ok(())
     }
+}
+
+fn no_unit(unit_id: u64) -> Status {
+    Status::not_found(format!("there is no unit {unit_id}"))
 }
 
 /// Whether a unit has or had such a replica. What cannot be read may have any.

@@ -4,7 +4,7 @@ use godel_client::{
     client::Client,
     exit::{Code, Failure},
     output::{self, Format, count, shown},
-    reschedule,
+    reschedule, user,
 };
 use godel_kit::clock::{Clock as _, SystemClock};
 use godel_proto::v1;
@@ -31,7 +31,8 @@ struct CheckpointView {
 
 pub(super) async fn run(client: &Client, wanted: &CheckpointArgs, format: Format) -> Result<(), Failure> {
     let (name, ordinal) = ordinal_of(&wanted.name);
-    let (namespace, unit) = split(&wanted.namespace, name);
+    let namespace = user::namespace(client, &wanted.namespace).await;
+    let (namespace, unit) = split(&namespace, name);
     let request = v1::ReportCheckpointRequest {
         namespace: namespace.to_owned(),
         unit: unit.to_owned(),

@@ -102,8 +102,7 @@ async fn plan(
 ) -> Result<v1::PlanResponse, Failure> {
     let meta = unit.meta.clone().unwrap_or_default();
     let answer = client.plan(scheduler, unit).await?;
-    let namespace = if meta.namespace.is_empty() { "default" } else { &meta.namespace };
-    match client.get_unit(namespace, &meta.name).await {
+    match client.get_unit(&meta.namespace, &meta.name).await {
         Ok(known) => {
             let phase = known.unit.as_ref().map_or_else(String::new, |unit| views::phase(unit.phase()));
             let known = known.unit.and_then(|unit| unit.spec?.meta).unwrap_or_default();

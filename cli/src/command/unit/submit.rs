@@ -54,8 +54,13 @@ const UNKNOWN: &str = "unknown";
 
 pub(super) async fn run(client: &Client, submit: Submit, format: Format) -> Result<(), Failure> {
     let mut units = units_of(&submit, &user::default_owner(client))?;
+    let namespace = user::namespace(client, &submit.namespace).await;
     for (_, unit) in &mut units {
         let meta = unit.meta.get_or_insert_default();
+        if meta.namespace.is_empty() {
+            // As the server would, so that it can be told.
+            meta.namespace.clone_from(&namespace);
+        }
         if meta.uid.is_empty() {
             // Chosen here, so that a lost answer can be asked for again.
             meta.uid = uuid::Uuid::now_v7().to_string();
@@ -117,10 +122,9 @@ pub(super) fn units_of(submit: &Submit, owner: &str) -> Result<Vec<(String, v1::
 
 fn view_of(place: &str, unit: &v1::UnitSpec) -> SubmittedView {
     let meta = unit.meta.clone().unwrap_or_default();
-    let namespace = if meta.namespace.is_empty() { "default".to_owned() } else { meta.namespace };
     SubmittedView {
         name: meta.name,
-        namespace,
+        namespace: meta.namespace,
         uid: meta.uid,
         place: place.to_owned(),
         ..SubmittedView::default()

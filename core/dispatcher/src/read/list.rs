@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use godel_base::ids::{NodeId, UnitId};
-use godel_domain::{lifecycle::UnitPhase, unit::WorkloadClass};
+use godel_domain::{lifecycle::UnitPhase, sight::Sight, unit::WorkloadClass};
 
 use crate::unit_entry::UnitEntry;
 
 /// Which units to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListFilter {
-    /// Empty: all.
-    pub namespace: String,
+    /// Of which namespaces.
+    pub sight: Sight,
     /// `None`: all.
     pub phase: Option<UnitPhase>,
     /// Every pair must be a label of the unit.

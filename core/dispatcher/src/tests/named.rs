@@ -14,7 +14,7 @@ fn rig() -> Rig {
 #[test]
 fn who_reads_may_say_a_unique_prefix() {
     let rig = rig();
-    let resolve = |namespace: &str, text: &str| rig.core.units().resolve(namespace, text);
+    let resolve = |namespace: &str, text: &str| rig.core.units().resolve(&Sight::All, namespace, text);
     for (namespace, text, unit) in [
         ("", "web", 1),
         ("default", "web-", 2),
@@ -63,7 +63,7 @@ fn who_changes_something_says_a_whole_name_or_uid() {
     rig.put(spec(9, 1).name(uid(1)));
     let both = Unresolved::Ambiguous(vec![format!("default/{}", uid(1)), "default/web".into()]);
     assert_eq!(rig.core.units().find("", &uid(1)), Err(both.clone()));
-    assert_eq!(rig.core.units().resolve("", &uid(1)), Err(both));
+    assert_eq!(rig.core.units().resolve(&Sight::All, "", &uid(1)), Err(both));
     assert_eq!(rig.core.units().find("prod", &uid(1)), Ok(UnitId(1)));
 }
 
@@ -95,4 +95,61 @@ fn the_record_of_a_unit_that_has_ended_may_be_deleted_at_once() {
         (rig.core.summary().ended, rig.core.units().find("", "u1")),
         (0, Err(Unresolved::NotFound(vec![])))
     );
+}
+
+#[test]
+fn a_unit_out_of_sight_is_answered_as_one_that_is_not_there() {
+    let rig = rig();
+    let sight = Sight::of(["default".to_owned()]);
+    let resolve = |namespace: &str, text: &str| rig.core.units().resolve(&sight, namespace, text);
+    assert_eq!(resolve("", "web"), Ok(UnitId(1)));
+    assert_eq!(resolve("", &uid(1)), Ok(UnitId(1)));
+    let absent = resolve("", "nothing");
+    assert_eq!(absent, Err(Unresolved::NotFound(Vec::new())));
+    for (namespace, text) in [
+        ("prod", "db"),
+        ("prod", "d"),
+        ("prod", "nothing"),
+        ("prod", &*uid(1)),
+        ("", &*uid(4)),
+        ("prod", &*uid(4)),
+    ] {
+        assert_eq!(resolve(namespace, text), absent, "{namespace}/{text}");
+    }
+    // A name that is also the uid of a unit out of sight is the name alone.
+    let mut rig = rig;
+    rig.put(spec(5, 1).name(uid(4)));
+    assert_eq!(rig.core.units().resolve(&sight, "", &uid(4)), Ok(UnitId(5)));
+    assert!(rig.core.units().resolve(&Sight::All, "", &uid(4)).is_err());
+}
+
+#[test]
+fn a_list_of_some_namespaces_reads_these_alone() {
+    let mut rig = Rig::new();
+    for (id, namespace) in [(6, "a"), (7, "m"), (8, "z")] {
+        rig.put(spec(id, 1).namespace(namespace));
+    }
+    let ids = |chunk: &ListChunk| chunk.units.iter().map(|unit| unit.0).collect::<Vec<_>>();
+    let of = |namespaces: &[&str]| ListFilter {
+        sight: Sight::of(namespaces.iter().map(|one| (*one).to_owned())),
+        ..ListFilter::default()
+    };
+    for (namespaces, expected) in
+        [(&["z", "a"][..], vec![6, 8]), (&["m"], vec![7]), (&["b", "y"], vec![]), (&[], vec![])]
+    {
+        let chunk = rig.core.units().list(&of(namespaces), "", 100, 10);
+        assert_eq!((ids(&chunk), chunk.n_matched as usize), (expected.clone(), expected.len()));
+        assert_eq!(rig.core.units().count_listed(&of(namespaces)), None);
+        let (mut paged, mut after) = (Vec::new(), String::new());
+        loop {
+            let chunk = rig.core.units().list(&of(namespaces), &after, 1, 1);
+            paged.extend(ids(&chunk));
+            after = chunk.next;
+            if after.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(paged, expected);
+    }
+    assert_eq!(ids(&rig.core.units().list(&of(&["a", "z"]), "m\0", 100, 10)), [8]);
 }

@@ -3,7 +3,7 @@
 use super::{ObjectScope, PersonRole};
 use crate::{
     names::Role,
-    needs::{NEEDS, Needs, YARN_NEEDS},
+    needs::{HTTP_NEEDS, NEEDS, Needs, YARN_NEEDS},
 };
 
 /// Which methods each role may call, and what each role may do, as Markdown.
@@ -18,13 +18,10 @@ pub fn render() -> String {
             ));
             last = service;
         }
-        text.push_str(&format!(
-            "| `{method}` | {} | {} | {} |\n",
-            least(*needs),
-            bound(*needs),
-            leaves(*needs)
-        ));
+        text.push_str(&row(method, *needs));
     }
+    text.push_str("\n### HTTP\n\n| page | least role | bound to | certificates |\n|---|---|---|---|\n");
+    text.extend(HTTP_NEEDS.iter().map(|(page, needs)| row(page, *needs)));
     text
 }
 
@@ -43,6 +40,10 @@ fn parts_of(path: &str) -> (String, &str) {
     }
 }
 
+fn row(what: &str, needs: Needs) -> String {
+    format!("| `{what}` | {} | {} | {} |\n", least(needs), bound(needs), leaves(needs))
+}
+
 fn least(needs: Needs) -> &'static str {
     match needs {
         Needs::Anyone => "none",
@@ -55,6 +56,7 @@ fn least(needs: Needs) -> &'static str {
 fn bound(needs: Needs) -> &'static str {
     match needs.of_persons() {
         Some((_, ObjectScope::Namespace)) => "namespace",
+        Some((_, ObjectScope::Sight)) => "sight",
         Some((_, ObjectScope::Own)) => "itself",
         Some((_, ObjectScope::Application)) => "own applications",
         Some((_, ObjectScope::Cluster)) | None => "",
@@ -80,7 +82,7 @@ mod tests {
         let text = render();
         assert_eq!(
             text.lines().filter(|line| line.starts_with("| `")).count(),
-            NEEDS.len() + YARN_NEEDS.len()
+            NEEDS.len() + YARN_NEEDS.len() + HTTP_NEEDS.len()
         );
         for row in [
             "\n### UnitService\n\n",
@@ -93,6 +95,8 @@ mod tests {
             "| `submitApplication` | user | own applications |  |\n",
             "| `allocate` | - |  | token of a master |\n",
             "| `PUT /ws/v1/cluster/apps/ID/state` | user | own applications |  |\n",
+            "| `ListUnits` | viewer | sight |  |\n",
+            "| `POST /policies/{name}/run` | operator |  |  |\n",
             "### grpc.health.v1.Health\n\n",
             "| `Check` | none |  | none |\n",
         ] {

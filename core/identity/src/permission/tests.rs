@@ -73,8 +73,12 @@ fn a_user_is_bound_to_its_namespaces_queues_and_owners() {
         assert_eq!(allow(&ann(PersonRole::User), SUBMIT, &object), expected, "{object:?}");
         assert_eq!(allow(&ann(PersonRole::Operator), SUBMIT, &object), Permission::Granted);
         assert_eq!(allow(&ann(PersonRole::Viewer), SUBMIT, &object), Permission::Role(PersonRole::User));
-        // Reading is not bound.
-        assert_eq!(allow(&ann(PersonRole::Viewer), LIST, &object), Permission::Granted);
+        // Reading is bound to namespaces alone.
+        let seen = if expected == Permission::Namespace { expected } else { Permission::Granted };
+        for role in [PersonRole::Viewer, PersonRole::User] {
+            assert_eq!(allow(&ann(role), LIST, &object), seen, "{object:?}");
+        }
+        assert_eq!(allow(&ann(PersonRole::Operator), LIST, &object), Permission::Granted);
     }
     let plain = Principal::new("bob", PersonRole::User);
     for (object, expected) in [
@@ -134,6 +138,35 @@ fn a_refusal_names_what_is_missing_and_who_can_give_it() {
         assert!(refusal.contains(words) && refusal.starts_with(method), "{refusal}");
     }
     assert_eq!(PermissionRefusal::judge(&ann(PersonRole::User), SUBMIT, &within_namespace("ann")), Ok(()));
+}
+
+#[test]
+fn units_are_seen_where_they_may_be_asked_for() {
+    let everywhere =
+        Principal { namespaces: vec!["*".to_owned()], ..Principal::new("board", PersonRole::Viewer) };
+    for (principal, seen, unseen) in [
+        (ann(PersonRole::Viewer), &["ann", "team-a", "team-b", ""][..], &["default", "team", "*"][..]),
+        (ann(PersonRole::User), &["team-a"], &["default"]),
+        (ann(PersonRole::Operator), &["ann", "default", "x"], &[]),
+        (Principal::admin(), &["default", "x"], &[]),
+        (Principal::new("bob", PersonRole::Viewer), &["", "default"], &["bob", "team-a"]),
+        (everywhere, &["default", "x"], &[]),
+    ] {
+        let sight = principal.sight();
+        assert_eq!(sight.is_all(), unseen.is_empty(), "{principal:?}");
+        for (namespace, is_seen) in
+            seen.iter().map(|one| (*one, true)).chain(unseen.iter().map(|one| (*one, false)))
+        {
+            assert_eq!(principal.may_see(namespace), is_seen, "{namespace}");
+            // A call without a namespace is about the default one of the principal; a unit without one is in `default`.
+            assert!(namespace.is_empty() || sight.sees(namespace) == is_seen, "{namespace}");
+            let permission = allow(&principal, LIST, &within_namespace(namespace));
+            assert_eq!(permission == Permission::Granted, is_seen, "{namespace}");
+        }
+    }
+    let everywhere =
+        Principal { namespaces: vec!["*".to_owned()], ..Principal::new("ann", PersonRole::User) };
+    assert_eq!(allow(&everywhere, SUBMIT, &within_namespace("x")), Permission::Granted);
 }
 
 #[test]

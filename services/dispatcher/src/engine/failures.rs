@@ -169,6 +169,14 @@ pub(super) fn not_submitted(spec: &UnitSpec, why: NotSubmitted) -> Status {
         NotSubmitted::TooManyUnits => overloaded("as many units are known as the dispatcher takes"),
         NotSubmitted::Unwelcome(wrong) => status::unwelcome(wrong),
         NotSubmitted::NameTaken(holder) => name_taken(&holder, spec),
+        // Who submits may not see units of other namespaces.
+        NotSubmitted::UidTaken { known: (namespace, _), .. } if namespace != spec.namespace => {
+            let uid = &spec.uid;
+            let message = format!(
+                "uid {uid} is that of a unit of another namespace: leave the uid out, or give a new one"
+            );
+            duplicate_uid(message, uid)
+        }
         NotSubmitted::UidTaken { known: (namespace, name), differences } => {
             let uid = &spec.uid;
             let message = format!(

@@ -28,7 +28,7 @@ use godel_kit::{
 };
 use godel_wire::{BadField, to_proto};
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, watch as watch_channel},
+    sync::{mpsc, watch as watch_channel},
     time::Instant,
 };
 use tonic::Status;
@@ -41,6 +41,7 @@ use super::{
     watch::Watches,
 };
 use crate::{
+    admission_room::RoomTaken,
     call_limiter::CallPermit,
     convert,
     leader_client::LeaderHandle,
@@ -72,7 +73,7 @@ pub(crate) struct PendingSubmitter {
     /// When the unit was admitted.
     pub(crate) since: Instant,
     /// Its share of the admission queue.
-    pub(crate) room: OwnedSemaphorePermit,
+    pub(crate) room: RoomTaken,
     /// Of a call.
     pub(crate) pass: Option<CallPermit>,
 }
@@ -367,7 +368,7 @@ pub(super) fn failure(error: TxnError) -> TxnFailure {
 }
 
 /// The caller may be gone.
-fn answer(waiter: Submitter, result: Result<SubmittedUnit, Refused>, room: OwnedSemaphorePermit) {
+fn answer(waiter: Submitter, result: Result<SubmittedUnit, Refused>, room: RoomTaken) {
     match waiter {
         Submitter::Unary(reply) => {
             let _ = reply.send(result);

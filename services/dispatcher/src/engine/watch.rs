@@ -14,11 +14,13 @@ use godel_base::{
     time::Millis,
 };
 use godel_core_dispatcher::Dispatcher;
+use godel_domain::sight::Sight;
 use godel_kit::{
     room::{MessageSender, Share},
     status,
 };
 use godel_proto::v1;
+use godel_wire::hidden::HideNames as _;
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
@@ -75,14 +77,14 @@ impl Gone {
         self.n_dropped + self.units.len() as u64
     }
 
-    /// Some of a namespace, or of all, from number `next` on, which then is the number of the first that was not looked
+    /// Some of those in sight, from number `next` on, which then is the number of the first that was not looked
     /// at; `None` if they are not all kept.
-    fn take(&self, next: &mut u64, namespace: &str) -> Option<Vec<v1::DeletedUnit>> {
+    fn take(&self, next: &mut u64, sight: &Sight) -> Option<Vec<v1::DeletedUnit>> {
         let skip = usize::try_from(next.checked_sub(self.n_dropped)?).ok()?;
         let mut taken = Vec::new();
         for unit in self.units.iter().skip(skip).take(GONE_PER_MESSAGE) {
             *next += 1;
-            if namespace.is_empty() || unit.namespace == namespace {
+            if sight.sees(&unit.namespace) {
                 taken.push(unit.clone());
             }
         }
@@ -92,6 +94,8 @@ impl Gone {
 
 struct UnitWatch {
     units: ToSend,
+    /// Units that its reader may see: others are not named.
+    sight: Sight,
     messages: MessageSender<v1::WatchUnitsResponse, Status>,
     /// The reader's, for what waits for it.
     share: Share,
@@ -108,8 +112,8 @@ struct UnitWatch {
 
 /// Which units a watch is about, and which of them are to be sent.
 struct ToSend {
-    /// Empty: all.
-    namespace: String,
+    /// What its reader sees of the namespace that it asks for, or of all.
+    within: Sight,
     only: Option<UnitId>,
     /// Only units of this revision and later are listed at the beginning.
     from: Revision,
@@ -155,7 +159,7 @@ impl Watches {
         let n_known = self.gone.units.iter().position(is_later).unwrap_or(self.gone.units.len());
         let is_new = |unit: &UnitId| core.unit(*unit).is_some_and(|view| view.revision >= call.from);
         let units = ToSend {
-            namespace: call.namespace,
+            within: call.sight.clone().within(&call.namespace),
             only,
             from: call.from,
             listed: only.is_none().then_some(UnitId(0)),
@@ -163,6 +167,7 @@ impl Watches {
         };
         let watch = UnitWatch {
             units,
+            sight: call.sight,
             messages: call.messages,
             share: call.share,
             next_gone: self.gone.n_dropped + n_known as u64,
@@ -237,8 +242,8 @@ impl ToSend {
         match self.only {
             Some(only) => only == unit,
             None => {
-                self.namespace.is_empty()
-                    || core.unit(unit).is_some_and(|view| view.record.spec.namespace == self.namespace)
+                self.within.is_all()
+                    || core.unit(unit).is_some_and(|view| self.within.sees(&view.record.spec.namespace))
             }
         }
     }
@@ -301,7 +306,7 @@ impl UnitWatch {
             };
             let deleted = match self.units.only {
                 Some(_) => Some(Vec::new()),
-                None => gone.take(&mut self.next_gone, &self.units.namespace),
+                None => gone.take(&mut self.next_gone, &self.units.within),
             };
             let Some(deleted) = deleted else {
                 permit.send(Err(status::compacted(gone.floor.0)));
@@ -311,6 +316,7 @@ impl UnitWatch {
             while units.len() < UNITS_PER_MESSAGE && bytes < BYTES_PER_MESSAGE {
                 let Some(unit) = self.units.next(core) else { break };
                 let Some(unit) = core.unit(unit).map(|view| convert::unit(core, &view)) else { continue };
+                let unit = unit.within_sight(&self.sight);
                 bytes += unit.encoded_len();
                 units.push(unit);
             }

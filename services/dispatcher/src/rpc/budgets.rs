@@ -11,7 +11,7 @@ use godel_kit::{
 };
 use godel_proto::v1::{self, budget_service_server::BudgetService};
 use godel_rules::budget::check::BudgetChange;
-use godel_wire::{BadField, from_proto};
+use godel_wire::{BadField, from_proto, hidden::HideNames as _};
 use tonic::{Request, Response, Status};
 
 use super::records::{of_one, required};
@@ -67,8 +67,10 @@ impl BudgetService for BudgetRpc {
         &self,
         request: Request<v1::GetBudgetRequest>,
     ) -> Result<Response<v1::GetBudgetResponse>, Status> {
+        let sight = person_call(&request).sight();
         let name = request.into_inner().name;
-        let budget = Some(self.front.named("disruption budget", name, pages::show_budget).await?);
+        let budget =
+            Some(self.front.named("disruption budget", name, pages::show_budget).await?.within_sight(&sight));
         Ok(Response::new(v1::GetBudgetResponse { budget }))
     }
 
@@ -76,11 +78,12 @@ impl BudgetService for BudgetRpc {
         &self,
         request: Request<v1::ListBudgetsRequest>,
     ) -> Result<Response<v1::ListBudgetsResponse>, Status> {
+        let sight = person_call(&request).sight();
         let v1::ListBudgetsRequest { page_size, page_token } = request.into_inner();
         let list = pages::list_budgets;
         let (budgets, token) = self.front.page(page_size, &page_token, list).await?;
         Ok(Response::new(v1::ListBudgetsResponse {
-            budgets,
+            budgets: budgets.within_sight(&sight),
             next_page_token: token.text(),
             revision: token.revision,
             total: token.total,

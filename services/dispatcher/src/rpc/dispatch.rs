@@ -22,7 +22,7 @@ use godel_proto::v1::{
     self, attach_request::Message as Up, dispatch_service_server::DispatchService,
     member_service_client::MemberServiceClient,
 };
-use godel_wire::{BadField, from_proto, to_proto};
+use godel_wire::{BadField, from_proto, hidden::HideNames as _, to_proto};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::{Instant, timeout},
@@ -150,11 +150,13 @@ impl DispatchService for Dispatch {
         &self,
         request: Request<v1::GetDrainRequest>,
     ) -> Result<Response<v1::GetDrainResponse>, Status> {
+        let sight = person_call(&request).sight();
         let node = request.into_inner().node_id;
         if node == 0 {
             return Err(status::invalid_argument([BadField::new("node_id", "missing")]));
         }
-        self.front.read(move |core| convert::drain(core, NodeId(node))).await.map(Response::new)
+        let drain = self.front.read(move |core| convert::drain(core, NodeId(node))).await?;
+        Ok(Response::new(drain.within_sight(&sight)))
     }
 
     async fn resume_evictions(

@@ -5,6 +5,7 @@ use godel_core_dispatcher::{
     Dispatcher,
     history::{HistoryChunk, HistoryFilter},
 };
+use godel_domain::sight::Sight;
 use godel_kit::status;
 use godel_proto::v1;
 use godel_wire::{BadField, to_proto};
@@ -27,6 +28,7 @@ const UNITS_PER_CALL: usize = 64;
 pub(super) async fn list(
     front: &Front,
     request: v1::ListUnitHistoryRequest,
+    sight: Sight,
 ) -> Result<v1::ListUnitHistoryResponse, Status> {
     let v1::ListUnitHistoryRequest { namespace, owner, queue, phase, since_ms, page_size, page_token } =
         request;
@@ -45,7 +47,7 @@ pub(super) async fn list(
         Ok(_) => {}
     }
     let (Ok(phase), true) = (phase, wrong.is_empty()) else { return Err(status::invalid_argument(wrong)) };
-    let filter = HistoryFilter { namespace, owner, queue, phase, since_ms };
+    let filter = HistoryFilter { sight: sight.within(&namespace), owner, queue, phase, since_ms };
     let (mut page, mut before, mut n_bytes) = (v1::ListUnitHistoryResponse::default(), before, 0);
     loop {
         let (filter, from, n_max) =

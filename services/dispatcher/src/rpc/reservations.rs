@@ -11,7 +11,7 @@ use godel_kit::{
 };
 use godel_proto::v1::{self, reservation_service_server::ReservationService};
 use godel_rules::reservation::check::ReservationChange;
-use godel_wire::{BadField, from_proto};
+use godel_wire::{BadField, from_proto, hidden::HideNames as _};
 use tonic::{Request, Response, Status};
 
 use super::records::{of_one, required};
@@ -68,8 +68,10 @@ impl ReservationService for ReservationRpc {
         &self,
         request: Request<v1::GetReservationRequest>,
     ) -> Result<Response<v1::GetReservationResponse>, Status> {
+        let sight = person_call(&request).sight();
         let name = request.into_inner().name;
-        let reservation = Some(self.front.named("reservation", name, pages::show_reservation).await?);
+        let reservation =
+            Some(self.front.named("reservation", name, pages::show_reservation).await?.within_sight(&sight));
         Ok(Response::new(v1::GetReservationResponse { reservation }))
     }
 
@@ -77,11 +79,12 @@ impl ReservationService for ReservationRpc {
         &self,
         request: Request<v1::ListReservationsRequest>,
     ) -> Result<Response<v1::ListReservationsResponse>, Status> {
+        let sight = person_call(&request).sight();
         let v1::ListReservationsRequest { page_size, page_token } = request.into_inner();
         let list = pages::list_reservations;
         let (reservations, token) = self.front.page(page_size, &page_token, list).await?;
         Ok(Response::new(v1::ListReservationsResponse {
-            reservations,
+            reservations: reservations.within_sight(&sight),
             next_page_token: token.text(),
             revision: token.revision,
             total: token.total,

@@ -18,7 +18,8 @@ use std::{
 
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len},
-    security::PersonCall,
+    room::Share,
+    security::{PersonCall, permit_submission},
 };
 use godel_proto::v1;
 use godel_rules::admission::Admitted;
@@ -31,10 +32,7 @@ use tokio::{
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Status, Streaming};
 
-use super::{
-    permits::permit_submission,
-    units::{admit, room_now},
-};
+use super::units::admit;
 use crate::{
     leader_client::{LeaderHandle, term_over},
     metrics::DispatcherMetrics,
@@ -72,6 +70,7 @@ pub(super) fn spawn(
     let received = Arc::new(AtomicU64::new(0));
     let (end_sender, end) = watch::channel(None);
     let reader = SubmissionReader {
+        share: term.room.share(by.call.name()),
         term: term.clone(),
         items,
         by,
@@ -100,6 +99,8 @@ struct SubmissionReader {
     term: LeaderHandle,
     items: Streaming<v1::SubmitUnitsRequest>,
     by: SubmittedBy,
+    /// What its principal has of the room.
+    share: Option<Share>,
     done: mpsc::UnboundedSender<StreamItem>,
     batch: Vec<PendingSubmission>,
     next_index: u64,
@@ -170,12 +171,12 @@ impl SubmissionReader {
         let permitted = permit_submission(&self.by.call, &mut unit);
         match permitted.and_then(|()| admit(unit).map_err(godel_kit::status::invalid_argument)) {
             Ok((Admitted { spec, .. }, kib)) => {
-                let room = match room_now(&self.term.room, kib) {
+                let room = match self.term.room.take_now(self.share.as_ref(), kib) {
                     Some(room) => room,
                     None => {
                         // What is in hand must go on first: its room may be what is missing.
                         self.pass_on().await?;
-                        let room = Arc::clone(&self.term.room).acquire_many_owned(kib).await;
+                        let room = self.term.room.take(self.share.as_ref(), kib).await;
                         room.map_err(|_| term_over())?
                     }
                 };

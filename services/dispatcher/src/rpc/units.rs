@@ -1,9 +1,6 @@
 //! UnitService.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use godel_base::ids::{Revision, StoreId};
 use godel_core_dispatcher::{
@@ -16,7 +13,7 @@ use godel_kit::{
     client::{Directory, retry_idempotent},
     message::RECEIVED_BYTES_MAX,
     room::Messages,
-    security::{PersonCall, caller, person_call},
+    security::{PersonCall, caller, permit_submission, permit_update, person_call},
     server, status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
@@ -24,18 +21,13 @@ use godel_rules::admission::{
     self, Admitted,
     retry::{self, RetryScope},
 };
-use godel_wire::{BadField, from_proto};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-    time::Instant,
-};
+use godel_wire::{BadField, from_proto, hidden::HideNames as _};
+use tokio::{sync::oneshot, time::Instant};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    history,
-    permits::{permit_submission, permit_update},
-    records,
+    history, records,
     submit::{self, SubmittedBy},
 };
 use crate::{
@@ -154,10 +146,6 @@ fn room_of(encoded_len: usize) -> u32 {
     u32::try_from(encoded_len.div_ceil(1024).clamp(1, 64)).unwrap_or(64)
 }
 
-pub(crate) fn room_now(room: &Arc<Semaphore>, kib: u32) -> Option<OwnedSemaphorePermit> {
-    Arc::clone(room).try_acquire_many_owned(kib).ok()
-}
-
 #[tonic::async_trait]
 impl UnitService for UnitRpc {
     async fn submit_unit(
@@ -166,8 +154,8 @@ impl UnitService for UnitRpc {
     ) -> Result<Response<v1::SubmitUnitResponse>, Status> {
         let (term, since) = (self.front.term()?, Instant::now());
         // Before anything that costs more.
-        let pass = term.call_limiter.enter().map_err(|hint| self.overloaded(TOO_MUCH, hint))?;
         let (call, principal) = (person_call(&request), caller(&request).principal().into());
+        let pass = term.call_limiter.enter(call.name()).map_err(|hint| self.overloaded(TOO_MUCH, hint))?;
         let Some(mut unit) = request.into_inner().unit else {
             self.metrics.rejected.inc();
             return Err(status::invalid_argument([BadField::new("unit", "missing")]));
@@ -179,7 +167,8 @@ impl UnitService for UnitRpc {
             self.metrics.rejected.inc();
             status::invalid_argument(wrong)
         })?;
-        let Some(room) = room_now(&term.room, kib) else {
+        let share = term.room.share(call.name());
+        let Some(room) = term.room.take_now(share.as_ref(), kib) else {
             let hint = term.call_limiter.refuse().max(submit::RETRY_FULL);
             return Err(self.overloaded("the admission queue is full", hint));
         };
@@ -232,15 +221,16 @@ impl UnitService for UnitRpc {
         if !wrong.is_empty() {
             return Err(status::invalid_argument(wrong));
         }
-        let page = RowsPage { n_max, after };
-        let answer = self.front.read(move |core| pages::show_unit(core, &namespace, &name, &page)).await?;
-        answer.map(Response::new)
+        let (page, sight) = (RowsPage { n_max, after }, call.sight());
+        let show = move |core: &Dispatcher| pages::show_unit(core, &sight, &namespace, &name, &page);
+        self.front.read(show).await?.map(Response::new)
     }
 
     async fn list_units(
         &self,
         request: Request<v1::ListUnitsRequest>,
     ) -> Result<Response<v1::ListUnitsResponse>, Status> {
+        let sight = person_call(&request).sight();
         let request = request.into_inner();
         let phase = convert::phase_filter(request.phase);
         let class = from_proto::workload_class(request.workload_class);
@@ -262,13 +252,15 @@ impl UnitService for UnitRpc {
         };
         let labels = request.label_selector.into_iter().collect();
         let v1::ListUnitsRequest { namespace, queue, owner, node, .. } = request;
-        let filter = ListFilter { namespace, phase, labels, queue, owner, node: None, class };
+        let within = sight.clone().within(&namespace);
+        let filter = ListFilter { sight: within, phase, labels, queue, owner, node: None, class };
         let store = self.front.term()?.store;
         if token.revision > 0 && token.store != store {
             return Err(status::store_changed(token.store, store));
         }
         let token = PageToken { store, ..token };
-        self.page(filter, node, token, n_units).await.map(Response::new)
+        let page = self.page(filter, node, token, n_units).await?;
+        Ok(Response::new(page.within_sight(&sight)))
     }
 
     type WatchUnitsStream = Messages<v1::WatchUnitsResponse, Status>;
@@ -278,11 +270,15 @@ impl UnitService for UnitRpc {
         request: Request<v1::WatchUnitsRequest>,
     ) -> Result<Response<Self::WatchUnitsStream>, Status> {
         let term = self.front.term()?;
-        let share = server::unread_share(&request);
-        let v1::WatchUnitsRequest { namespace, name, from_revision, store_id } = request.into_inner();
+        let (share, call) = (server::unread_share(&request), person_call(&request));
+        let v1::WatchUnitsRequest { mut namespace, name, from_revision, store_id } = request.into_inner();
+        if !name.is_empty() {
+            namespace = call.default_namespace(namespace);
+        }
         self.check_begin(&term, Revision(from_revision), StoreId(store_id)).await?;
         let (messages, stream) = Messages::channel(WATCH_QUEUE);
-        let call = WatchCall { namespace, name, from: Revision(from_revision), messages, share };
+        let (from, sight) = (Revision(from_revision), call.sight());
+        let call = WatchCall { namespace, name, sight, from, messages, share };
         term.calls.send(LeaderRequest::Watch(call)).await.map_err(|_| term_over())?;
         Ok(Response::new(stream))
     }
@@ -412,7 +408,8 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::ListUnitHistoryRequest>,
     ) -> Result<Response<v1::ListUnitHistoryResponse>, Status> {
-        history::list(&self.front, request.into_inner()).await.map(Response::new)
+        let sight = person_call(&request).sight();
+        history::list(&self.front, request.into_inner(), sight).await.map(Response::new)
     }
 
     async fn delete_unit(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use godel_domain::change_line::CallCause;
+use godel_domain::{change_line::CallCause, sight::Sight};
 use godel_identity::permission::{
     CallObject, NAMESPACE_DEFAULT, Permission, PermissionRefusal, PersonRole, Principal, allow,
 };
@@ -49,9 +49,19 @@ impl PersonCall {
         self.0.as_ref().map(|call| &call.principal)
     }
 
+    /// What the principal is called; `None` as of [`Self::principal`].
+    pub fn name(&self) -> Option<&str> {
+        self.principal().map(|principal| principal.name.as_str())
+    }
+
     /// Whether the person may act in its own namespaces only.
     pub fn is_bound(&self) -> bool {
         self.principal().is_some_and(|principal| principal.role <= PersonRole::User)
+    }
+
+    /// The units that answers may show and name: all of them to others than persons.
+    pub fn sight(&self) -> Sight {
+        self.principal().map_or(Sight::All, |principal| principal.sight())
     }
 
     /// That the call may be about `object`. The change log has a line for it if not.
@@ -161,7 +171,10 @@ mod tests {
         let operator = person_call(&request_of(PersonRole::Operator));
         assert_eq!(operator.namespace("prod".to_owned()).unwrap(), "prod");
         assert_eq!(operator.namespace(String::new()).unwrap(), "ann");
+        assert_eq!(user.sight(), Sight::of(["ann".to_owned()]));
+        assert!(operator.sight().is_all());
         let process = person_call(&Request::new(()));
+        assert!(process.sight().is_all());
         assert_eq!(process.namespace("prod".to_owned()).unwrap(), "prod");
         assert_eq!(process.namespace(String::new()).unwrap(), "");
         assert!(process.principal().is_none());

@@ -200,6 +200,23 @@ impl ServerSecurity {
         })
     }
 
+    /// Who asks for a page of [`HTTP_NEEDS`](godel_identity::needs::HTTP_NEEDS).
+    ///
+    /// # Errors
+    /// That one may not.
+    pub fn judge_page(
+        &self,
+        transport: &Transport,
+        headers: &HeaderMap,
+        page: &str,
+    ) -> Result<Caller, Status> {
+        let Some(secured) = &self.0 else { return Ok(Caller::Unjudged) };
+        let CallSender { caller, standing, principal, .. } = secured.sender(transport, headers)?;
+        judge_call(page, &caller, principal.as_deref(), standing)
+            .map_err(|refusal| status::refused_call(&refusal))?;
+        Ok(caller)
+    }
+
     /// By whom a call is judged.
     ///
     /// # Errors

@@ -3,13 +3,13 @@
 use godel_base::duration;
 use godel_core_rescheduler::{MovementRecord, PolicyConfig, RunRefusal, Trigger};
 use godel_core_rescheduler_leader::{MoveTotals, is_weight, unit_name};
-use godel_domain::change_line::CallCause;
+use godel_domain::{change_line::CallCause, sight::Sight};
 use godel_kit::{
     message::MESSAGE_BYTES_MAX,
     status::{self, reason},
 };
 use godel_proto::v1;
-use godel_wire::BadField;
+use godel_wire::{BadField, hidden::HideNames as _};
 use prost::Message as _;
 use tonic::{Code, Status};
 
@@ -75,10 +75,10 @@ impl Engine {
         if self.leader.leads() { Ok(()) } else { Err(self.out.not_leading()) }
     }
 
-    pub(crate) fn list_policies(&self) -> Result<v1::ListPoliciesResponse, Status> {
+    pub(crate) fn list_policies(&self, sight: &Sight) -> Result<v1::ListPoliciesResponse, Status> {
         self.leads()?;
         let policies = self.leader.manager().config().policies.iter();
-        let policies = policies.map(|(name, policy)| self.policy(name, policy)).collect();
+        let policies = policies.map(|(name, policy)| self.policy(name, policy).within_sight(sight)).collect();
         Ok(v1::ListPoliciesResponse { policies })
     }
 
@@ -190,15 +190,19 @@ impl Engine {
         })
     }
 
-    /// Movements as they are now, the newest first.
-    fn movements(&self) -> Result<impl Iterator<Item = &MovementRecord>, Status> {
+    /// Movements as they are now, the newest first: those that move a unit in sight.
+    fn movements<'a>(&'a self, sight: &'a Sight) -> Result<impl Iterator<Item = &'a MovementRecord>, Status> {
         self.leads()?;
-        Ok(self.leader.movements().rev())
+        let is_seen = |movement: &&MovementRecord| {
+            sight.is_all() || movement.moves.iter().any(|one| sight.sees_unit(&one.unit))
+        };
+        Ok(self.leader.movements().rev().filter(is_seen))
     }
 
     pub(crate) fn list_movements(
         &self,
         request: &v1::ListMovementsRequest,
+        sight: &Sight,
     ) -> Result<v1::ListMovementsResponse, Status> {
         let v1::ListMovementsRequest { policy, page_size, page_token } = request;
         let n_max = match usize::try_from(*page_size).unwrap_or(usize::MAX) {
@@ -216,12 +220,12 @@ impl Engine {
                 .map_err(|_| status::invalid_argument([BadField::new("page_token", "not of this list")]))?,
         };
         let matching = self
-            .movements()?
+            .movements(sight)?
             .filter(|movement| movement.number < before && (policy.is_empty() || movement.policy == *policy));
         let mut page = v1::ListMovementsResponse::default();
         let mut n_bytes = FRAMING_BYTES;
         for movement in matching {
-            let shown = summary(movement);
+            let shown = summary(movement, sight);
             n_bytes += shown.encoded_len() + 6;
             if page.movements.len() >= n_max || n_bytes > MESSAGE_BYTES_MAX {
                 let last = page.movements.last().and_then(|last| last.movement.as_ref());
@@ -233,10 +237,10 @@ impl Engine {
         Ok(page)
     }
 
-    pub(crate) fn get_movement(&self, name: &str) -> Result<v1::GetMovementResponse, Status> {
-        let found = self.movements()?.find(|movement| movement.name == name);
+    pub(crate) fn get_movement(&self, name: &str, sight: &Sight) -> Result<v1::GetMovementResponse, Status> {
+        let found = self.movements(sight)?.find(|movement| movement.name == name);
         let movement = found.map(fitting).ok_or_else(|| unknown("movement", name))?;
-        Ok(v1::GetMovementResponse { movement: Some(movement) })
+        Ok(v1::GetMovementResponse { movement: Some(movement.within_sight(sight)) })
     }
 
     pub(crate) fn abort_movement(
@@ -295,8 +299,9 @@ impl Engine {
     }
 }
 
-fn summary(movement: &MovementRecord) -> v1::MovementSummary {
-    let counts = movement.counts();
+/// A movement without its moves, of which those of units in sight count.
+fn summary(movement: &MovementRecord, sight: &Sight) -> v1::MovementSummary {
+    let counts = movement.counts_of(|one| sight.sees_unit(&one.unit));
     let without = MovementRecord { moves: Vec::new(), ..movement.clone() };
     v1::MovementSummary {
         movement: Some(record::shown(&without)),
@@ -305,4 +310,5 @@ fn summary(movement: &MovementRecord) -> v1::MovementSummary {
         mismatched: counts.mismatched,
         failed: counts.failed + counts.aborted,
     }
+    .within_sight(sight)
 }

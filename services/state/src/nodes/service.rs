@@ -10,7 +10,7 @@ use godel_kit::{
     security, server, status,
 };
 use godel_proto::v1;
-use godel_wire::BadField;
+use godel_wire::{BadField, hidden::HideNames as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -96,7 +96,7 @@ impl v1::node_service_server::NodeService for NodeRpc {
         &self,
         request: Request<v1::GetNodeRequest>,
     ) -> Result<Response<v1::GetNodeResponse>, Status> {
-        let caller = security::caller(&request).clone();
+        let (caller, sight) = (security::caller(&request).clone(), security::person_call(&request).sight());
         let name = request.into_inner().name;
         if name.is_empty() {
             return Err(BadField::new("name", "is required").into());
@@ -107,17 +107,20 @@ impl v1::node_service_server::NodeService for NodeRpc {
             .ok_or_else(|| Status::not_found(format!("node {name} was deleted")))?;
         let running_units = view::bound(&self.hub, id, N_BOUND_MAX);
         let volumes = volumes(&self.hub, id);
-        Ok(Response::new(v1::GetNodeResponse { node: Some(node), running_units, volumes }))
+        let answer = v1::GetNodeResponse { node: Some(node), running_units, volumes };
+        Ok(Response::new(answer.within_sight(&sight)))
     }
 
     async fn list_run_usage(
         &self,
-        _: Request<v1::ListRunUsageRequest>,
+        request: Request<v1::ListRunUsageRequest>,
     ) -> Result<Response<RunUsages>, Status> {
+        let sight = security::person_call(&request).sight();
         let hub = Arc::clone(&self.hub);
         let slots = hub.slots();
-        let usages: Box<dyn Iterator<Item = _> + Send + Sync> =
-            Box::new(slots.into_iter().flat_map(move |slot| run_usages(&hub, &slot)).map(Ok));
+        let usages: Box<dyn Iterator<Item = _> + Send + Sync> = Box::new(
+            slots.into_iter().flat_map(move |slot| run_usages(&hub, &slot).within_sight(&sight)).map(Ok),
+        );
         Ok(Response::new(tokio_stream::iter(usages)))
     }
 

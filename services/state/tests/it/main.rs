@@ -18,6 +18,7 @@ mod permissions;
 mod processes;
 mod records;
 mod restores;
+mod rights;
 mod sessions;
 mod tls;
 mod usage;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use godel_domain::{
+    sight::Sight,
     submission::{GroupSubmission, Submission},
     txn::Receipt,
     unit::UnitRecord,
@@ -44,9 +45,20 @@ struct Reader(Messages<v1::WatchUnitsResponse, Status>);
 
 impl Reader {
     fn open(watches: &mut Watches, core: &Dispatcher, share: &Share) -> Self {
+        Self::open_within(watches, core, share, &Sight::All)
+    }
+
+    fn open_within(watches: &mut Watches, core: &Dispatcher, share: &Share, sight: &Sight) -> Self {
         let (messages, stream) = Messages::channel(4);
         let (namespace, name) = (String::new(), String::new());
-        let call = WatchCall { namespace, name, from: Revision(0), messages, share: share.clone() };
+        let call = WatchCall {
+            namespace,
+            name,
+            sight: sight.clone(),
+            from: Revision(0),
+            messages,
+            share: share.clone(),
+        };
         watches.open(core, call, None, Millis(0));
         Self(stream)
     }
@@ -112,4 +124,39 @@ fn what_waits_for_a_slow_reader_is_bounded() {
     }
     assert!(slow.held() <= (1 << 19) + BYTES_PER_MESSAGE, "{}", slow.held());
     assert!(reader.next().is_some(), "another client is served");
+}
+
+#[test]
+fn a_watch_shows_and_names_units_in_sight_alone() {
+    let mut core = core();
+    let mut watches = Watches::new(1_000, StoreId(7));
+    let room = Room::new(1 << 20);
+    let share = room.share();
+    let (own, foreign) = (Sight::of(["default".to_owned()]), Sight::of(["prod".to_owned()]));
+    let mut all = Reader::open(&mut watches, &core, &share);
+    let mut insider = Reader::open_within(&mut watches, &core, &share, &own);
+    let mut outsider = Reader::open_within(&mut watches, &core, &share, &foreign);
+    let mut shown = |watches: &mut Watches, core: &Dispatcher, now: u64| {
+        for step in 0..10 {
+            watches.flush(core, Millis(now + step * 1_000));
+        }
+        [&mut all, &mut insider, &mut outsider].map(|reader| {
+            let messages: Vec<_> = std::iter::from_fn(|| reader.next()).collect();
+            let n_units: usize = messages.iter().map(|message| message.units.len()).sum();
+            let n_deleted: usize = messages.iter().map(|message| message.deleted.len()).sum();
+            (n_units > 0, n_deleted, messages.is_empty())
+        })
+    };
+    let first = shown(&mut watches, &core, 0);
+    assert_eq!(first, [(true, 0, false), (true, 0, false), (false, 0, false)], "bookmarks come to all");
+    // Changes and deletions too.
+    let created = Receipt { revision: Revision(1), time_ms: 0 };
+    core.on_unit(unit(1), Revision(N_UNITS + 1), created, Millis(0));
+    watches.touch(&core, UnitId(1));
+    watches.gone(&core, UnitId(2), Revision(N_UNITS + 2));
+    let second = shown(&mut watches, &core, 60_000);
+    assert_eq!(
+        second.map(|(has_units, n_deleted, _)| (has_units, n_deleted)),
+        [(true, 1), (true, 1), (false, 0)]
+    );
 }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use godel_base::ids::{Epoch, StoreId};
 use godel_kit::{
     config::ClientConfig,
@@ -8,7 +10,7 @@ use godel_kit::{
 use tokio::sync::{mpsc, watch};
 
 use super::*;
-use crate::call_limiter::CallLimiter;
+use crate::{admission_room::AdmissionRoom, call_limiter::CallLimiter};
 
 #[test]
 fn page_tokens_come_back_as_they_were() {
@@ -38,7 +40,7 @@ fn leading() -> (UnitRpc, mpsc::Receiver<LeaderRequest>) {
     let (calls, asked) = mpsc::channel(8);
     let handle = LeaderHandle {
         calls,
-        room: Arc::new(Semaphore::new(64)),
+        room: AdmissionRoom::new(64),
         call_limiter: CallLimiter::new(8, Duration::from_millis(1)),
         store: StoreId(1),
         epoch: Epoch(1),

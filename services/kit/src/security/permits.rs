@@ -1,8 +1,10 @@
 //! What a person's call on units is about: the namespace, the queue and the owner, which a `user` is bound to.
 
-use godel_kit::security::{CallObject, PersonCall};
+use godel_identity::permission::CallObject;
 use godel_proto::v1;
 use tonic::Status;
+
+use super::PersonCall;
 
 /// The queue of a unit that names none.
 const QUEUE_DEFAULT: &str = "default";
@@ -11,7 +13,7 @@ const QUEUE_DEFAULT: &str = "default";
 ///
 /// # Errors
 /// `PERMISSION_DENIED`.
-pub(super) fn permit_submission(call: &PersonCall, unit: &mut v1::UnitSpec) -> Result<(), Status> {
+pub fn permit_submission(call: &PersonCall, unit: &mut v1::UnitSpec) -> Result<(), Status> {
     permit_update(call, unit)?;
     if let Some(principal) = call.principal() {
         let meta = unit.meta.get_or_insert_default();
@@ -26,7 +28,7 @@ pub(super) fn permit_submission(call: &PersonCall, unit: &mut v1::UnitSpec) -> R
 ///
 /// # Errors
 /// `PERMISSION_DENIED`.
-pub(super) fn permit_update(call: &PersonCall, unit: &mut v1::UnitSpec) -> Result<(), Status> {
+pub fn permit_update(call: &PersonCall, unit: &mut v1::UnitSpec) -> Result<(), Status> {
     if call.principal().is_none() {
         return Ok(());
     }
@@ -47,7 +49,7 @@ pub(super) fn permit_update(call: &PersonCall, unit: &mut v1::UnitSpec) -> Resul
 mod tests {
     use std::sync::Arc;
 
-    use godel_kit::security::{PersonRole, Principal};
+    use godel_identity::permission::{PersonRole, Principal};
     use tonic::Code;
 
     use super::*;
