@@ -19,8 +19,6 @@ pub const N_NOTES_PER_SECOND: usize = 10;
 pub const N_NOTES_MAX: usize = 1_024;
 /// For how long state merges further calls into one line after it has written one: whoever is refused all the time has 60 lines an hour.
 pub const QUIET_MS: u64 = 60_000;
-/// The method of a page that is asked for by HTTP.
-pub const PAGE: &str = "HTTP page";
 
 impl Permission {
     /// Why a call was refused, for the change log; empty for [`Permission::Granted`].

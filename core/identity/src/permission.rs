@@ -8,8 +8,8 @@ mod render;
 
 use std::{fmt, str::FromStr};
 
-use godel_domain::names;
 pub use godel_domain::budget_spec::NAMESPACE_DEFAULT;
+use godel_domain::names;
 use godel_domain::sight::Sight;
 
 pub use self::render::render;
@@ -272,9 +272,7 @@ pub fn allow(principal: &Principal, method: &str, object: &CallObject<'_>) -> Pe
         | ObjectScope::Namespace
         | ObjectScope::Sight
         | ObjectScope::Own
-        | ObjectScope::Application => {
-            Permission::Granted
-        }
+        | ObjectScope::Application => Permission::Granted,
     }
 }
 

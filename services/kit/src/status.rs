@@ -12,7 +12,6 @@ use godel_domain::{
 use godel_identity::{
     caller::{BadHeader, Caller},
     needs::CallerRefusal,
-    permission::{PersonRole, Principal},
 };
 use godel_pki::person_tokens::BadToken;
 use godel_wire::BadField;
@@ -215,11 +214,6 @@ pub(crate) fn refused_identity(identity: String, words: String, retry_after: Dur
     Status::with_error_details(Code::Unauthenticated, words, details)
 }
 
-/// UNAUTHENTICATED: who calls is not known.
-pub fn no_identity(message: impl Into<String>) -> Status {
-    with_info(Code::Unauthenticated, reason::NO_IDENTITY, message, NO_METADATA)
-}
-
 /// UNAUTHENTICATED: a token does not count.
 pub fn bad_token(why: impl Into<String>) -> Status {
     with_info(Code::Unauthenticated, reason::BAD_TOKEN, why, NO_METADATA)
@@ -232,13 +226,6 @@ pub(crate) fn state_silent(silence: Duration) -> Status {
         silence.as_secs()
     );
     with_info(Code::Unavailable, reason::STATE_SILENT, message, NO_METADATA)
-}
-
-/// PERMISSION_DENIED: a page needs another role.
-pub(crate) fn lesser_role(principal: &Principal, least: PersonRole) -> Status {
-    let Principal { name, role, .. } = principal;
-    let message = format!("this needs role {least}; {name} has role {role}");
-    with_info(Code::PermissionDenied, reason::NOT_ALLOWED, message, NO_METADATA)
 }
 
 /// PERMISSION_DENIED: a header speaks for somebody else, and may not.

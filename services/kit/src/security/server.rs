@@ -5,11 +5,11 @@ use std::{fmt, sync::Arc};
 use godel_domain::change_line::CallCause;
 use godel_identity::{
     caller::{self, ADDRESS_HEADER, CALLER_HEADER, Caller, PRINCIPAL_HEADER},
-    change_log::{PAGE, UNKNOWN},
+    change_log::UNKNOWN,
     leaves::LeafStanding,
     names::Role,
     needs::{CallerRefusal, Needs, judge_call, known_path, needs_of},
-    permission::{Permission, PersonRole, Principal, PrincipalTerms},
+    permission::{Permission, Principal, PrincipalTerms},
 };
 use godel_pki::{
     person_tokens::{BadToken, read_token},
@@ -153,19 +153,19 @@ impl ServerSecurity {
         self.0.as_ref().map_or(Ok(()), judge)
     }
 
-    /// Who asks for a page, which is for everybody who is known; persons have at least the role `least`.
+    /// Who asks for a page of [`HTTP_NEEDS`](godel_identity::needs::HTTP_NEEDS). Without security everybody may.
     ///
     /// # Errors
-    /// Nobody known, a leaf or token that does not count, or a person of a lesser role.
-    pub fn identify(
+    /// That one may not. The change log has a line for it.
+    pub fn judge_page(
         &self,
         transport: &Transport,
         headers: &HeaderMap,
-        least: PersonRole,
+        page: &str,
     ) -> Result<Caller, Status> {
         let Some(secured) = &self.0 else { return Ok(Caller::Unjudged) };
-        let identified = secured.identify(transport, headers, least);
-        identified.map_err(|refused| self.note_refused(refused, PAGE, ""))
+        let judged = secured.judge_page(transport, headers, page);
+        judged.map_err(|refused| self.note_refused(refused, page, ""))
     }
 
     /// Notes for the change log who was refused, and returns what its caller hears. `address` is where the call came from.
@@ -198,23 +198,6 @@ impl ServerSecurity {
             log: records.call_log().clone(),
             clock: Arc::clone(clock),
         })
-    }
-
-    /// Who asks for a page of [`HTTP_NEEDS`](godel_identity::needs::HTTP_NEEDS).
-    ///
-    /// # Errors
-    /// That one may not.
-    pub fn judge_page(
-        &self,
-        transport: &Transport,
-        headers: &HeaderMap,
-        page: &str,
-    ) -> Result<Caller, Status> {
-        let Some(secured) = &self.0 else { return Ok(Caller::Unjudged) };
-        let CallSender { caller, standing, principal, .. } = secured.sender(transport, headers)?;
-        judge_call(page, &caller, principal.as_deref(), standing)
-            .map_err(|refusal| status::refused_call(&refusal))?;
-        Ok(caller)
     }
 
     /// By whom a call is judged.
@@ -250,25 +233,16 @@ impl SecuredServer {
         self.records.standing(leaf, (self.clock)())
     }
 
-    fn identify(
+    fn judge_page(
         &self,
         transport: &Transport,
         headers: &HeaderMap,
-        least: PersonRole,
+        page: &str,
     ) -> Result<Caller, RefusedCall> {
         let CallSender { caller, standing, principal, .. } = self.sender(transport, headers)?;
-        check_standing(&caller, standing)?;
-        if caller == Caller::Anonymous {
-            let status = status::no_identity("this page needs a certificate of the cluster or a token");
-            return Err(RefusedCall::of(&caller, "no token", status));
-        }
-        match principal {
-            Some(principal) if principal.role < least => {
-                let status = status::lesser_role(&principal, least);
-                Err(RefusedCall::of(&caller, Permission::Role(least).refused_for(), status))
-            }
-            Some(_) | None => Ok(caller),
-        }
+        let judged = judge_call(page, &caller, principal.as_deref(), standing);
+        judged.map_err(|refusal| RefusedCall::judged(&caller, &refusal))?;
+        Ok(caller)
     }
 
     fn judge(

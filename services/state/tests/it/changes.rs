@@ -195,10 +195,7 @@ async fn refused_tokens_have_lines_and_members_report_theirs() {
     let service = service.with_token(&state, "dispatcher", 0o600).await.take(&stop).await.unwrap().server;
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {}", old.token)).unwrap());
-    let page = || {
-        let least = godel_kit::security::PersonRole::Operator;
-        service.identify(&Transport::Tls { leaf: None }, &headers, least)
-    };
+    let page = || service.judge_page(&Transport::Tls { leaf: None }, &headers, "POST /policies/{name}/run");
     until("the member knows the role", async || {
         page().is_err_and(|refusal| has_reason(&refusal, reason::NOT_ALLOWED))
     })
@@ -207,7 +204,7 @@ async fn refused_tokens_have_lines_and_members_report_theirs() {
     until("the report is written", async || {
         texts(&listed(state.socket(), request()).await)
             .iter()
-            .any(|line| line.starts_with("ann HTTP page : role"))
+            .any(|line| line.starts_with("ann POST /policies/{name}/run : role"))
     })
     .await;
 

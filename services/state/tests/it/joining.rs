@@ -17,7 +17,7 @@ use godel_kit::{
     clock::{Clock, SharedClock, SystemClock},
     config::{ClientConfig, IdentityConfig},
     member::{JoinError, MemberIdentity, NewMember, take_identity},
-    security::{Caller, PeerLeaf, PersonRole, Role, ServerSecurity, Transport},
+    security::{Caller, PeerLeaf, Role, ServerSecurity, Transport},
     status::{has_reason, reason},
 };
 use godel_pki::leaves::PresentedLeaf;
@@ -228,7 +228,7 @@ async fn who_is_revoked_is_refused_by_services_too_until_the_name_is_allowed() {
     };
     assert_eq!(ask(own.client.clone()).await.code(), Code::NotFound, "it may ask");
     let shown = leaf_of(&agent);
-    let judged = |service: &ServerSecurity| service.identify(&shown, &HeaderMap::new(), PersonRole::Viewer);
+    let judged = |service: &ServerSecurity| service.judge_page(&shown, &HeaderMap::new(), "GET /metrics");
     assert!(matches!(judged(&service), Ok(Caller::Agent { .. })));
     // A person's token counts there as at state.
     let mut headers = HeaderMap::new();
@@ -236,7 +236,7 @@ async fn who_is_revoked_is_refused_by_services_too_until_the_name_is_allowed() {
     headers.insert(AUTHORIZATION, HeaderValue::from_str(&token).unwrap());
     let bare = Transport::Tls { leaf: None };
     until("the service knows whose tokens count", async || {
-        service.identify(&bare, &headers, PersonRole::Admin).is_ok_and(|caller| caller == Caller::admin())
+        service.judge_page(&bare, &headers, "GET /nothing").is_ok_and(|caller| caller == Caller::admin())
     })
     .await;
 
@@ -252,7 +252,7 @@ async fn who_is_revoked_is_refused_by_services_too_until_the_name_is_allowed() {
     assert_eq!(ask(again.client).await.code(), Code::NotFound);
     // The older leaf stays refused.
     until("the service knows the name again", async || {
-        service.identify(&leaf_of(&agent), &HeaderMap::new(), PersonRole::Viewer).is_ok()
+        service.judge_page(&leaf_of(&agent), &HeaderMap::new(), "GET /metrics").is_ok()
     })
     .await;
     assert!(judged(&service).is_err());

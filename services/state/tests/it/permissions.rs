@@ -266,6 +266,10 @@ async fn an_open_stream_ends_with_the_role_that_it_needs() {
     assert!(has_reason(&refusal, reason::NOT_ALLOWED), "{refusal}");
 }
 
+/// Pages for viewers and for operators.
+const METRICS: &str = "GET /metrics";
+const RUN_POLICY: &str = "POST /policies/{name}/run";
+
 #[tokio::test]
 async fn services_hear_of_principals_and_of_revoked_tokens() {
     let state = SecuredState::start(TlsMode::On).await;
@@ -273,21 +277,21 @@ async fn services_hear_of_principals_and_of_revoked_tokens() {
     let (stop, clock) = (CancellationToken::new(), SystemClock::shared());
     let service = Joiner::new(&state, Role::Dispatcher, "d1", Arc::clone(&clock));
     let service = service.with_token(&state, "dispatcher", 0o600).await.take(&stop).await.unwrap().server;
-    let judged = |service: &ServerSecurity, token: &str, least| {
+    let judged = |service: &ServerSecurity, token: &str, page| {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
-        service.identify(&Transport::Tls { leaf: None }, &headers, least)
+        service.judge_page(&Transport::Tls { leaf: None }, &headers, page)
     };
     let made = people.create("ann", "user", &[]).await;
     let ann = Caller::Person { name: "ann".to_owned() };
     until("the service knows ann", async || {
-        judged(&service, &made.token, PersonRole::User).is_ok_and(|caller| caller == ann)
+        judged(&service, &made.token, METRICS).is_ok_and(|caller| caller == ann)
     })
     .await;
-    let lesser = judged(&service, &made.token, PersonRole::Operator).unwrap_err();
+    let lesser = judged(&service, &made.token, RUN_POLICY).unwrap_err();
     assert!(has_reason(&lesser, reason::NOT_ALLOWED), "{lesser}");
     people.set_role("ann", "operator").await;
-    until("it knows the role", async || judged(&service, &made.token, PersonRole::Operator).is_ok()).await;
+    until("it knows the role", async || judged(&service, &made.token, RUN_POLICY).is_ok()).await;
     people.revoke(&made.info.unwrap().token_id, "").await;
-    until("it refuses the token", async || judged(&service, &made.token, PersonRole::Viewer).is_err()).await;
+    until("it refuses the token", async || judged(&service, &made.token, METRICS).is_err()).await;
 }

@@ -27,6 +27,8 @@ enum Bound {
     Sight,
     /// Itself.
     Itself,
+    /// Queues and owners: applications of YARN are all in one namespace.
+    Applications,
 }
 
 /// Methods by who may call them at least. `None`: no person.
@@ -34,7 +36,7 @@ const EXPECTED: &[(Option<PersonRole>, Bound, &str)] = &[
     (
         None,
         Bound::Nothing,
-        "BindService/Decide BindService/EvictRunningUnits BindService/MoveRunningUnits DispatchService/Attach
+        "BindService/Decide BindService/EvictRunningUnits BindService/MoveRunningUnits ChangeService/ReportCalls DispatchService/Attach
          IdentityService/GetCallers IdentityService/RenewIdentity LogService/SendLog MemberService/AcquireLease
          MemberService/ReleaseLease MemberService/RenewLease NodeService/RegisterNode NodeService/Session StateService/Transact
          StateService/Txn",
@@ -42,7 +44,8 @@ const EXPECTED: &[(Option<PersonRole>, Bound, &str)] = &[
     (
         Some(PersonRole::Viewer),
         Bound::Nothing,
-        "BindService/GetBinderStatus DispatchService/GetDispatcherStatus DispatchService/ListSchedulers IdentityService/CanI
+        "BindService/GetBinderStatus ChangeService/ListChanges ChangeService/WatchChanges DispatchService/GetDispatcherStatus
+         DispatchService/ListSchedulers IdentityService/CanI
          IdentityService/GetTrust IdentityService/IssueToken IdentityService/Join IdentityService/WhoAmI MemberService/ListMembers
          NodeService/ListNodes QueueService/GetPriorityClass QueueService/GetQueue QueueService/ListPriorityClasses
          QueueService/ListQueues RescheduleService/GetRescheduleStatus SchedulerService/GetSchedulerStatus
@@ -71,9 +74,13 @@ const EXPECTED: &[(Option<PersonRole>, Bound, &str)] = &[
         "DispatchService/ResumeEvictions DispatchService/SetPartitionMode DispatchService/SetPause NodeService/DeleteNode
          NodeService/DeregisterNode NodeService/GiveNotice NodeService/ListRunProcesses NodeService/UpdateNode
          RescheduleService/AbortMovement RescheduleService/MakeRoomFor RescheduleService/PlanPolicy RescheduleService/ReportTraffic
-         RescheduleService/RunPolicy StateService/ListRecords StateService/Watch YarnService/Allocate YarnService/FinishMaster
-         YarnService/KillApplication YarnService/MoveApplication YarnService/NewApplication YarnService/RegisterMaster
-         YarnService/SubmitApplication YarnService/UpdateApplication",
+         RescheduleService/RunPolicy StateService/ListRecords StateService/Watch",
+    ),
+    (
+        Some(PersonRole::User),
+        Bound::Applications,
+        "YarnService/Allocate YarnService/FinishMaster YarnService/KillApplication YarnService/MoveApplication
+         YarnService/NewApplication YarnService/RegisterMaster YarnService/SubmitApplication YarnService/UpdateApplication",
     ),
     (
         Some(PersonRole::Admin),
@@ -173,9 +180,10 @@ fn each_role_may_call_each_method_about_its_own_and_not_about_what_is_foreign() 
                 let is_role = least.is_some_and(|least| role >= least);
                 let is_within = match (bound, role) {
                     (_, PersonRole::Admin) | (Bound::Nothing, _) => true,
-                    (Bound::Units | Bound::Sight, PersonRole::Operator) => true,
+                    (Bound::Units | Bound::Sight | Bound::Applications, PersonRole::Operator) => true,
                     (Bound::Units, _) => !matches!(what, "namespace" | "queue" | "owner"),
                     (Bound::Sight, _) => what != "namespace",
+                    (Bound::Applications, _) => !matches!(what, "queue" | "owner"),
                     (Bound::Itself, _) => !matches!(what, "owner" | "group"),
                 };
                 let verdict = allow(&principal(role), &path, &object);
@@ -290,6 +298,12 @@ const HARMLESS: &[(&str, &str)] = &[
          CanIResponse.principal CanIResponse.why WhoAmIResponse.caller WhoAmIResponse.cluster WhoAmIResponse.token_id
          IssueTokenResponse.person IssueTokenResponse.token PersonToken.principal PersonToken.token_id Principal.default_namespace
          Principal.groups Principal.name Principal.namespaces Principal.queues Principal.role",
+    ),
+    // A line of the change log is about namespaces of the caller, or about what the caller has named itself.
+    (
+        "the change log",
+        "CallCause.address CallCause.method CallCause.namespace CallCause.objects CallCause.principal ChangeRecord.refused
+         ListChangesResponse.next_page_token UnitHistory.principal",
     ),
     // Why a unit is refused names nodes, queues, labels and plugins: plugins know no names of units.
     ("reasons", "RefusalCount.plugin RefusalCount.reason Refusals.nearest_miss PlanResponse.nodes PlanResponse.why DrainBlock.reason
