@@ -326,7 +326,8 @@ impl SecuredCluster {
 
     /// A client of a principal that is made for it.
     pub async fn person(&self, name: &str, terms: v1::PrincipalTerms) -> Client {
-        let request = v1::CreateTokenRequest { principal: name.to_owned(), ttl_ms: 0, terms: Some(terms) };
+        let request =
+            v1::CreateTokenRequest { principal: name.to_owned(), terms: Some(terms), ..Default::default() };
         let made = self.client.identities().create_token(request).await.expect("a token").into_inner();
         let state = format!("https://{}", self.state);
         let mut context = self.administrator.context(&state).await.expect("the roots of the cluster");

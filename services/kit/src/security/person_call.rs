@@ -127,7 +127,7 @@ impl PersonCall {
 fn named_objects(object: &CallObject<'_>, permission: Permission) -> Option<String> {
     let CallObject { namespace, queue, node: _, owner } = *object;
     match permission {
-        Permission::Granted | Permission::NotForPersons | Permission::Role(_) => None,
+        Permission::Granted | Permission::NotForPersons | Permission::Role(_) | Permission::Unproven => None,
         Permission::Namespace => namespace.map(|name| format!("namespace/{name}")),
         Permission::Queue => queue.map(|name| format!("queue/{name}")),
         Permission::Owner => owner.map(|name| format!("owner/{name}")),

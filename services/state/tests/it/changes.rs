@@ -208,7 +208,7 @@ async fn refused_tokens_have_lines_and_members_report_theirs() {
     })
     .await;
 
-    let short = v1::CreateTokenRequest { principal: "ann".to_owned(), ttl_ms: 1_000, terms: None };
+    let short = v1::CreateTokenRequest { principal: "ann".to_owned(), ttl_ms: 1_000, ..Default::default() };
     let short = people.administrator().create_token(short).await.unwrap().into_inner();
     let channel = people.client(&short.token).await;
     until("the token has expired", async || status_of(channel.clone()).await.is_err()).await;
