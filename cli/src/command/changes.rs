@@ -19,7 +19,7 @@ view! {
     struct ChangeView from (logged: &v1::LoggedChange) with {
         let change = logged.change.clone().unwrap_or_default();
         let call = change.call.clone().unwrap_or_default();
-        let method = call.method.rsplit('/').next().unwrap_or_default().to_owned();
+        let method = short_method(&call.method).to_owned();
     } {
         time_ms: i64 = logged.time_ms,
         who: String = call.principal,
@@ -34,6 +34,11 @@ view! {
         more_calls: u64 = change.more_calls,
         change_id: u64 = change.change_id,
     }
+}
+
+/// `SubmitUnit` of `/godel.v1.UnitService/SubmitUnit`; a page by HTTP stays as it is.
+fn short_method(path: &str) -> &str {
+    if path.starts_with('/') { path.rsplit('/').next().unwrap_or_default() } else { path }
 }
 
 impl View for ChangeView {

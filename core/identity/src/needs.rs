@@ -4,13 +4,17 @@
 //! ([`crate::permission`]). This says who may call at all. What a call is about, the service judges that answers it: whose records, nodes and
 //! leases ([`crate::lease_rights`], [`Caller::speaks_for`]), and in which namespace ([`crate::permission::allow`]).
 
+mod http;
 mod yarn;
 
 use std::fmt;
 
 use self::yarn::APPLICATIONS;
-pub use self::yarn::YARN_NEEDS;
 pub(crate) use self::yarn::is_of_yarn;
+pub use self::{
+    http::{HTTP_NEEDS, page_of},
+    yarn::YARN_NEEDS,
+};
 use crate::{
     caller::Caller,
     leaves::{self, LeafRefusal, LeafStanding},
@@ -258,28 +262,6 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Needs::Identified),
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", Needs::Identified),
 ];
-
-/// The same for the pages of members by HTTP, as [`page_of`] names them and in order of that. What the YARN adapter and agents serve to clients of
-/// YARN is theirs.
-pub const HTTP_NEEDS: &[(&str, Needs)] = &[
-    // Probes.
-    ("GET /healthz", Needs::Anyone),
-    // Names queues and members, and no units.
-    ("GET /metrics", Needs::Identified),
-    ("POST /policies/{name}/run", OPERATE),
-];
-
-/// The page that a request is about, as [`HTTP_NEEDS`] names it. One that nobody serves has no name there.
-pub fn page_of(method: &str, path: &str) -> &'static str {
-    match (method, path) {
-        ("GET" | "HEAD", "/healthz") => "GET /healthz",
-        ("GET" | "HEAD", "/metrics") => "GET /metrics",
-        ("POST", path) if path.starts_with("/policies/") && path.ends_with("/run") => {
-            "POST /policies/{name}/run"
-        }
-        _ => "a page that is not served",
-    }
-}
 
 /// What a call of `path`, as `/godel.v1.UnitService/SubmitUnit`, or of a page, as `GET /metrics`, needs. What nobody serves needs an
 /// administrator.

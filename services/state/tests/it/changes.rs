@@ -47,7 +47,7 @@ async fn all(state: &SecuredState) -> Vec<v1::LoggedChange> {
 fn text(logged: &v1::LoggedChange) -> String {
     let change = logged.change.clone().unwrap();
     let call = change.call.unwrap();
-    let method = call.method.rsplit('/').next().unwrap();
+    let method = call.method.rsplit_once("Service/").map_or(call.method.as_str(), |(_, method)| method);
     let refused = if change.refused.is_empty() { String::new() } else { format!(": {}", change.refused) };
     format!("{} {method} {}{refused} x{}", call.principal, call.objects.join(","), change.calls)
 }

@@ -355,6 +355,12 @@ const HARMLESS: &[(&str, &str)] = &[
          YarnAttempt.node YarnAttempt.tracking_url YarnContainer.container_id YarnContainer.diagnostics YarnContainer.node
          YarnQueue.path YarnQueue.submit_owners",
     ),
+    // A master calls about its own application.
+    (
+        "own applications",
+        "AllocateResponse.preempted MoveApplicationResponse.queue NewApplicationResponse.application_id RegisterMasterResponse.queue
+         YarnAllocatedContainer.container_id YarnAllocatedContainer.node YarnCompletedContainer.container_id",
+    ),
 ];
 
 /// Fills every text of a message and of those in it with the name of a foreign unit, and messages `depth` deep.
