@@ -27,6 +27,7 @@ use godel_proto::v1::{
 };
 use godel_state::TlsMode;
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+use prost::Message as _;
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
@@ -271,11 +272,11 @@ async fn a_watch_of_all_kinds_delivers_revisions_that_hold_join_tokens_alone() {
     let mut watch = client.watch(request).await.unwrap().into_inner();
     let (mut revisions, mut n_hidden) = (Vec::new(), 0);
     // What is shown of them is that somebody made them.
-    let is_logged = |op: &v1::Op| matches!(op.op, Some(v1::op::Op::PutChange(_)));
+    let is_logged = |op: &[u8]| matches!(v1::Op::decode(op).unwrap().op, Some(v1::op::Op::PutChange(_)));
     while revisions.last().is_none_or(|last| *last < status.revision) {
         let answer = tokio::time::timeout(PATIENCE, watch.message()).await.unwrap().unwrap().unwrap();
         revisions.extend(answer.commits.iter().map(|commit| commit.revision));
-        n_hidden += answer.commits.iter().filter(|commit| commit.ops.iter().all(is_logged)).count();
+        n_hidden += answer.commits.iter().filter(|commit| commit.ops.iter().all(|op| is_logged(op))).count();
     }
     assert_eq!(revisions, (1..=status.revision).collect::<Vec<_>>());
     assert!(n_hidden >= 3, "{n_hidden}");

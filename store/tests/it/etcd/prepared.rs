@@ -114,14 +114,15 @@ impl Prepared {
         let store = Store::open(settings, clock, CrashPoints::default()).unwrap();
         let dispatcher = Dispatcher::elect(&store).await;
         etcd.hold();
-        let put = async |generation, bytes| {
+        let put = |generation, bytes| {
             let txn = dispatcher.txn(vec![partition("p", generation, bytes)]);
-            store.enqueue(txn, Role::Leased).await.unwrap()
+            store.enqueue(txn, Role::Leased)
         };
         let before = n_validated.load(Ordering::Relaxed);
-        let first = put(1, 100).await;
+        let first = put(1, 100).await.unwrap();
         until("the first is being written", || etcd.n_held() == 1).await;
-        let (second, third) = (put(2, LARGE_BYTES).await, put(3, LARGE_BYTES).await);
+        let second = put(2, LARGE_BYTES).await.unwrap();
+        let third = put(3, LARGE_BYTES).await.unwrap();
         etcd.release(true);
         first.await.unwrap();
         until("the third is validated", || n_validated.load(Ordering::Relaxed) == before + 3).await;
