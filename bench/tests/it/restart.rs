@@ -10,9 +10,8 @@ fn a_restart_is_timed_phase_by_phase_and_loses_nothing() {
     let at = |field: &str| report[field].as_f64().unwrap();
     assert!(0.0 < at("state_s") && at("state_s") < at("submitted_s"), "{report}");
     assert!(at("state_s") < at("first_binding_s"), "{report}");
-    let first_binding = at("first_binding_s");
-    let granted = report["leases_s"]["dispatcher"].as_f64().unwrap();
-    assert!(0.0 < granted && granted <= first_binding, "{report}");
+    // Leases are seen by a look of their own, which may come after the first binding was seen.
+    assert!(report["leases_s"]["dispatcher"].as_f64().is_some_and(|granted| granted > 0.0), "{report}");
     for process in ["state", "dispatcher", "binder", "s1"] {
         for field in ["cpu_s", "rss_mib", "rss_then_mib", "rss_before_mib"] {
             assert!(report[field][process].as_f64().is_some_and(|held| held >= 0.0), "{field}: {report}");

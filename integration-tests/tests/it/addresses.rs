@@ -117,7 +117,7 @@ fn clients_of_yarn_come_from_elsewhere_only_if_believed() {
         assert!(!text.contains("WARN"), "{face}: {text}");
     }
     let text = faced("client", "--set=yarn.simple_auth=true");
-    assert!(text.contains("WARN") && text.contains("clients of YARN are believed"), "{text}");
+    assert!(text.contains("WARN") && text.contains("clients of YARN without a token are believed"), "{text}");
     assert!(text.contains(&format!("cannot listen on {NOBODY}")), "{text}");
 }
 
