@@ -38,7 +38,11 @@ view! {
 
 /// `SubmitUnit` of `/godel.v1.UnitService/SubmitUnit`; a page by HTTP stays as it is.
 fn short_method(path: &str) -> &str {
-    if path.starts_with('/') { path.rsplit('/').next().unwrap_or_default() } else { path }
+    match path.strip_prefix("rest/") {
+        Some(page) => page,
+        None if path.contains(' ') => path,
+        None => path.rsplit('/').next().unwrap_or_default(),
+    }
 }
 
 impl View for ChangeView {
@@ -124,6 +128,19 @@ fn show(view: &ChangeView, format: Format) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn methods_are_shown_without_their_service() {
+        for (path, shown) in [
+            ("/godel.v1.UnitService/CancelUnit", "CancelUnit"),
+            ("hadoop/ApplicationClientProtocol/forceKillApplication", "forceKillApplication"),
+            ("rest/PUT /ws/v1/cluster/apps/ID/state", "PUT /ws/v1/cluster/apps/ID/state"),
+            ("POST /policies/spread/run", "POST /policies/spread/run"),
+            ("unknown", "unknown"),
+        ] {
+            assert_eq!(short_method(path), shown);
+        }
+    }
 
     #[test]
     fn a_line_says_who_did_what_and_what_became_of_it() {

@@ -101,8 +101,10 @@ impl YarnCallers {
                 records.principal_of_token(token.trim(), clock()).map_err(RestRefusal::of_status)?
             }
         };
-        let judged = PermissionRefusal::judge(&principal, row, &CallObject::default());
-        judged.map_err(|refusal| RestRefusal::Forbidden(refusal.to_string()))?;
+        PermissionRefusal::judge(&principal, row, &CallObject::default()).map_err(|refusal| {
+            records.note_refused(&refusal, clock());
+            RestRefusal::Forbidden(refusal.to_string())
+        })?;
         Ok(Some(principal))
     }
 }
@@ -137,8 +139,10 @@ impl JudgedCallers {
                 principal.map_err(of_status)?
             }
         };
-        PermissionRefusal::judge(&principal, path, &CallObject::default())
-            .map_err(|refusal| Exception::new(exception::ACCESS_CONTROL, refusal.to_string()))?;
+        PermissionRefusal::judge(&principal, path, &CallObject::default()).map_err(|refusal| {
+            self.records.note_refused(&refusal, (self.clock)());
+            Exception::new(exception::ACCESS_CONTROL, refusal.to_string())
+        })?;
         let identity = Identity::User { effective: principal.name.clone(), real: None };
         Ok(Caller { identity, ..caller })
     }

@@ -7,11 +7,13 @@ use std::{
     time::Duration,
 };
 
+use godel_domain::change_line::CallCause;
 use godel_identity::{
     caller::ADMIN,
+    change_log::refused_call,
     leaves::{LeafStanding, NameRecord, judge_leaf},
     names::ClusterName,
-    permission::Principal,
+    permission::{PermissionRefusal, Principal},
 };
 use godel_pki::person_tokens::{BadToken, PersonToken, TokenJudge, TokenKey};
 use parking_lot::RwLock;
@@ -75,6 +77,12 @@ impl CallerRecords {
         let (names, yarn, heard) = (RwLock::default(), RwLock::default(), RwLock::default());
         let (people, log) = (RwLock::new(people), CallLog::new(0));
         Self(Arc::new(KnownCallers { cluster, names, tokens, people, yarn, heard, log }))
+    }
+
+    /// Notes for the change log that a call was refused which came by another protocol than gRPC.
+    pub fn note_refused(&self, refusal: &PermissionRefusal, now_ms: u64) {
+        let call = CallCause::new(&refusal.principal, &refusal.method, "");
+        self.0.log.note(refused_call(call, refusal.permission.refused_for(), now_ms), now_ms);
     }
 
     /// The calls that were refused, until whoever reports them takes them.

@@ -209,6 +209,14 @@ async fn applications_are_ended_by_their_owners_and_by_operators_over_hadoop_rpc
             assert!(exception.message.contains(words), "{caller} of {owner}: {exception}");
             assert!(exception.to_string().contains("AccessControlException"), "{exception}");
         }
+        // Refusals of methods have lines in the change log.
+        let noted = judged.records.call_log().take(9, NOW);
+        let noted: Vec<_> = noted
+            .iter()
+            .map(|line| (line.call.principal.as_str(), line.call.method.as_str(), line.refused.as_str()))
+            .collect();
+        let of_vic = ("vic", "hadoop/ApplicationClientProtocol/forceKillApplication", "role");
+        assert_eq!(noted, if caller == "vic" { vec![of_vic] } else { vec![] });
         // All see all, by their names as YARN has them.
         let all: GetApplicationsResponseProto =
             client.call("getApplications", &GetApplicationsRequestProto::default()).await.unwrap();
