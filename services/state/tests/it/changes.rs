@@ -317,7 +317,7 @@ async fn members_may_say_no_more_than_a_line_has() {
         .report_calls(v1::ReportCallsRequest { calls: vec![line(call("ann"))], more_calls: 5 })
         .await
         .unwrap();
-    refusals(&state, &["ann m : role x1"]).await;
+    refusals(&state, &["ann /m : role x1"]).await;
     let lines = all(&state).await;
     assert_eq!(lines[0].change.as_ref().unwrap().more_calls, 5);
     // The log is for people.
