@@ -135,7 +135,7 @@ impl CallerRecords {
         (people.by_name, people.revoked) = (by_name, revoked);
     }
 
-    /// Notes that state has said just now what it knows. From now on persons are refused when it has not for [`HEARD_FOR`].
+    /// Notes that state has said just now what it knows. From now on persons are refused when it has not for a minute.
     pub fn note_heard(&self) {
         *self.0.heard.write() = Some(Instant::now());
     }

@@ -410,7 +410,7 @@ fn naming(message: &DynamicMessage, found: &mut BTreeSet<String>) {
                 naming(inner, found);
                 false
             }
-            Value::List(values) => values.iter().fold(false, |is_named, one| names(one, found) || is_named),
+            Value::List(values) => values.iter().filter(|one| names(one, found)).count() > 0,
             Value::Map(values) => values.iter().fold(false, |is_named, (key, one)| {
                 matches!(key, MapKey::String(key) if key == FOREIGN) || names(one, found) || is_named
             }),
