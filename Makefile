@@ -90,10 +90,10 @@ up: ## start a cluster in containers, wait until it is healthy (settings: deploy
 	deploy/up.sh
 
 down: ## stop the containers and keep the store
-	deploy/compose.sh --profile simulated down
+	deploy/down.sh
 
 reset: ## stop the containers and delete the store
-	deploy/compose.sh --profile simulated down --volumes
+	deploy/down.sh --volumes
 
 logs: ## follow the logs of the containers
 	deploy/compose.sh --profile simulated logs --follow --tail 100
