@@ -106,7 +106,8 @@ async fn measure(wanted: &YarnSubmissionsArgs, layout: Layout) -> Result<Submiss
     let progress = nothing_is_lost(&watched, &played)?;
     let last = played.iter().map(|one| one.submitted).max().unwrap_or_default();
     let achieved_per_s = per(count(played.len()), last.saturating_sub(began).as_secs_f64());
-    if achieved_per_s * 100.0 < f64::from(wanted.rate) * RATE_MIN_PERCENT && n >= RATE_JUDGED_S * wanted.rate {
+    if achieved_per_s * 100.0 < f64::from(wanted.rate) * RATE_MIN_PERCENT && n >= RATE_JUDGED_S * wanted.rate
+    {
         let text = format!("{achieved_per_s:.1} applications a second were taken instead of {}", wanted.rate);
         return Err(Failure::new(Code::Busy, text));
     }
