@@ -6,9 +6,11 @@ CARGO ?= cargo
 BIN := target/release/godel
 PREFIX ?= /usr/local
 ARGS ?=
+# Most tests wait for processes most of the time: two of them for each CPU.
+TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 CORE = $(shell sed -n 's/^name = "\(godel-.*\)"/-p \1/p' core/*/Cargo.toml)
 
-.PHONY: help run build install test test-core test-yarn test-long bench reschedule-demo bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
+.PHONY: help run build install bins test test-build test-suite test-core test-yarn test-long bench reschedule-demo bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,29 +27,34 @@ install: build ## install godel and godel-bench in PREFIX/bin (/usr/local), thei
 	deploy/install-binary.sh $(BIN)-bench $(DESTDIR)$(PREFIX)/bin/godel-bench
 	$(if $(DESTDIR),,deploy/users.sh)
 
-test: setup ## run all tests (a part of the long ones)
-	@echo "== the binaries that the whole-system tests start"
-	$(CARGO) build --locked -p godel -p godel-bench
-	@echo "== unit, property, integration and whole-system tests"
-	$(CARGO) nextest run --locked --workspace --profile ci
+test: test-suite ## run all tests (a part of the long ones)
 	@echo "== the cluster in containers"
 	deploy/test-compose.sh
+
+bins: setup
+	@echo "== the binaries that the whole-system tests start"
+	$(CARGO) build --locked -p godel -p godel-bench
+
+test-build: bins
+	@echo "== unit, property, integration and whole-system tests: built"
+	$(CARGO) nextest run --locked --workspace --profile ci --no-run
+
+test-suite: bins
+	@echo "== unit, property, integration and whole-system tests"
+	$(CARGO) nextest run --locked --workspace --profile ci --test-threads $(TEST_THREADS)
 
 test-core: setup ## run the tests of the decisions alone: no sockets, no disk
 	$(CARGO) nextest run --locked $(CORE)
 
-test-compose: setup ## test the cluster in containers (needs a Docker engine; 6 minutes)
-	$(CARGO) build --locked -p godel
+test-compose: bins ## test the cluster in containers (needs a Docker engine; 6 minutes)
 	deploy/test-compose.sh
 
-test-long: setup ## run all tests, with every random kill moment
-	$(CARGO) build --locked -p godel -p godel-bench
-	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci
+test-long: bins ## run all tests, with every random kill moment
+	GODEL_TEST_LONG=1 $(CARGO) nextest run --locked --workspace --profile ci --test-threads $(TEST_THREADS)
 
-test-yarn: setup ## test YARN's side with Hadoop's clients and Spark jobs (Java 17; downloads 317 MB once; ARGS: cases, those of Flink only there)
+test-yarn: bins ## test YARN's side with Hadoop's clients and Spark jobs (Java 17; downloads 317 MB once; ARGS: cases, those of Flink only there)
 	python3 integration-tests/yarn/clients.py prepare target/yarn-clients
 	$(if $(findstring flink,$(ARGS)),python3 integration-tests/yarn/flink.py prepare target/yarn-clients)
-	$(CARGO) build --locked -p godel
 	GODEL_YARN_CLIENTS=$(CURDIR)/target/yarn-clients $(CARGO) nextest run --locked --workspace --run-ignored only --no-capture \
 		-E 'package(godel-yarn) and test(hadoops_own_clients)'
 	python3 integration-tests/yarn/jobs.py --godel $${CARGO_TARGET_DIR:-target}/debug/godel --clients target/yarn-clients $(ARGS)
@@ -90,10 +97,10 @@ up: ## start a cluster in containers, wait until it is healthy (settings: deploy
 	deploy/up.sh
 
 down: ## stop the containers and keep the store
-	deploy/compose.sh --profile simulated down
+	deploy/down.sh
 
 reset: ## stop the containers and delete the store
-	deploy/compose.sh --profile simulated down --volumes
+	deploy/down.sh --volumes
 
 logs: ## follow the logs of the containers
 	deploy/compose.sh --profile simulated logs --follow --tail 100

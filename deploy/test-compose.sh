@@ -55,7 +55,7 @@ end() {
     compose ps || true
     compose logs --tail 15 2>/dev/null || true
   fi
-  compose down --volumes --timeout 2 >/dev/null 2>&1 || true
+  deploy/down.sh --volumes --timeout 2 >/dev/null 2>&1 || true
   docker image rm "$GODEL_IMAGE" >/dev/null 2>&1 || true
   rm -rf "$dir"
 }
@@ -160,7 +160,7 @@ yarn_register() {
 masters_are() { local n; n=$(n_running 'sleep 88888[8]'); echo "$n masters"; [ "$n" = "$1" ]; }
 
 say "an image of $GODEL_BINARY"
-compose down --volumes --timeout 2 >/dev/null 2>&1 || true
+deploy/down.sh --volumes --timeout 2 >/dev/null 2>&1 || true
 deploy/image.sh >"$dir/image" 2>&1 || { cat "$dir/image"; fail "the image"; }
 compose up -d >"$dir/up" 2>&1 || { cat "$dir/up"; fail "compose up"; }
 deploy/wait.sh 120
@@ -383,7 +383,7 @@ until_so "103 nodes" 90 sh -c "'$GODEL_BINARY' node list | grep -c -E '^[^ ]+ +(
 admin audit --strict --patience 90s --ledger "$dir/ledger" || fail "the audit"
 
 say "the block of the README, line by line, on a new store"
-compose down --volumes --timeout 2 >/dev/null 2>&1
+deploy/down.sh --volumes --timeout 2 >"$dir/down" 2>&1 || { cat "$dir/down"; fail "compose down"; }
 export GODEL_AGENTS=2
 sed -n '/^## Run in containers/,/^## Licence/p' README.md | sed -n '/^```sh$/,/^```$/p' | sed '/^```/d' >"$dir/block"
 [ "$(wc -l <"$dir/block")" -ge 5 ] || fail "the README has no block of containers"

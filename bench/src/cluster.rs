@@ -61,6 +61,8 @@ pub(super) struct BenchCluster {
     agents: bool,
     processes: BenchProcesses,
     client: Client,
+    /// Calls of whoever submits units.
+    submitter: Client,
     board: Arc<Board>,
     /// Everything submitted so far.
     loads: Vec<Arc<Load>>,
@@ -138,11 +140,13 @@ impl BenchCluster {
         let stop = CancellationToken::new();
         let board = Board::start(&client, stop.clone()).await?;
         let watching = stop.drop_guard();
+        let submitter = layout.submitter(&client).await?;
         Ok(Self {
             layout,
             agents,
             processes,
             client,
+            submitter,
             board,
             loads: Vec::new(),
             n_replicas: 0,
@@ -183,7 +187,7 @@ impl BenchCluster {
         let before = self.used()?;
         let n_before = self.board.progress().n_bound;
         let started = self.board.now();
-        let submitting = Arc::clone(&load).submit(self.client.clone(), way, self.board.started());
+        let submitting = Arc::clone(&load).submit(self.submitter.clone(), way, self.board.started());
         let submitting = godel_kit::task::spawn("bench.load", submitting);
         let (progress, after) = self.settle(submitting, &load).await?;
         // The others found no room: that there was none, the audit says.

@@ -47,6 +47,9 @@ pub struct E2e {
     /// Everybody speaks TLS, and has joined.
     #[arg(long)]
     tls: bool,
+    /// A principal of role `user` submits the units, with a token of its own, instead of the administrator.
+    #[arg(long, requires = "tls")]
+    user: bool,
     #[command(flatten)]
     setup: Setup,
 }
@@ -71,7 +74,7 @@ pub(super) async fn run(wanted: E2e, format: Format) -> Result<(), Failure> {
 async fn measure(wanted: &E2e, layout: Layout, plan: Plan) -> Result<Run, Failure> {
     // Whatever happens, the caps end after the processes.
     let mut caps = Vec::new();
-    let layout = Layout { tls: wanted.tls, ..layout };
+    let layout = Layout { tls: wanted.tls, by_user: wanted.user, ..layout };
     let mut cluster = BenchCluster::start(layout, &plan.shapes, wanted.agents).await?;
     if let Some(per_cent) = wanted.cap_cpu {
         cluster.cap_schedulers(per_cent, &mut caps)?;

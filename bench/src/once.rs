@@ -76,6 +76,7 @@ impl Once {
                 partition: v1::PartitionMode::Global,
                 set: self.set.clone(),
                 tls: false,
+                by_user: false,
                 engine: StoreEngine::Sled,
             };
             let figures = measure(layout).await?;

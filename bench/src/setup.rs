@@ -120,6 +120,7 @@ impl Setup {
             },
             set: self.set.iter().cloned().chain(off).collect(),
             tls: false,
+            by_user: false,
             engine: self.engine.engine(),
         }
     }

@@ -7,7 +7,7 @@ use godel_proto::v1;
 
 use crate::{
     client::Client,
-    context::Context,
+    context::{Context, ContextToken},
     exit::{Code, Failure},
     renewal::{take_token, take_trust},
 };
@@ -34,6 +34,28 @@ impl LocalAdministrator {
     /// State refuses, or does not answer in time.
     pub async fn context(&self, address: &str) -> Result<Context, Failure> {
         take_context(&self.client, address).await
+    }
+
+    /// The same for a principal of these terms, whose record is made unless it is there: with a token of its own, which is recorded.
+    ///
+    /// # Errors
+    /// State refuses, or does not answer in time.
+    pub async fn context_of(
+        &self,
+        address: &str,
+        principal: &str,
+        terms: v1::PrincipalTerms,
+    ) -> Result<Context, Failure> {
+        let request = v1::CreateTokenRequest {
+            principal: principal.to_owned(),
+            terms: Some(terms),
+            ..v1::CreateTokenRequest::default()
+        };
+        let made = self.client.identities().create_token(request).await;
+        let v1::CreateTokenResponse { token, info, .. } =
+            made.map_err(|status| self.client.explain(status))?.into_inner();
+        let token = ContextToken { token, expires_ms: info.unwrap_or_default().ends_ms };
+        Ok(Context { token: Some(token), ..self.context(address).await? })
     }
 
     /// A join token for one process of this role on this machine, as text. `name` is that of a service, which may be in use by an earlier run of the

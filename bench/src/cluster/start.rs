@@ -12,6 +12,7 @@ use std::{
 use godel_client::{
     administrator::LocalAdministrator,
     client::Client,
+    context::Context,
     exit::{Code, Failure},
 };
 use godel_kit::security::Role;
@@ -26,6 +27,8 @@ use crate::{
 const DETACHED_TTL: &str = "1h";
 /// What state logs: also when it begins and completes a snapshot.
 const STATE_LOG: &str = "warn,godel_store=info";
+/// What the user is called who submits units.
+const SUBMITTER: &str = "bench";
 /// A free port.
 const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -41,6 +44,8 @@ pub(crate) struct Layout {
     pub(crate) set: Vec<String>,
     /// Everybody speaks TLS.
     pub(crate) tls: bool,
+    /// Over TLS, units are submitted by a principal of role `user` instead of the administrator.
+    pub(crate) by_user: bool,
     /// Where state keeps its store.
     pub(crate) engine: StoreEngine,
 }
@@ -60,8 +65,31 @@ impl Layout {
     pub(crate) async fn client(&self, address: &str) -> Result<Client, Failure> {
         let Some(administrator) = self.administrator()? else { return Client::direct(address) };
         let context = administrator.context(address).await?;
-        let access = context.access().map_err(|error| Failure::chain(Code::Failed, &error))?;
-        Client::direct(access)
+        of_context(&context)
+    }
+
+    /// Whoever submits units to the state of `client`: the same, or a user.
+    pub(crate) async fn submitter(&self, client: &Client) -> Result<Client, Failure> {
+        let administrator = self.administrator()?.filter(|_| self.by_user);
+        let Some(administrator) = administrator else { return Ok(client.clone()) };
+        of_context(&administrator.context_of(client.address(), SUBMITTER, user_terms()).await?)
+    }
+}
+
+fn of_context(context: &Context) -> Result<Client, Failure> {
+    let access = context.access().map_err(|error| Failure::chain(Code::Failed, &error))?;
+    Client::direct(access)
+}
+
+/// A principal of role `user` with several entries in each list, the last of which are those of the units.
+fn user_terms() -> v1::PrincipalTerms {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    v1::PrincipalTerms {
+        role: "user".to_owned(),
+        groups: words(&["etl", "ml"]),
+        namespaces: words(&["team-a", "team-b", "default"]),
+        queues: words(&["batch", "online.web", "default"]),
+        ..v1::PrincipalTerms::default()
     }
 }
 

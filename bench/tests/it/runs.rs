@@ -61,6 +61,12 @@ fn a_service_is_placed_measured_and_audited() {
 }
 
 #[test]
+fn a_user_submits_over_tls_with_a_token_of_its_own() {
+    let report = e2e(&["--workload", "single", "--units", "50", "--tls", "--user"]);
+    assert_eq!((&report["placements"], &report["audit"]), (&50.into(), &true.into()));
+}
+
+#[test]
 fn an_etcd_of_three_members_is_measured_member_by_member() {
     let flags = ["--engine", "etcd", "--members", "3", "--units", "2", "--replicas", "50"];
     let Some(report) = bench_if_there_is_etcd("e2e", &flags) else { return };

@@ -10,6 +10,8 @@
 //! Whatever the parts wrote is judged twice: at each commit by plain sums ([`naive`]), at the end by `godel audit`'s own
 //! predicates over the whole history. When nothing happens any more nothing may be left that could go on ([`check`]).
 //!
+//! In cases of their own, principals submit and change units, each as it may ([`people`]).
+//!
 //! Beside the cases, [`week`] is a week of a larger cluster that is rescheduled.
 //!
 //! `GODEL_SEED=n` runs one case and tells what happened; `GODEL_TEST_LONG=1` runs a million.
@@ -25,6 +27,7 @@ mod movements;
 mod naive;
 mod net;
 mod numbers;
+mod people;
 mod reach;
 mod rescheduler;
 mod scheduler;

@@ -9,6 +9,7 @@ mod audit;
 mod binder;
 mod dispatcher;
 mod explain;
+mod permission;
 mod rows;
 mod scheduler;
 mod trace;
@@ -145,6 +146,7 @@ pub const ALL: &[Scenario] = &[
     scenario("audit-preempt", "placement", "histories of one victim a placement, or none", audit::preempt),
     scenario("rows-life", "change", "rows checked, bound, started, ended", rows::life),
     scenario("explain", "explanation", "why nothing fits on 20,000 full nodes", explain::full),
+    scenario("permission", "verdict", "calls of principals with lists and without", permission::verdicts),
 ];
 
 /// A running checksum: order matters.

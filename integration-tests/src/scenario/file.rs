@@ -415,6 +415,15 @@ impl Scenario {
         // What is not in the store is looked at again with each bookmark.
         let bookmarks = ("state.watch_bookmark_interval".to_owned(), "100ms".to_owned());
         let settings = settings.iter().map(|(key, value)| (key.clone(), value.0.clone()));
+        // Where nobody dies no leader is lost, however slow the machine is.
+        let is_harmed = |step: &Step| {
+            [&step.kill, &step.stop, &step.freeze].into_iter().any(Option::is_some) || step.crash.is_some()
+        };
+        let leases: &[&str] = match self.story.steps.iter().any(is_harmed) {
+            true => &[],
+            false => &["dispatcher", "binder", "scheduler"],
+        };
+        let leases = leases.iter().map(|part| (format!("{part}.lease.ttl"), "30s".to_owned()));
         let config = BTreeMap::from([("scheduler", BTreeMap::from([("profiles", profiles)]))]);
         let config = serde_yaml_ng::to_string(&config).expect("what was read from YAML can be written");
         // Over TLS a rescheduler alone may ask for moves, and a scenario is a person.
@@ -425,7 +434,7 @@ impl Scenario {
             n_dispatchers: *dispatchers,
             n_schedulers: *schedulers,
             n_binders: *binders,
-            settings: [bookmarks].into_iter().chain(settings).collect(),
+            settings: [bookmarks].into_iter().chain(leases).chain(settings).collect(),
             config_file: if profiles.is_empty() { String::new() } else { config },
             ..Layout::default()
         }

@@ -56,6 +56,7 @@ const CORE: [(&str, &[&str]); 20] = [
         "godel-model",
         &[
             DOMAIN,
+            IDENTITY,
             RULES,
             CLUSTER,
             "godel-core-dispatcher",

@@ -10,13 +10,17 @@ use crate::reached::{CHANGES, ModelChange};
 use super::{
     check,
     reach::{Mark, Table},
-    world::{Case, EXPIRES, Ended, FULL, LARGE, MEETS, MOVES, TIGHT},
+    world::{Case, EXPIRES, Ended, FULL, JUDGED, LARGE, MEETS, MOVES, TIGHT},
 };
 
 /// Cases of one test; there are [`N_TESTS`].
 const N_CASES: u64 = 2_500;
 /// The same under `make test-long`: a million in all.
 const N_CASES_LONG: u64 = 250_000;
+/// Cases in which principals are judged.
+const N_JUDGED: u64 = 250;
+/// The same under `make test-long`.
+const N_JUDGED_LONG: u64 = 25_000;
 /// Tests that share the cases, so that they run side by side.
 const N_TESTS: u64 = 4;
 /// Seeds of one test are below this from its first one.
@@ -78,6 +82,18 @@ const MET: [Mark; 17] = [
     Mark::ExpiredUnderHold,
     Mark::ExpiredInMove,
     Mark::RevokedInMove,
+];
+/// The same of cases in which principals are judged.
+const REACHED_JUDGED: [(Mark, u64); 9] = [
+    (Mark::Permitted, 90),
+    (Mark::Forbidden, 90),
+    (Mark::ForeignUid, 1),
+    (Mark::Hidden, 3),
+    (Mark::Regranted, 50),
+    (Mark::Preemption, 5),
+    (Mark::Moved, 4),
+    (Mark::Kill, 20),
+    (Mark::Relist, 10),
 ];
 /// At most so many of a hundred cases contain each of these: nothing that is known to be missing may become more.
 const BOUNDED: [(Mark, u64); 3] = [(Mark::Restless, 1), (Mark::Repaired, 1), (Mark::MovedAway, 1)];
@@ -175,6 +191,10 @@ fn var(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+fn is_long() -> bool {
+    var("GODEL_TEST_LONG").is_some_and(|value| value == "1")
+}
+
 /// What was wrong, and what had happened before.
 type Failure = (String, Vec<String>);
 
@@ -259,9 +279,8 @@ fn share(number: u64) {
         }
         return;
     }
-    let is_long = var("GODEL_TEST_LONG").is_some_and(|value| value == "1");
     let n_cases = var("GODEL_CASES").and_then(|n| n.parse().ok());
-    let n_cases = n_cases.unwrap_or(if is_long { N_CASES_LONG } else { N_CASES });
+    let n_cases = n_cases.unwrap_or(if is_long() { N_CASES_LONG } else { N_CASES });
     let bits = |seed: u64| match (seed.is_multiple_of(ONE_IS_FULL), seed % ONE_MOVES == 1) {
         (true, _) if (seed / ONE_IS_FULL).is_multiple_of(ONE_IS_LARGE) => FULL | LARGE,
         (true, _) => FULL,
@@ -283,9 +302,7 @@ fn share(number: u64) {
     let all = |seed: u64| (number * SEEDS + seed) | bits(seed) | gathers(seed) | expires(seed);
     check((0..n_cases).map(all), &mut table);
     println!("{table}");
-    for (mark, least) in REACHED {
-        assert!(table.percent(mark) >= least, "too few cases have a {mark:?}: {table}");
-    }
+    assert_reached(&REACHED, &table);
     for mark in MET {
         assert!(table.has(mark), "no case has a {mark:?}: {table}");
     }
@@ -295,6 +312,26 @@ fn share(number: u64) {
     for (mark, most) in BOUNDED {
         assert!(table.percent(mark) <= most, "too many cases have a {mark:?}: {table}");
     }
+}
+
+fn assert_reached(marks: &[(Mark, u64)], table: &Table) {
+    for (mark, least) in marks {
+        assert!(table.percent(*mark) >= *least, "too few cases have a {mark:?}: {table}");
+    }
+}
+
+#[test]
+fn principals_see_and_change_what_they_may_and_nothing_else() {
+    let mut table = Table::default();
+    let bits = |number: u64| match number % 4 {
+        0 => MEETS,
+        1 => MOVES | MEETS,
+        _ => MOVES | TIGHT,
+    };
+    let seed = |number: u64| (N_TESTS * SEEDS + number) | bits(number) | JUDGED;
+    check((0..if is_long() { N_JUDGED_LONG } else { N_JUDGED }).map(seed), &mut table);
+    println!("{table}");
+    assert_reached(&REACHED_JUDGED, &table);
 }
 
 #[test]

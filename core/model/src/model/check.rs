@@ -35,7 +35,10 @@ pub(super) fn at_rest(model: &mut Model, has_faults: bool) -> Result<(), String>
         model.net.reach.mark(Mark::Shared);
     }
     no_leftovers(model)?;
-    principals(model)?;
+    match &model.people {
+        Some(people) => people.at_rest(model.dispatcher.answers())?,
+        None => principals(model)?,
+    }
     daemons(model)?;
     pictures(model)?;
     identities::at_rest(model)?;
@@ -108,7 +111,6 @@ fn handed_out(model: &Model) -> BTreeMap<UnitId, Vec<HandedOut>> {
     model.dispatcher.handed_out.iter().map(|(unit, times)| (*unit, of_unit(times))).collect()
 }
 
-/// Nothing stays assumed, held or evicting for ever, and nothing that should come back stays away.
 /// Every record of a unit says who submitted it, whatever has become of the unit.
 fn principals(model: &Model) -> Result<(), String> {
     for change in model.store.commits.iter().flat_map(|commit| &commit.changes) {
@@ -120,6 +122,7 @@ fn principals(model: &Model) -> Result<(), String> {
     Ok(())
 }
 
+/// Nothing stays assumed, held or evicting for ever, and nothing that should come back stays away.
 fn no_leftovers(model: &Model) -> Result<(), String> {
     let store = &model.store;
     for (unit, rows) in &store.rows {

@@ -10,8 +10,9 @@ use godel_base::ids::{Epoch, Revision, UnitId};
 use godel_core_dispatcher::{
     Attach, Config, Dispatcher, ModeChoice, SchedulerCounts, SessionId,
     leader::{
-        DispatcherLeader, DispatcherLeaderConfig, DispatcherNote, DispatcherOutbox, EditRequest, NotSent,
-        NotSubmitted, Outgoing, TxnFailure, TxnTicket, UnitBatch, UnitChange, UnitChangeKind, UnitSubmission,
+        ChangeFailure, DispatcherLeader, DispatcherLeaderConfig, DispatcherNote, DispatcherOutbox,
+        EditRequest, NotSent, NotSubmitted, Outgoing, TxnFailure, TxnTicket, UnitBatch, UnitChange,
+        UnitChangeKind, UnitSubmission,
     },
     record_changes::Edit,
 };
@@ -29,6 +30,7 @@ use godel_rules::admission::retry::RetryScope;
 use super::{
     net::{Event, Line, Message, Net, Part},
     numbers::Numbers,
+    people::UnitAddress,
     reach::Mark,
     store::{Answer, Store, Txn},
     units,
@@ -94,6 +96,8 @@ struct DispatcherCallers {
     surges: Vec<Mark>,
     /// Acknowledged submissions.
     ledger: Vec<Acknowledged>,
+    /// Answers to calls of principals that are judged.
+    answers: BTreeMap<usize, Result<(), ChangeFailure>>,
 }
 
 impl DispatcherPart {
@@ -322,30 +326,28 @@ pub(super) fn principal_of(uid: &str) -> &'static str {
 /// What callers ask.
 impl DispatcherPart {
     /// Somebody submits a unit.
-    pub(super) fn submit(&mut self, spec: UnitSpec, net: &Net) {
+    pub(super) fn submit(&mut self, spec: UnitSpec, principal: &str, net: &Net) {
         if self.is_up() {
             self.heard();
-            let principal = principal_of(&spec.uid).into();
-            let submission = UnitSubmission { spec, principal, submitter: () };
+            let submission = UnitSubmission { spec, principal: principal.into(), submitter: () };
             self.leader.submit(submission, net.millis(), &mut self.callers);
         }
     }
 
-    /// Somebody wants something else of a unit.
-    pub(super) fn wish(&mut self, unit: UnitId, wish: Wish, net: &mut Net) {
-        if !self.is_up() {
-            return;
-        }
-        let Some(view) = self.core().unit(unit) else { return };
+    /// What comes of a wish for a unit, beside its record; `None` if it makes no sense.
+    pub(super) fn wished(&self, unit: UnitId, wish: Wish) -> Option<(Wish, UnitChangeKind, Arc<UnitRecord>)> {
+        let view = self.core().unit(unit).filter(|_| self.is_up())?;
         // Who cancels what is over wants it back.
         let wish = match wish {
             Wish::Cancel if view.phase.is_terminal() => Wish::Retry(unit.0.is_multiple_of(2)),
-            _ if view.phase.is_terminal() => return,
+            _ if view.phase.is_terminal() => return None,
             other => other,
         };
-        let Some(kind) = kind(view.record, wish) else { return };
-        let (namespace, name) = (view.record.spec.namespace.clone(), view.record.spec.name.clone());
-        let principal = view.record.status.principal.clone();
+        Some((wish, kind(view.record, wish)?, Arc::clone(view.record)))
+    }
+
+    /// Somebody wants something else of a unit.
+    pub(super) fn change(&mut self, wish: Wish, kind: UnitChangeKind, to: UnitAddress, net: &mut Net) {
         net.reach.mark(match wish {
             Wish::Cancel => Mark::Cancel,
             Wish::Suspend(_) => Mark::Suspend,
@@ -354,9 +356,14 @@ impl DispatcherPart {
         });
         self.heard();
         let expected_revision = Revision(0);
-        let change =
-            UnitChange { namespace, name, expected_revision, kind, principal, is_bound: false, caller: () };
+        let UnitAddress { namespace, name, principal, is_bound, call: caller } = to;
+        let change = UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
         self.leader.change(change, net.millis(), &mut self.callers);
+    }
+
+    /// Answers to calls of principals that are judged.
+    pub(super) fn answers(&self) -> &BTreeMap<usize, Result<(), ChangeFailure>> {
+        &self.callers.answers
     }
 
     /// An administrator changes queues or priority classes.
@@ -377,7 +384,7 @@ impl DispatcherPart {
     pub(super) fn pause(&mut self, scope: Scope, paused: bool, net: &Net) {
         if self.is_up() {
             self.heard();
-            self.leader.set_pause(scope, paused, String::new(), (), net.wall_ms(), &mut self.callers);
+            self.leader.set_pause(scope, paused, String::new(), None, net.wall_ms(), &mut self.callers);
         }
     }
 
@@ -391,7 +398,7 @@ impl DispatcherPart {
     pub(super) fn set_mode(&mut self, choice: ModeChoice) {
         if self.is_up() {
             self.heard();
-            self.leader.set_mode(choice, (), &mut self.callers);
+            self.leader.set_mode(choice, None, &mut self.callers);
         }
     }
 
@@ -427,7 +434,7 @@ impl DispatcherCallers {
 
 impl DispatcherOutbox for DispatcherCallers {
     type Submitter = ();
-    type Caller = ();
+    type Caller = Option<usize>;
     type Editor = ();
     type Record = ();
     type Txn = Txn;
@@ -470,6 +477,10 @@ impl DispatcherOutbox for DispatcherCallers {
     }
 
     fn not_submitted(&mut self, (): (), _spec: UnitSpec, _why: NotSubmitted) {}
+
+    fn answer(&mut self, caller: Option<usize>, answer: Result<Option<Revision>, ChangeFailure>) {
+        self.answers.extend(caller.map(|call| (call, answer.map(drop))));
+    }
 
     fn send(&mut self, messages: Vec<Outgoing>) -> Vec<SessionId> {
         self.outgoing.extend(messages);

@@ -194,6 +194,9 @@ impl Model {
                 targets.push(hold.node);
             }
         }
+        if let Some(people) = &mut self.people {
+            wrong = wrong.or(people.on_commits(&self.store.commits, &mut self.net.reach).err());
+        }
         self.wrong = self.wrong.take().or(wrong);
         if let Some(node) = targets.first().filter(|_| std::mem::take(&mut self.loses_target)) {
             self.net.after(0, Event::Lose(*node));

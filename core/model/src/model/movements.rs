@@ -28,6 +28,7 @@ use super::{
     naive,
     net::{Event, Part},
     numbers::{Numbers, idx},
+    people,
     reach::Mark,
     rescheduler::{Death, LEASE, ReschedulerSettings},
     store::Store,
@@ -58,6 +59,11 @@ impl KeptMovements {
             movements: self.movements.values().cloned().collect(),
             rates: self.rates.iter().map(|(unit, times)| (*unit, times.clone())).collect(),
         }
+    }
+
+    /// All moves that are recorded.
+    pub(super) fn moves(&self) -> impl Iterator<Item = &MovementMove> {
+        self.movements.values().flat_map(|movement| &movement.moves)
     }
 
     /// Takes a change; says what is wrong with it.
@@ -281,6 +287,9 @@ pub(super) fn moving(store: &Store) -> BTreeSet<NodeId> {
 
 /// Somebody wants something of the rescheduler: a policy that runs, room for a unit, or the end of what it does.
 pub(super) fn ask(model: &mut Model, numbers: &mut Numbers) {
+    if !people::may_move(model) {
+        return;
+    }
     let Some(part) = model.rescheduler.as_mut().filter(|part| part.is_up()) else { return };
     match numbers.below(12) {
         0 => part.abort(),
@@ -383,7 +392,10 @@ fn scatter(model: &mut Model) -> OrderedPlan {
         let elsewhere: Vec<NodeId> = targets.iter().copied().filter(|node| *node != from).collect();
         let to = if elsewhere.is_empty() || numbers.chance(5) { from } else { numbers.pick(&elsewhere) };
         let batch = u32::from(numbers.chance(40));
-        moves.insert(id, scattered(id, from, to, batch));
+        let spec = store.record(id.unit).map(|record| &record.spec);
+        let name = spec.map(|spec| format!("{}/{}", spec.namespace, spec.name));
+        let name = name.unwrap_or_else(|| format!("unit {}", id.unit));
+        moves.insert(id, scattered(id, name, (from, to), batch));
     }
     // Batches are numbered without gaps.
     let first = moves.values().map(|one| one.batch).min().unwrap_or(0);
@@ -392,11 +404,11 @@ fn scatter(model: &mut Model) -> OrderedPlan {
     OrderedPlan { moves: moves.into_values().collect(), n_batches, ..OrderedPlan::default() }
 }
 
-fn scattered(id: RunningUnitId, from: NodeId, to: NodeId, batch: u32) -> MovementMove {
+fn scattered(id: RunningUnitId, unit: String, (from, to): (NodeId, NodeId), batch: u32) -> MovementMove {
     let named = |node: NodeId| (node, format!("n{node}"));
     MovementMove {
         id,
-        unit: format!("unit {}", id.unit),
+        unit,
         from: named(from),
         to: named(to),
         devices: DeviceSet::NONE,

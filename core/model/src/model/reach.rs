@@ -135,6 +135,16 @@ pub(super) enum Mark {
     Revoked,
     /// Running units were moving from or to its node.
     RevokedInMove,
+    /// A principal did what it may.
+    Permitted,
+    /// A principal was refused what it may not.
+    Forbidden,
+    /// A principal named a unit of another namespace by its uid.
+    ForeignUid,
+    /// The name of a unit was hidden from a principal that sees another one.
+    Hidden,
+    /// A principal got another rule.
+    Regranted,
     /// A part of what is waiting was left to wait at the end.
     Waiting,
     /// Something was still tried again and again at the end: a gap that is known.
@@ -144,7 +154,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 66] = [
+    pub(super) const ALL: [Self; 71] = [
         Self::Rejection,
         Self::Conflict,
         Self::Preemption,
@@ -208,6 +218,11 @@ impl Mark {
         Self::IdentityRenewed,
         Self::Revoked,
         Self::RevokedInMove,
+        Self::Permitted,
+        Self::Forbidden,
+        Self::ForeignUid,
+        Self::Hidden,
+        Self::Regranted,
         Self::Waiting,
         Self::Restless,
         Self::Repaired,

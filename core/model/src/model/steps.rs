@@ -23,6 +23,7 @@ use super::{
     identities, movements,
     net::{Line, Part},
     numbers::{Numbers, idx},
+    people,
     reach::Mark,
     rescheduler::Death,
     units,
@@ -233,7 +234,7 @@ impl Model {
         if self.is_large {
             units::enlarge(&mut spec, numbers);
         }
-        self.dispatcher.submit(spec, &self.net);
+        people::submit(self, spec);
     }
 
     pub(super) fn step(&mut self, step: ModelStep) {
@@ -343,7 +344,7 @@ impl Model {
     fn wish(&mut self, choice: u64, wish: Wish) {
         let units: Vec<UnitId> = self.store.world.units.keys().copied().collect();
         if !units.is_empty() {
-            self.dispatcher.wish(units[idx(choice, units.len())], wish, &mut self.net);
+            people::change(self, units[idx(choice, units.len())], wish);
         }
     }
 
@@ -353,7 +354,7 @@ impl Model {
         let suspended =
             |unit: &UnitId| self.store.record(*unit).is_some_and(|record| record.status.suspended);
         if let Some(unit) = units.into_iter().find(suspended) {
-            self.dispatcher.wish(unit, Wish::Suspend(false), &mut self.net);
+            people::change(self, unit, Wish::Suspend(false));
         }
     }
 

@@ -36,6 +36,7 @@ use super::{
     dispatcher::{Wish, name},
     net::{Event, Net, Part},
     numbers::Numbers,
+    people,
     rescheduler::ReschedulerPart,
     world::Model,
 };
@@ -183,7 +184,7 @@ impl Week {
         if let Some(budget) = unit.budget() {
             self.model.write(vec![Change::Put(Record::Budget(budget))]);
         }
-        self.model.dispatcher.submit(unit.spec(), &self.model.net);
+        people::submit(&mut self.model, unit.spec());
         self.model.wake(Part::Dispatcher);
         self.agenda.after(self.model.net.now, ASK_AGAIN_MS, Errand::Arrive(number));
     }
@@ -204,7 +205,7 @@ impl Week {
             );
             return;
         }
-        self.model.dispatcher.wish(unit, Wish::Cancel, &mut self.model.net);
+        people::change(&mut self.model, unit, Wish::Cancel);
         self.model.wake(Part::Dispatcher);
         self.agenda.after(self.model.net.now, ASK_AGAIN_MS, Errand::End(number));
     }

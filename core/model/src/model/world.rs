@@ -16,6 +16,7 @@ use super::{
     naive::Naive,
     net::{Event, Message, Net, Part},
     numbers::Numbers,
+    people::{self, ModelPeople},
     reach::{Mark, MarkCounts},
     rescheduler::ReschedulerPart,
     scheduler::SchedulerPart,
@@ -44,6 +45,8 @@ pub(super) const TIGHT: u64 = 1 << 53;
 pub(super) const LARGE: u64 = 1 << 54;
 /// Bit of a seed in whose case certificates of agents expire, and agents are revoked.
 pub(super) const EXPIRES: u64 = 1 << 55;
+/// Bit of a seed in whose case principals are judged.
+pub(super) const JUDGED: u64 = 1 << 56;
 /// What must not run twice ends after so long without contact, milliseconds: before its node may count as lost.
 const STOP_AFTER_MS: u32 = 300;
 /// In one of so many of the cases where running units move agents are odd as well, and die: little moves then.
@@ -156,6 +159,8 @@ pub(super) struct Model {
     pub(super) schedulers: Vec<SchedulerPart>,
     /// Where running units move.
     pub(super) rescheduler: Option<ReschedulerPart>,
+    /// Where principals are judged.
+    pub(super) people: Option<ModelPeople>,
     pub(super) agents: Agents,
     pub(super) naive: Naive,
     pub(super) n_submitted: u64,
@@ -242,6 +247,7 @@ impl Model {
             binder: BinderPart::new(batch_max, (3_000, 100), case.sub_cluster_key),
             schedulers,
             rescheduler,
+            people: (case.seed & JUDGED != 0).then(|| ModelPeople::new(case.seed)),
             agents: Agents::new(STOP_AFTER_MS, case.is_odd()),
             store: Store::default(),
             naive: Naive::default(),
@@ -398,6 +404,7 @@ impl Model {
         match event {
             Event::Step(idx) => {
                 self.step(case.steps[idx]);
+                people::look(self);
                 if !self.net.reach.has(Mark::FullQueue) && self.dispatcher.has_full_queue() {
                     self.net.reach.mark(Mark::FullQueue);
                 }

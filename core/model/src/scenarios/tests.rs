@@ -23,6 +23,7 @@ fn each_scenario_does_all_its_work_and_the_same_twice() {
             "scheduler-rack-preempt" => 100,
             "dispatcher-service" => 50_000,
             "rows-life" => 80_000,
+            "permission" => 20_000,
             "explain" => 10,
             // Some constrained units fit nowhere.
             mixed => {
