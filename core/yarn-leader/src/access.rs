@@ -185,7 +185,7 @@ impl YarnShown<'_> {
     /// Whether a user may do something with a queue: by YARN's lists, and where godel's queue names its submitters by these, too.
     pub fn may_use(&self, user: YarnUser<'_>, queue: &QueueReport, access: QueueAccess) -> bool {
         self.rules().acls.may(user, &queue.path, access)
-            && (access == QueueAccess::Administer || queue.lets_submit(user.owner))
+            && (access == QueueAccess::Administer || queue.lets_submit(user.owner, user.proved_groups()))
     }
 
     /// Whether a user administers the cluster.

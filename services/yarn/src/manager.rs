@@ -89,7 +89,7 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
 
     /// Whether a user may do something with a queue.
     fn may_use(&self, user: &str, queue: &QueueReport, access: QueueAccess) -> bool {
-        access == QueueAccess::Administer || queue.lets_submit(user)
+        access == QueueAccess::Administer || queue.lets_submit(user, &[])
     }
 
     /// Whether a user administers the cluster.

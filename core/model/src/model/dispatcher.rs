@@ -23,6 +23,7 @@ use godel_domain::{
     running_units::EvictionReason,
     txn::TxnBuilder,
     unit::{UnitRecord, UnitSpec},
+    unit_caller::UnitCaller,
 };
 use godel_rules::admission::retry::RetryScope;
 
@@ -325,8 +326,8 @@ impl DispatcherPart {
     pub(super) fn submit(&mut self, spec: UnitSpec, net: &Net) {
         if self.is_up() {
             self.heard();
-            let principal = principal_of(&spec.uid).into();
-            let submission = UnitSubmission { spec, principal, submitter: () };
+            let by = UnitCaller::new(principal_of(&spec.uid));
+            let submission = UnitSubmission { spec, by, submitter: () };
             self.leader.submit(submission, net.millis(), &mut self.callers);
         }
     }
@@ -345,7 +346,7 @@ impl DispatcherPart {
         };
         let Some(kind) = kind(view.record, wish) else { return };
         let (namespace, name) = (view.record.spec.namespace.clone(), view.record.spec.name.clone());
-        let principal = view.record.status.principal.clone();
+        let by = UnitCaller::new(&view.record.status.principal);
         net.reach.mark(match wish {
             Wish::Cancel => Mark::Cancel,
             Wish::Suspend(_) => Mark::Suspend,
@@ -354,8 +355,7 @@ impl DispatcherPart {
         });
         self.heard();
         let expected_revision = Revision(0);
-        let change =
-            UnitChange { namespace, name, expected_revision, kind, principal, is_bound: false, caller: () };
+        let change = UnitChange { namespace, name, expected_revision, kind, by, is_bound: false, caller: () };
         self.leader.change(change, net.millis(), &mut self.callers);
     }
 
