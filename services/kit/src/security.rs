@@ -37,6 +37,7 @@ pub use self::{
     person_call::{PersonCall, person_call},
     records::{CallerRecords, KnownPrincipal},
     server::ServerSecurity,
+    yarn_tokens::ForeignCall,
 };
 pub(crate) use self::{
     records::TokenBearer,
