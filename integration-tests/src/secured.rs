@@ -82,6 +82,8 @@ pub struct SecuredCluster {
     settings: Vec<(String, String)>,
     ip: IpAddr,
     state: SocketAddr,
+    /// Where the YARN adapter serves REST.
+    pub yarn_rest: SocketAddr,
     administrator: LocalAdministrator,
     /// The administrator's, at the socket of state.
     pub client: Client,
@@ -120,6 +122,7 @@ impl SecuredCluster {
             settings,
             ip,
             state: free_address(ip),
+            yarn_rest: free_address(ip),
             administrator: LocalAdministrator::at(&socket).expect("a short path"),
             client: Client::patient(&format!("unix:{}", socket.display())).expect("a valid address"),
             dir,
@@ -169,6 +172,11 @@ impl SecuredCluster {
             "scheduler" => {
                 root.scheduler.identity.token = token;
                 let serving = godel_scheduler::serve(root.scheduler, deps, stop);
+                self.inside.spawn(async move { (named, serving.await.map_err(Into::into)) });
+            }
+            "yarn" => {
+                root.yarn.identity.token = token;
+                let serving = godel_yarn::serve(root.yarn, deps, stop);
                 self.inside.spawn(async move { (named, serving.await.map_err(Into::into)) });
             }
             other => panic!("{other} is not started in this process"),
@@ -326,14 +334,30 @@ impl SecuredCluster {
 
     /// A client of a principal that is made for it.
     pub async fn person(&self, name: &str, terms: v1::PrincipalTerms) -> Client {
+        self.person_with_token(name, terms).await.0
+    }
+
+    /// The same with its token.
+    pub async fn person_with_token(&self, name: &str, terms: v1::PrincipalTerms) -> (Client, String) {
         let request =
             v1::CreateTokenRequest { principal: name.to_owned(), terms: Some(terms), ..Default::default() };
         let made = self.client.identities().create_token(request).await.expect("a token").into_inner();
+        let token = made.token.clone();
         let state = format!("https://{}", self.state);
         let mut context = self.administrator.context(&state).await.expect("the roots of the cluster");
         let expires_ms = made.info.map_or(0, |info| info.ends_ms);
         context.token = Some(ContextToken { token: made.token, expires_ms });
-        Client::new(context.access().expect("valid roots")).expect("a valid address")
+        (Client::new(context.access().expect("valid roots")).expect("a valid address"), token)
+    }
+
+    /// What a command of the client prints, called by the owner of the socket of state.
+    pub fn godel(&self, args: &[&str]) -> String {
+        let socket = self.path("data").join("godel.sock");
+        let mut command = std::process::Command::new(godel_bin());
+        let output = command.args(args).env("GODEL_ADDR", format!("unix:{}", socket.display())).output();
+        let output = output.expect("the binary is built");
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
     }
 
     /// Stops what runs in this process, and waits for it.
@@ -371,6 +395,12 @@ impl SecuredCluster {
         }
         if part == "scheduler" {
             set("name", name.to_owned());
+        }
+        if part == "yarn" {
+            for face in ["client", "master", "admin"] {
+                set(&format!("{face}_address"), free_address(self.ip).to_string());
+            }
+            set("rest_address", self.yarn_rest.to_string());
         }
         settings
     }

@@ -45,7 +45,7 @@ mod submission;
 mod txn;
 mod unit;
 
-pub use crate::records::change::read as change_line;
+pub use crate::records::{change::read as change_line, principal::read as principal};
 pub use budget::{budget, given_budget};
 pub use check::{changes_rows, check_op, check_record, check_rows_op, check_value};
 pub use decision::{decision, outcome};

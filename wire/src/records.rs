@@ -17,6 +17,7 @@ use crate::{
 pub(crate) mod change;
 pub(crate) mod identity;
 pub(crate) mod pause;
+pub(crate) mod principal;
 
 macro_rules! conversions {
     (
@@ -98,7 +99,7 @@ conversions! {
         SealedSigner: identity::sealed_signer_key, identity::check_sealed_signer;
         Identity: identity::identity_key, identity::check_identity;
         JoinToken: identity::join_token_key, identity::check_join_token;
-        Principal: identity::principal_key, identity::check_principal;
+        Principal: principal::key, principal::check;
         PersonToken: identity::person_token_key, identity::check_person_token;
         Change: change::key, change::check;
     ]

@@ -32,7 +32,9 @@ mod reservation;
 mod txn;
 mod unit;
 
-pub use crate::records::{change::write as change_line, pause::write as pause};
+pub use crate::records::{
+    change::write as change_line, pause::write as pause, principal::write as principal,
+};
 pub use budget::{budget, budget_limit};
 pub use decision::{decision, fresh_node, outcome, refusals, rejection_reason};
 pub use history::unit_history;

@@ -54,7 +54,7 @@ pub struct QueueSettings {
     /// Order of its units: fifo, priority, drf or fair-share.
     #[arg(long)]
     pub policy: Option<String>,
-    /// Owners who may submit; replaces the previous list.
+    /// Owners, principals and groups who may submit; replaces the previous list.
     #[arg(long = "submit-owner", value_delimiter = ',', value_name = "OWNER", conflicts_with = "any_owner")]
     pub submit_owners: Vec<String>,
     /// Clear the list of owners: the owners of the queue above may submit.

@@ -64,7 +64,7 @@ fn permissions() -> String {
          ```\n\n\
          Each person, or program that acts as one, is a *principal* with one role. A role may do what those before it may:\n\n\
          | role | may |\n|---|---|\n\
-         | `viewer` | read: nodes, queues and status of the cluster, and units, logs, history and movements of its own namespaces |\n\
+         | `viewer` | read: nodes, queues and status of the cluster, units, logs, history and movements of its own namespaces, and the units that it owns elsewhere |\n\
          | `user` | submit, change and plan units in its own namespaces and queues |\n\
          | `operator` | see and change the units of every namespace, read raw records, drain, cordon, move and pause in the whole cluster, and change the applications of all users of YARN |\n\
          | `admin` | everything: identities, principals and tokens, queues, priority classes, budgets, reservations, backups |\n\n\
@@ -73,8 +73,8 @@ fn permissions() -> String {
          A row that is bound to `namespace` binds the role `user`. The namespace must be the principal's default one (`default` unless it has another) or one \
          of its namespaces; the queue, if the principal has queues, one of those or below one of those; the owner the principal or one of its groups. A unit \
          without an owner gets the principal as owner, and a call without a namespace means the default one. State judges the method, and the member that \
-         decodes the call what it is about. A row that is bound to `sight` binds the roles `viewer` and `user` to the units of those namespaces: others are \
-         left out of lists, are answered as if they were not there, and are `(hidden)` where they are named beside something else. A namespace `*` of a \
+         decodes the call what it is about. A row that is bound to `sight` binds the roles `viewer` and `user` to the units of those namespaces and \
+         to those that the principal owns in others, which it reads and does not change there: others are left out of lists, are answered as if they were not there, and are `(hidden)` where they are named beside something else. A namespace `*` of a \
          principal stands for all, as for a dashboard. A row that is bound to `itself` is about the principal that calls; `admin` may call it for all. \
          One that is bound to `own applications` binds the role `user` to applications of YARN of its own and of its groups, and to its queues; who shows the YARN \
          adapter no token is the `user` `yarn-simple:NAME` there, and nobody elsewhere.\n\n\

@@ -45,7 +45,7 @@ pub struct HistoryLimits {
 /// Which ended units to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryFilter {
-    /// Of which namespaces.
+    /// Those that are seen.
     pub sight: Sight,
     /// Empty: all.
     pub owner: String,
@@ -68,7 +68,7 @@ pub struct HistoryChunk {
 
 impl HistoryFilter {
     fn matches(&self, kept: &UnitHistory) -> bool {
-        self.sight.sees(&kept.namespace)
+        self.sight.sees_unit_of(&kept.namespace, &kept.owner)
             && (self.owner.is_empty() || kept.owner == self.owner)
             && (self.queue.is_empty() || is_within(&kept.queue, &self.queue))
             && self.phase.is_none_or(|phase| kept.phase == phase)

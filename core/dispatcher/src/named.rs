@@ -48,13 +48,16 @@ impl Units {
     }
 
     /// The unit that `text` stands for when it is only looked at: as [`Self::find`] says, or a prefix that only one
-    /// unit of `namespace` has, of its name or of its uid. A unit that is not in sight is answered as one that is not there.
+    /// unit of `namespace` has, of its name or of its uid. A unit that is not in sight is answered as one that is not there, and prefixes stand for units of
+    /// namespaces that are seen as a whole.
     ///
     /// # Errors
     /// None or several.
     pub fn resolve(&self, sight: &Sight, namespace: &str, text: &str) -> Result<UnitId, Unresolved> {
         if !sight.sees(namespace) {
-            return Err(Unresolved::NotFound(Vec::new()));
+            // Single units of it may be seen, by whole names and uids.
+            let here = self.whole(&sight.clone().within(or_default(namespace)), namespace, text)?;
+            return here.ok_or_else(|| Unresolved::NotFound(Vec::new()));
         }
         if let Some(unit) = self.whole(sight, namespace, text)? {
             return Ok(unit);
@@ -66,10 +69,12 @@ impl Units {
         }
     }
 
-    /// The unit in sight of this whole name or uid. `namespace` is in sight.
+    /// The unit in sight of this whole name or uid.
     fn whole(&self, sight: &Sight, namespace: &str, text: &str) -> Result<Option<UnitId>, Unresolved> {
-        let known =
-            |unit: &UnitId| self.get(*unit).is_some_and(|entry| sight.sees(&entry.record.spec.namespace));
+        let known = |unit: &UnitId| {
+            let spec = self.get(*unit).map(|entry| &entry.record.spec);
+            spec.is_some_and(|spec| sight.sees_unit_of(&spec.namespace, &spec.owner))
+        };
         let by_name = self.directory.by_name(or_default(namespace), text).filter(known);
         let uid = names::uuid(&text.to_ascii_lowercase());
         let by_uid = uid.and_then(|uid| self.directory.by_uid(uid)).filter(known);

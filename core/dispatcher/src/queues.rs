@@ -255,9 +255,14 @@ impl Queueing {
         }
     }
 
-    /// Whether a unit may be submitted where it wants to go, as far as records say that can be read.
-    pub(super) fn admit(&self, spec: &UnitSpec, sub_cluster_key: &str) -> Result<(), Vec<Unwelcome>> {
-        welcome::check(spec, self.quota().tree(), &self.classes, sub_cluster_key)
+    /// Whether a unit may be submitted where it wants to go by somebody with these names, as far as records say that can be read.
+    pub(super) fn admit(
+        &self,
+        spec: &UnitSpec,
+        names: &[String],
+        sub_cluster_key: &str,
+    ) -> Result<(), Vec<Unwelcome>> {
+        welcome::check(spec, names, self.quota().tree(), &self.classes, sub_cluster_key)
     }
 
     /// Queues and what they use, what was handed out included.

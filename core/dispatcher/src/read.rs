@@ -264,14 +264,14 @@ impl Dispatcher {
         }
     }
 
-    /// Whether a unit may be submitted where it wants to go.
+    /// Whether a unit may be submitted where it wants to go; `names` are those of whoever submits it, as queues list them.
     ///
     /// # Errors
     /// Everything wrong.
-    pub fn admit(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
+    pub fn admit(&self, spec: &UnitSpec, names: &[String]) -> Result<(), Vec<Unwelcome>> {
         if let Some(why) = self.assignments.frozen_target(spec) {
             return Err(vec![Unwelcome::Unreadable(Box::new(why.clone()))]);
         }
-        self.assignments.queueing.admit(spec, &self.config.sub_cluster_key)
+        self.assignments.queueing.admit(spec, names, &self.config.sub_cluster_key)
     }
 }

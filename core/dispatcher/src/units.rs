@@ -9,7 +9,7 @@ use godel_base::{
     ids::{IdMap, UnitId},
     time::Millis,
 };
-use godel_domain::{hold::Hold, running_units::LastEviction, sight::Sight, unit::UnitRecord};
+use godel_domain::{hold::Hold, running_units::LastEviction, unit::UnitRecord};
 
 use super::{
     EndedView,
@@ -107,11 +107,9 @@ impl Units {
     /// matches.
     pub fn list(&self, filter: &ListFilter, after: &str, n_scan: usize, n_units: usize) -> ListChunk {
         // In the order of the names themselves.
-        let prefixes: Vec<String> = match &filter.sight {
-            Sight::All => vec![String::new()],
-            Sight::Namespaces(some) => {
-                some.iter().map(|namespace| directory::key(namespace, "").into()).collect()
-            }
+        let prefixes: Vec<String> = match filter.sight.namespaces() {
+            None => vec![String::new()],
+            Some(some) => some.iter().map(|namespace| directory::key(namespace, "").into()).collect(),
         };
         let names = prefixes.iter().flat_map(|prefix| self.directory.after(prefix, after));
         let mut chunk = ListChunk::default();

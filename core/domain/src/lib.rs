@@ -40,6 +40,7 @@
 //! - `task_group_record`: task groups that were added to a unit, and the unit as all of them make it.
 //! - `template`: what one replica is: what it takes, where it may go, and what runs.
 //! - `unit_affinity`: where replicas go in relation to running units.
+//! - `unit_caller`: who submits or changes a unit.
 //! - `unit_history`: what is kept of a unit once its record is deleted.
 //! - `unit_report`: what a scheduler tells the dispatcher about units that it was assigned.
 //! - `unit_topology`: where the running units of one unit go in relation to one another.
@@ -89,6 +90,7 @@ pub mod template;
 pub mod txn;
 pub mod unit;
 pub mod unit_affinity;
+pub mod unit_caller;
 pub mod unit_history;
 pub mod unit_report;
 pub mod unit_topology;

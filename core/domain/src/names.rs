@@ -40,6 +40,13 @@ pub fn yarn_user(owner: &str) -> &str {
     owner.strip_prefix(YARN_SIMPLE).unwrap_or(owner)
 }
 
+/// The application whose master runs in a unit of an adapter of YARN, by the name of that; `None` for others, as those of opportunistic containers.
+pub fn yarn_application(unit: &str) -> Option<String> {
+    let (cluster, number) = unit.strip_prefix("application-")?.split_once('-')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(cluster) && is_number(number)).then(|| format!("application_{cluster}_{number}"))
+}
+
 /// Most labels, selector entries, tolerations, models: what one replica may reasonably name.
 pub const ENTRIES_MAX: usize = 64;
 

@@ -41,7 +41,7 @@ pub struct QueueSpec {
     pub weight: u32,
     /// Order of its units.
     pub policy: QueuePolicy,
-    /// Who may submit; empty: whoever may above, and everyone at the top.
+    /// Who may submit: owners, principals and groups; empty: whoever may above, and everyone at the top.
     pub submit_owners: Vec<String>,
     /// Most running units of the queue and those below it; 0: no limit.
     pub max_running_units: u32,
@@ -85,6 +85,11 @@ impl QueueSpec {
         let named = self.max.iter().filter(move |_| share > 0);
         named.map(move |(name, max)| (name.as_str(), part(*max)))
     }
+}
+
+/// Whether a list of those who may submit lets a unit of `owner` in, which is submitted by somebody with these names. An empty list lets everybody in.
+pub fn lets_submit(list: &[String], owner: &str, names: &[String]) -> bool {
+    list.is_empty() || list.iter().any(|one| one == owner || names.contains(one))
 }
 
 /// A share as people write it, `0.1`, in thousandths.

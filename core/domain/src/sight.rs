@@ -16,8 +16,19 @@ pub enum Sight {
     /// Those of every namespace.
     #[default]
     All,
-    /// Those of these namespaces, in order of name.
-    Namespaces(Vec<String>),
+    /// Those of some namespaces, and those of one owner.
+    Partial(PartialSight),
+}
+
+/// A sight that is not of all units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartialSight {
+    /// Of these all units are seen, in order of name.
+    namespaces: Vec<String>,
+    /// Whose units are seen in every namespace; empty: nobody's.
+    owner: String,
+    /// Only units of this namespace are meant; empty: of all.
+    within: String,
 }
 
 impl Sight {
@@ -26,15 +37,37 @@ impl Sight {
         let mut namespaces: Vec<String> = namespaces.into_iter().collect();
         namespaces.sort_unstable();
         namespaces.dedup();
-        Self::Namespaces(namespaces)
+        Self::Partial(PartialSight { namespaces, ..PartialSight::default() })
     }
 
-    /// Whether units of a namespace are seen. An empty one is the default one.
+    /// The same, and the units of an owner wherever they are.
+    #[must_use]
+    pub fn with_units_of(self, owner: &str) -> Self {
+        match self {
+            Self::All => Self::All,
+            Self::Partial(some) => Self::Partial(PartialSight { owner: owner.to_owned(), ..some }),
+        }
+    }
+
+    /// Whether all units of a namespace are seen. An empty one is the default one.
     pub fn sees(&self, namespace: &str) -> bool {
-        let namespace = if namespace.is_empty() { NAMESPACE_DEFAULT } else { namespace };
         match self {
             Self::All => true,
-            Self::Namespaces(own) => own.binary_search_by(|one| one.as_str().cmp(namespace)).is_ok(),
+            Self::Partial(some) => some.sees(or_default(namespace)),
+        }
+    }
+
+    /// Whether a unit of that namespace and owner is seen.
+    pub fn sees_unit_of(&self, namespace: &str, owner: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Partial(some) => {
+                let namespace = or_default(namespace);
+                some.sees(namespace)
+                    || !owner.is_empty()
+                        && some.owner == owner
+                        && (some.within.is_empty() || some.within == namespace)
+            }
         }
     }
 
@@ -46,10 +79,29 @@ impl Sight {
     /// What is seen of one namespace; empty: of all that are seen.
     #[must_use]
     pub fn within(self, namespace: &str) -> Self {
-        match namespace {
-            "" => self,
-            namespace if self.sees(namespace) => Self::Namespaces(vec![namespace.to_owned()]),
-            _ => Self::Namespaces(Vec::new()),
+        if namespace.is_empty() {
+            return self;
+        }
+        match self {
+            Self::Partial(some) if !some.sees(namespace) => {
+                let (namespaces, within) = (Vec::new(), namespace.to_owned());
+                Self::Partial(PartialSight { namespaces, within, ..some })
+            }
+            Self::All | Self::Partial(_) => Self::of([namespace.to_owned()]),
+        }
+    }
+
+    /// Namespaces that have all that is seen; `None`: every one may have some.
+    pub fn namespaces(&self) -> Option<&[String]> {
+        match self {
+            Self::All => None,
+            Self::Partial(PartialSight { namespaces, owner, within }) => {
+                match (owner.is_empty(), within.is_empty()) {
+                    (true, _) => Some(namespaces),
+                    (false, true) => None,
+                    (false, false) => Some(std::slice::from_ref(within)),
+                }
+            }
         }
     }
 
@@ -112,6 +164,16 @@ impl Sight {
     }
 }
 
+impl PartialSight {
+    fn sees(&self, namespace: &str) -> bool {
+        self.namespaces.binary_search_by(|one| one.as_str().cmp(namespace)).is_ok()
+    }
+}
+
+fn or_default(namespace: &str) -> &str {
+    if namespace.is_empty() { NAMESPACE_DEFAULT } else { namespace }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +184,7 @@ mod tests {
 
     #[test]
     fn units_are_seen_by_their_namespaces() {
-        assert_eq!(team_a(), Sight::Namespaces(vec!["default".to_owned(), "team-a".to_owned()]));
+        assert_eq!(team_a().namespaces().unwrap(), ["default", "team-a"]);
         for (namespace, is_seen) in
             [("", true), ("default", true), ("team-a", true), ("team", false), ("team-b", false)]
         {
@@ -134,12 +196,39 @@ mod tests {
 
     #[test]
     fn a_namespace_narrows_what_is_seen() {
-        let one = |namespace: &str| Sight::Namespaces(vec![namespace.to_owned()]);
+        let one = |namespace: &str| Sight::of([namespace.to_owned()]);
         assert_eq!(Sight::All.within(""), Sight::All);
         assert_eq!(Sight::All.within("x"), one("x"));
         assert_eq!(team_a().within(""), team_a());
         assert_eq!(team_a().within("team-a"), one("team-a"));
-        assert_eq!(team_a().within("team-b"), Sight::of([]));
+        assert_eq!(team_a().within("team-b").namespaces(), Some(&[][..]));
+        assert!(!team_a().within("team-b").sees_unit_of("team-b", ""));
+    }
+
+    #[test]
+    fn units_of_an_owner_are_seen_wherever_they_are() {
+        let ann = || team_a().with_units_of("ann");
+        for (namespace, owner, is_seen) in [
+            ("yarn", "ann", true),
+            ("yarn", "bob", false),
+            ("yarn", "", false),
+            ("yarn", "yarn-simple:ann", false),
+            ("team-a", "bob", true),
+            ("", "bob", true),
+        ] {
+            assert_eq!(ann().sees_unit_of(namespace, owner), is_seen, "{namespace} {owner}");
+            let within = ann().within(namespace);
+            assert_eq!(within.sees_unit_of(namespace, owner), is_seen, "{namespace} {owner}");
+            assert!(namespace.is_empty() || !within.sees_unit_of("other", owner), "{namespace} {owner}");
+            assert!(Sight::All.sees_unit_of(namespace, owner));
+        }
+        assert!(!team_a().sees_unit_of("yarn", "") && !team_a().sees_unit_of("yarn", "ann"));
+        // Names are hidden by their namespaces: they say no owner.
+        assert!(!ann().sees("yarn") && !ann().sees_unit("yarn/application-1-0001"));
+        assert_eq!((ann().namespaces(), Sight::All.namespaces()), (None, None));
+        assert_eq!(ann().within("yarn").namespaces().unwrap(), ["yarn"]);
+        assert_eq!(ann().within("team-a").namespaces().unwrap(), ["team-a"]);
+        assert_eq!(Sight::All.with_units_of("ann"), Sight::All);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The least role of each method is in that table. Where a row has [`ObjectScope::Namespace`], a principal of role `user` is also bound to its namespaces
 //! and queues, and to owners that are the principal itself or one of its groups; where it has [`ObjectScope::Sight`], the roles `viewer` and `user` see units of
-//! their namespaces only ([`Principal::sight`]). Judging allocates nothing.
+//! their namespaces and their own only ([`Principal::sight`]). Judging allocates nothing.
 
 mod render;
 
@@ -126,11 +126,11 @@ impl Principal {
         self.role >= PersonRole::Operator || self.owns_namespace(namespace)
     }
 
-    /// The units that it may see, in all answers: as [`Self::may_see`] says of each.
+    /// The units that it may see, in all answers: as [`Self::may_see`] says of each, and those that it owns, as its applications of YARN, wherever they are.
     pub fn sight(&self) -> Sight {
         let sees_all = self.may_see(ALL_NAMESPACES);
         let own = || self.namespaces.iter().cloned().chain([self.default_namespace().to_owned()]);
-        if sees_all { Sight::All } else { Sight::of(own()) }
+        if sees_all { Sight::All } else { Sight::of(own()).with_units_of(&self.name) }
     }
 
     /// Whether a namespace is one of its own. An empty one is the default one.
@@ -214,7 +214,7 @@ pub enum ObjectScope {
     Cluster,
     /// The role `user`: to its namespaces, queues and owners.
     Namespace,
-    /// The roles `viewer` and `user`: to units of its namespaces. Answers leave the units of others out, or hide their names.
+    /// The roles `viewer` and `user`: to units of its namespaces, and to those that it owns. Answers leave the units of others out, or hide their names.
     Sight,
     /// Every role but `admin`: to what is the principal's own.
     Own,
@@ -261,7 +261,10 @@ pub fn allow(principal: &Principal, method: &str, object: &CallObject<'_>) -> Pe
         ObjectScope::Application if principal.role == PersonRole::User => {
             within(principal, &CallObject { namespace: None, ..*object })
         }
-        ObjectScope::Sight if !object.namespace.is_none_or(|namespace| principal.may_see(namespace)) => {
+        ObjectScope::Sight
+            if object.owner != Some(&principal.name)
+                && !object.namespace.is_none_or(|namespace| principal.may_see(namespace)) =>
+        {
             Permission::Namespace
         }
         ObjectScope::Own if principal.role < PersonRole::Admin => match object.owner {

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use godel_base::ids::UnitId;
 use godel_domain::{
     frozen::Frozen,
-    queue_spec::{DEFAULT_QUEUE, QueuePolicy, QueueSpec, WEIGHT_DEFAULT, WEIGHT_MAX, parent},
+    queue_spec::{DEFAULT_QUEUE, QueuePolicy, QueueSpec, WEIGHT_DEFAULT, WEIGHT_MAX, lets_submit, parent},
     records::RecordKey,
     unreadable::Unreadable,
     unwelcome::NotAdmitted,
@@ -248,12 +248,12 @@ impl QueueTree {
         })
     }
 
-    /// Where a unit of `owner` that names `path` goes.
+    /// Where a unit of `owner` that names `path` goes; `names` are those of whoever submits it.
     ///
     /// # Errors
-    /// There is no such queue, it has others below it, or the first list of owners from it upwards leaves the owner
-    /// out; without any list everyone may.
-    pub fn admit(&self, path: &str, owner: &str) -> Result<QueueIdx, NotAdmitted> {
+    /// There is no such queue, it has others below it, or the first list from it upwards has neither the owner nor one of the
+    /// names; without any list everyone may.
+    pub fn admit(&self, path: &str, owner: &str, names: &[String]) -> Result<QueueIdx, NotAdmitted> {
         let known = self.find(path).filter(|queue| self.exists(*queue));
         let queue = known.ok_or_else(|| NotAdmitted::Unknown(path.to_owned()))?;
         if let Some(&below) = self.children(queue).first() {
@@ -262,13 +262,11 @@ impl QueueTree {
         }
         let records = self.upwards(queue).filter_map(|level| self.record(level));
         match records.into_iter().find(|record| !record.submit_owners.is_empty()) {
-            Some(record) if !record.submit_owners.iter().any(|one| one == owner) => {
-                Err(NotAdmitted::Denied {
-                    owner: owner.to_owned(),
-                    queue: path.to_owned(),
-                    by: record.name.clone(),
-                })
-            }
+            Some(record) if !lets_submit(&record.submit_owners, owner, names) => Err(NotAdmitted::Denied {
+                owner: owner.to_owned(),
+                queue: path.to_owned(),
+                by: record.name.clone(),
+            }),
             Some(_) | None => Ok(queue),
         }
     }

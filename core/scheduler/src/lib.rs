@@ -204,13 +204,13 @@ impl Scheduler {
         times.chain(search).chain(picture.shares.maxima_end()).min()
     }
 
-    /// Whether a unit may be submitted where it wants to go: the dispatcher says the same.
+    /// Whether a unit may be submitted where it wants to go, by somebody with these names: the dispatcher says the same.
     ///
     /// # Errors
     /// Everything wrong.
-    pub fn welcome(&self, spec: &UnitSpec) -> Result<(), Vec<Unwelcome>> {
+    pub fn welcome(&self, spec: &UnitSpec, names: &[String]) -> Result<(), Vec<Unwelcome>> {
         let Picture { shares, classes, .. } = &self.picture;
-        welcome::check(spec, shares.tree(), classes, &self.config.sub_cluster_key)
+        welcome::check(spec, names, shares.tree(), classes, &self.config.sub_cluster_key)
     }
 
     /// Tries a unit on the live picture, every replica of it, without effect.

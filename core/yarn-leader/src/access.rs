@@ -7,7 +7,7 @@ use godel_core_yarn::{
 use godel_identity::permission::{CallObject, PermissionRefusal};
 
 use crate::{
-    answers::{AppSubmitter, ManagerRefusal},
+    answers::{AppCaller, AppSubmitter, ManagerRefusal},
     queues::{godel_path, yarn_name},
     reports::{AppReport, QueueReport},
     shown::YarnShown,
@@ -84,7 +84,7 @@ impl LeaderState {
         if !self.rules.acls.may_submit(user, &yarn_name(root, &path)) {
             let queue = yarn_name(root, &path);
             let said = format!("User {} does not have permission to submit {id} to queue {queue}", user.name);
-            return Err(ManagerRefusal::NotAllowed(said));
+            return Err(ManagerRefusal::QueueNotAllowed(said));
         }
         permit_queue(user, SUBMIT, &path)?;
         Ok(path)
@@ -120,6 +120,19 @@ impl LeaderState {
         Err(ManagerRefusal::NotAllowed(said))
     }
 
+    /// Whether a caller may change an application now.
+    ///
+    /// # Errors
+    /// The user may not, there is no such application, or earlier changes of it are not recorded.
+    pub(crate) fn allowed_change(
+        &self,
+        id: YarnApplicationId,
+        by: &AppCaller<'_>,
+    ) -> Result<(), ManagerRefusal> {
+        self.allowed(id, by.user, AppAccess::Modify)?;
+        if by.cause.is_some() { self.has_room_for_cause(id) } else { Ok(()) }
+    }
+
     /// Whether a user may have an application of a queue moved to another one, which it must be able to submit to.
     pub(crate) fn allowed_target(
         &self,
@@ -131,7 +144,7 @@ impl LeaderState {
         if self.rules.acls.may_submit(user, &queue) {
             return permit_queue(user, MOVE, path);
         }
-        Err(ManagerRefusal::NotAllowed(format!(
+        Err(ManagerRefusal::QueueNotAllowed(format!(
             "User {} cannot submit applications to target queue or the target queue doesn't exist: {queue} while moving {id}",
             user.name
         )))
@@ -185,7 +198,7 @@ impl YarnShown<'_> {
     /// Whether a user may do something with a queue: by YARN's lists, and where godel's queue names its submitters by these, too.
     pub fn may_use(&self, user: YarnUser<'_>, queue: &QueueReport, access: QueueAccess) -> bool {
         self.rules().acls.may(user, &queue.path, access)
-            && (access == QueueAccess::Administer || queue.lets_submit(user.owner))
+            && (access == QueueAccess::Administer || queue.lets_submit(user.owner, user.proved_groups()))
     }
 
     /// Whether a user administers the cluster.

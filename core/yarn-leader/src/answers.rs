@@ -7,7 +7,8 @@ use godel_core_yarn::{
     adapter::{AllocateAnswer, AllocatedContainer, AppSubmission, ClientRefusal, MasterRefusal},
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
-use godel_identity::permission::Principal;
+use godel_domain::change_line::CallCause;
+use godel_identity::permission::{Permission, Principal};
 
 use crate::reports::{YarnAmount, YarnNodeReport};
 
@@ -32,6 +33,17 @@ pub struct AppSubmitter {
     pub principal: Option<Arc<Principal>>,
     /// What the application allows others, as its launch context says.
     pub acls: AppAcls,
+    /// The call as the change log names it, where the unit of the application does not say who submits it; `None`: it has no line of its own.
+    pub cause: Option<CallCause>,
+}
+
+/// Who asks for a change of an application.
+#[derive(Clone, Debug)]
+pub struct AppCaller<'a> {
+    /// What decides whether it may.
+    pub user: YarnUser<'a>,
+    /// The call as the change log names it; `None`: it has no line.
+    pub cause: Option<CallCause>,
 }
 
 impl AppSubmitter {
@@ -110,12 +122,15 @@ pub enum ManagerRefusal {
     /// What the client says cannot be.
     #[error("{0}")]
     Invalid(String),
-    /// The caller may not do that.
+    /// The permissions of the caller do not have that queue.
     #[error("{0}")]
     Denied(String),
     /// YARN's access controls do not let the caller do that.
     #[error("{0}")]
     NotAllowed(String),
+    /// YARN's access controls do not let the caller use that queue.
+    #[error("{0}")]
+    QueueNotAllowed(String),
     /// A master is refused.
     #[error(transparent)]
     Master(#[from] MasterRefusal),
@@ -125,6 +140,25 @@ pub enum ManagerRefusal {
     /// The control plane does not answer now; the same call may succeed later.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl ManagerRefusal {
+    /// What the caller lacks, as the change log says it; `None`: it is refused for another reason than who it is.
+    pub fn lacks(&self) -> Option<Permission> {
+        match self {
+            Self::Denied(_) | Self::QueueNotAllowed(_) => Some(Permission::Queue),
+            Self::NotAllowed(_) => Some(Permission::Owner),
+            Self::NoApplication(_)
+            | Self::NoAttempt(_)
+            | Self::NoContainer(_)
+            | Self::NoQueue(_)
+            | Self::Taken(_)
+            | Self::Invalid(_)
+            | Self::Master(_)
+            | Self::Standby(_)
+            | Self::Unavailable(_) => None,
+        }
+    }
 }
 
 impl From<ClientRefusal> for ManagerRefusal {

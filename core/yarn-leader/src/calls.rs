@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use godel_core_yarn::{
-    AppAccess, YarnUser,
     adapter::{AdapterTime, AppSubmission, MasterRefusal},
     asks::BadAsk,
     ids::{YarnApplicationId, YarnAttemptId},
@@ -12,8 +11,9 @@ use godel_domain::names::{APPLICATION_NAME_LEN_MAX, APPLICATION_QUEUE_LEN_MAX, N
 
 use crate::{
     YarnLeader,
-    answers::{AppSubmitter, ManagerRefusal, SubmittedApp},
+    answers::{AppCaller, AppSubmitter, ManagerRefusal, SubmittedApp},
     config::YarnLeaderConfig,
+    jobs::AskedChange,
     notes::AppNotes,
     outbox::{ChangedField, YarnNote, YarnOrder},
     picture::YarnPicture,
@@ -48,9 +48,12 @@ impl<C, M> YarnLeader<C, M> {
         out: &mut Vec<YarnOrder<C, M>>,
     ) {
         let is_new = self.work.state.adapter.get(id).is_none();
+        let cause = by.cause.clone();
         let taken = self.work.run(at, out, |state, actions| {
             let submission = new_submission(state, id, submitted, by)?;
-            Ok(state.adapter.submit(id, submission, at, actions)?)
+            state.adapter.submit(id, submission, at, actions)?;
+            state.note_cause(id, cause, actions);
+            Ok(())
         });
         match taken.and_then(|taken| taken) {
             Ok(()) => {
@@ -71,19 +74,21 @@ impl<C, M> YarnLeader<C, M> {
     pub fn kill(
         &mut self,
         id: YarnApplicationId,
-        user: YarnUser<'_>,
+        by: AppCaller<'_>,
         why: &str,
         at: AdapterTime,
         out: &mut Vec<YarnOrder<C, M>>,
     ) -> Result<bool, ManagerRefusal> {
-        self.work.state.allowed(id, user, AppAccess::Modify)?;
-        let by = format!("Application killed by user {}", user.name);
-        let why = if why.is_empty() { by } else { format!("{by}: {why}") };
+        self.work.state.allowed_change(id, &by)?;
+        let killed = format!("Application killed by user {}", by.user.name);
+        let why = if why.is_empty() { killed } else { format!("{killed}: {why}") };
         let killed = self.work.run(at, out, |state, actions| {
-            state.adapter.with(id, |application, terms| {
+            let is_over = state.adapter.with(id, |application, terms| {
                 application.kill(&why, terms, at, actions);
                 application.is_over()
-            })
+            });
+            state.note_cause(id, by.cause, actions);
+            is_over
         })?;
         Ok(killed?)
     }
@@ -95,16 +100,18 @@ impl<C, M> YarnLeader<C, M> {
     pub fn fail_attempt(
         &mut self,
         id: YarnAttemptId,
-        user: YarnUser<'_>,
+        by: AppCaller<'_>,
         at: AdapterTime,
         out: &mut Vec<YarnOrder<C, M>>,
     ) -> Result<(), ManagerRefusal> {
-        self.work.state.allowed(id.application, user, AppAccess::Modify)?;
-        let why = format!("Attempt failed by user {}", user.name);
+        self.work.state.allowed_change(id.application, &by)?;
+        let why = format!("Attempt failed by user {}", by.user.name);
         let failed = self.work.run(at, out, |state, actions| {
-            state.adapter.with(id.application, |application, terms| {
+            let failed = state.adapter.with(id.application, |application, terms| {
                 application.fail_attempt(id, &why, terms, at, actions)
-            })
+            });
+            state.note_cause(id.application, by.cause, actions);
+            failed
         })?;
         Ok(failed.map_err(|_| ManagerRefusal::NoAttempt(id))??)
     }
@@ -116,22 +123,23 @@ impl<C, M> YarnLeader<C, M> {
     pub fn move_to(
         &mut self,
         id: YarnApplicationId,
-        user: YarnUser<'_>,
+        by: AppCaller<'_>,
         queue: &str,
         caller: C,
         at: AdapterTime,
         out: &mut Vec<YarnOrder<C, M>>,
     ) -> Result<String, ManagerRefusal> {
-        self.work.state.allowed(id, user, AppAccess::Modify)?;
+        self.work.state.allowed_change(id, &by)?;
         let (application, _) = self.work.state.application(id)?;
         if application.is_over() {
             return Err(ManagerRefusal::Invalid(format!("application {id} is over: it stays in its queue")));
         }
         let path = self.work.state.queue(queue)?;
-        self.work.state.allowed_target(id, user, &path)?;
+        self.work.state.allowed_target(id, by.user, &path)?;
         let name = yarn_name(&self.work.state.config.root_queue, &path);
         // The dispatcher decides; a unit that is not there yet is submitted to the new queue, or moved then.
-        self.work.change_unit(id, caller, ChangedField::Queue(path), at, out);
+        let asked = AskedChange { field: ChangedField::Queue(path), cause: by.cause };
+        self.work.change_unit(id, caller, asked, at, out);
         Ok(name)
     }
 
@@ -142,15 +150,16 @@ impl<C, M> YarnLeader<C, M> {
     pub fn set_priority(
         &mut self,
         id: YarnApplicationId,
-        user: YarnUser<'_>,
+        by: AppCaller<'_>,
         priority: i32,
         caller: C,
         at: AdapterTime,
         out: &mut Vec<YarnOrder<C, M>>,
     ) -> Result<(), ManagerRefusal> {
-        self.work.state.allowed(id, user, AppAccess::Modify)?;
+        self.work.state.allowed_change(id, &by)?;
         self.work.state.application(id)?;
-        self.work.change_unit(id, caller, ChangedField::Priority(priority), at, out);
+        let asked = AskedChange { field: ChangedField::Priority(priority), cause: by.cause };
+        self.work.change_unit(id, caller, asked, at, out);
         Ok(())
     }
 
@@ -161,14 +170,14 @@ impl<C, M> YarnLeader<C, M> {
     pub fn set_timeout(
         &mut self,
         id: YarnApplicationId,
-        user: YarnUser<'_>,
+        by: AppCaller<'_>,
         end_ms: i64,
         at: AdapterTime,
         out: &mut Vec<YarnOrder<C, M>>,
     ) -> Result<(), ManagerRefusal> {
-        self.work.state.allowed(id, user, AppAccess::Modify)?;
+        self.work.state.allowed_change(id, &by)?;
         let set = self.work.run(at, out, |state, actions| {
-            state.adapter.with(id, |application, _| {
+            let set = state.adapter.with(id, |application, _| {
                 if application.is_over() {
                     return Err(ManagerRefusal::Invalid(format!("application {id} is over")));
                 }
@@ -178,7 +187,9 @@ impl<C, M> YarnLeader<C, M> {
                 let lifetime = end_ms.saturating_sub(application.times_ms().0);
                 application.change_lifetime(Some(lifetime), actions);
                 Ok(())
-            })
+            });
+            state.note_cause(id, by.cause, actions);
+            set
         })?;
         set?
     }

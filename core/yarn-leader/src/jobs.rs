@@ -13,6 +13,7 @@ use godel_core_yarn::{
     attempt::AttemptState,
     ids::YarnApplicationId,
 };
+use godel_domain::change_line::CallCause;
 
 use crate::{
     answers::ManagerRefusal,
@@ -115,11 +116,20 @@ pub(crate) struct UnitJob<C> {
     change: Option<YarnUnitChange<C>>,
 }
 
+/// What somebody wants changed of the units of an application.
+#[derive(Debug)]
+pub(crate) struct AskedChange {
+    pub(crate) field: ChangedField,
+    /// On whose behalf it is changed, for the change log.
+    pub(crate) cause: Option<CallCause>,
+}
+
 /// What somebody has changed of the units of an application.
 #[derive(Debug)]
 struct YarnUnitChange<C> {
     caller: C,
     field: ChangedField,
+    cause: Option<CallCause>,
     /// It is given up then.
     until: Millis,
 }
@@ -272,17 +282,18 @@ fn answered(
 }
 
 impl<C, M> YarnWork<C, M> {
-    /// Somebody has a unit changed, and is answered when it is.
+    /// Somebody has a unit changed, and is answered when it is. The change log has a line with the record of that.
     pub(crate) fn change_unit(
         &mut self,
         id: YarnApplicationId,
         caller: C,
-        field: ChangedField,
+        asked: AskedChange,
         at: AdapterTime,
         out: &mut Vec<YarnOrder<C, M>>,
     ) {
         let ticket = self.ticket();
-        let change = YarnUnitChange { caller, field, until: at.now.plus(CHANGE_LIMIT_MS) };
+        let AskedChange { field, cause } = asked;
+        let change = YarnUnitChange { caller, field, cause, until: at.now.plus(CHANGE_LIMIT_MS) };
         self.jobs.insert(ticket, UnitJob::of_caller(id, change));
         self.advance(ticket, at, out);
     }
@@ -463,15 +474,17 @@ impl<C, M> YarnWork<C, M> {
         let Some(UnitJob { application: id, change: Some(change), .. }) = self.jobs.remove(&ticket) else {
             return;
         };
-        let YarnUnitChange { caller, field, .. } = change;
+        let YarnUnitChange { caller, field, cause, .. } = change;
         let answer = answer.and_then(|()| {
-            let changed = self.run(at, out, |state, out| {
-                state.adapter.with(id, |application, terms| match field {
-                    ChangedField::Queue(queue) => application.change_queue(queue, terms, at, out),
+            let changed = self.run(at, out, |state, actions| {
+                let changed = state.adapter.with(id, |application, terms| match field {
+                    ChangedField::Queue(queue) => application.change_queue(queue, terms, at, actions),
                     ChangedField::Priority(priority) => {
-                        application.change_priority(priority, out);
+                        application.change_priority(priority, actions);
                     }
-                })
+                });
+                state.note_cause(id, cause, actions);
+                changed
             })?;
             Ok(changed?)
         });

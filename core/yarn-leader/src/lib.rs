@@ -61,8 +61,8 @@ mod work;
 pub use self::{
     access::{AdapterRules, GroupQuestions},
     answers::{
-        AppSubmitter, ContainerPlace, LaunchNode, LaunchRefusal, LaunchUnit, ManagerRefusal, MasterAnswer,
-        MasterLaunch, RegisterAnswer, SubmittedApp,
+        AppCaller, AppSubmitter, ContainerPlace, LaunchNode, LaunchRefusal, LaunchUnit, ManagerRefusal,
+        MasterAnswer, MasterLaunch, RegisterAnswer, SubmittedApp,
     },
     avoided::AvoidedNodes,
     config::YarnLeaderConfig,

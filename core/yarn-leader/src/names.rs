@@ -93,6 +93,8 @@ pub fn asked_of(group: &TaskGroup, label_key: &str) -> Option<AskGroup> {
 
 #[cfg(test)]
 mod tests {
+    use godel_domain::names;
+
     use super::*;
 
     #[test]
@@ -102,5 +104,12 @@ mod tests {
         assert_eq!(application_of(&unit_name_of(id, 7)), Some((id, false)));
         assert_eq!(application_of(&unit_name_of(id, OPPORTUNISTIC)), Some((id, true)));
         assert_eq!(application_of("web-opportunistic"), None);
+        // As the change log reads them.
+        assert_eq!(names::yarn_application(&unit_name(id)), Some(id.to_string()));
+        for other in
+            [&unit_name_of(id, OPPORTUNISTIC), "application-7", "application-7-x", "application--1", "web"]
+        {
+            assert_eq!(names::yarn_application(other), None, "{other}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use godel_core_yarn::{
     asks::{AskGroup, wishes::AskWish},
     ids::{YarnApplicationId, YarnAttemptId},
 };
-use godel_domain::{unit::UnitRecord, yarn_keys::YarnKeys};
+use godel_domain::{change_line::CallCause, unit::UnitRecord, yarn_keys::YarnKeys};
 
 use crate::{
     answers::{ManagerRefusal, MasterLaunch, RegisterAnswer},
@@ -23,8 +23,8 @@ pub struct JobTicket(pub u64);
 /// Something that the leader wants done. `C` is a client that waits, `M` a master: the leader keeps them and hands them back with the answer.
 #[derive(Clone, Debug)]
 pub enum YarnOrder<C, M> {
-    /// Write records in one transaction. The answer comes by [`on_written`](crate::YarnWork::on_written); nothing else is written before.
-    Write(JobTicket, Vec<YarnWrite>),
+    /// Write records in one transaction, on behalf of these calls. The answer comes by [`on_written`](crate::YarnWork::on_written); nothing else is written before.
+    Write(JobTicket, Vec<YarnWrite>, Vec<CallCause>),
     /// Call the dispatcher until it answers for good. The answer comes by [`on_called`](crate::YarnWork::on_called).
     Call(JobTicket, UnitCall),
     /// Have a node start a master. The answer comes by [`on_launched`](crate::YarnWork::on_launched).

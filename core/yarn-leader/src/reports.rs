@@ -12,6 +12,7 @@ use godel_core_yarn::{
     container::PublicContainerState,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
+use godel_domain::queue_spec::lets_submit;
 
 /// An amount of resources as YARN counts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -267,9 +268,9 @@ pub struct QueueReport {
 }
 
 impl QueueReport {
-    /// Whether the queue's own list of owners lets a user submit.
-    pub fn lets_submit(&self, user: &str) -> bool {
-        self.submit_owners.is_empty() || self.submit_owners.iter().any(|owner| owner == user)
+    /// Whether the queue's own list lets a user with these groups submit.
+    pub fn lets_submit(&self, user: &str, groups: &[String]) -> bool {
+        lets_submit(&self.submit_owners, user, groups)
     }
 }
 

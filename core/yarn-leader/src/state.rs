@@ -8,7 +8,7 @@ use godel_core_yarn::{
     asks::AskGrowth,
     ids::{YarnApplicationId, YarnAttemptId, YarnContainerId},
 };
-use godel_domain::yarn_keys::YarnKeys;
+use godel_domain::{change_line::CallCause, yarn_keys::YarnKeys};
 
 use crate::{
     access::AdapterRules,
@@ -29,6 +29,12 @@ const BYTES_MAX: usize = 512 << 10;
 const RECORD_BYTES: usize = 512;
 const ATTEMPT_BYTES: usize = 256;
 const ENTRY_BYTES: usize = 32;
+/// Bytes of a line of the change log, about: a principal, a method, an application and an address.
+const LINE_BYTES: usize = 512;
+/// Changes of one application that wait for its record: further ones are refused until the store has taken that.
+const N_CAUSES_MAX: usize = 16;
+/// Lines of the change log in one transaction; the store takes 1,024.
+const N_LINES_MAX: usize = 1_000;
 
 /// Whether this adapter leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +70,8 @@ pub(crate) struct AppEntry {
     pub(crate) is_going: bool,
     /// Changes of nodes that its master has been told.
     pub(crate) n_node_changes_told: Option<u64>,
+    /// On whose behalf it was changed since its record was written last: the change log has lines of these with the next one.
+    causes: Vec<CallCause>,
 }
 
 impl AppEntry {
@@ -94,6 +102,15 @@ pub(crate) struct RecordBatch {
     pub(crate) written: Vec<(YarnApplicationId, u64)>,
     pub(crate) deleted: Vec<YarnApplicationId>,
     keys: Vec<YarnKeys>,
+    /// On whose behalf they are written, by application.
+    causes: Vec<(YarnApplicationId, CallCause)>,
+}
+
+impl RecordBatch {
+    /// On whose behalf they are written.
+    pub(crate) fn causes(&self) -> Vec<CallCause> {
+        self.causes.iter().map(|(_, cause)| cause.clone()).collect()
+    }
 }
 
 /// See the module.
@@ -314,14 +331,15 @@ impl LeaderState {
             && let Some(id) = self.to_write.pop_first()
         {
             let Some((record, notes)) = self.record(id, now_ms) else { continue };
-            let of_record = bytes_of(&record, &notes);
-            if n_bytes > 0 && n_bytes + of_record > BYTES_MAX {
+            let n_causes = self.entries.get(&id).map_or(0, |entry| entry.causes.len());
+            let of_record = bytes_of(&record, &notes) + n_causes * LINE_BYTES;
+            let is_over = n_bytes + of_record > BYTES_MAX || batch.causes.len() + n_causes > N_LINES_MAX;
+            if n_bytes > 0 && is_over {
                 self.to_write.insert(id);
                 break;
             }
             n_bytes += of_record;
-            batch.written.push((id, record.version));
-            writes.push(YarnWrite::Application(Box::new(record), notes));
+            self.put_into(&mut batch, record, notes, &mut writes);
         }
         while n_bytes < BYTES_MAX
             && writes.len() < self.n_records_max
@@ -335,10 +353,50 @@ impl LeaderState {
             && let Some(id) = self.refused.pop_front()
         {
             let Some((record, notes)) = self.record(id, now_ms) else { continue };
-            batch.written.push((id, record.version));
-            writes.push(YarnWrite::Application(Box::new(record), notes));
+            self.put_into(&mut batch, record, notes, &mut writes);
         }
         (writes, batch)
+    }
+
+    /// Has a record written, with lines of the change log for those on whose behalf it has changed.
+    fn put_into(
+        &mut self,
+        batch: &mut RecordBatch,
+        record: AppRecord,
+        notes: AppNotes,
+        writes: &mut Vec<YarnWrite>,
+    ) {
+        let causes = self.entries.get_mut(&record.id).map(|entry| std::mem::take(&mut entry.causes));
+        batch.causes.extend(causes.into_iter().flatten().map(|cause| (record.id, cause)));
+        batch.written.push((record.id, record.version));
+        writes.push(YarnWrite::Application(Box::new(record), notes));
+    }
+
+    /// Goes on while an application may be changed on behalf of one more caller.
+    ///
+    /// # Errors
+    /// The store has not taken earlier changes.
+    pub(crate) fn has_room_for_cause(&self, id: YarnApplicationId) -> Result<(), ManagerRefusal> {
+        if self.entries.get(&id).is_none_or(|entry| entry.causes.len() < N_CAUSES_MAX) {
+            return Ok(());
+        }
+        let why = format!("the store has not recorded earlier changes of {id} yet: ask for this one again");
+        Err(ManagerRefusal::Unavailable(why))
+    }
+
+    /// Notes on whose behalf an application was changed, if `actions` has its record written: what changes nothing has no line.
+    pub(crate) fn note_cause(
+        &mut self,
+        id: YarnApplicationId,
+        cause: Option<CallCause>,
+        actions: &[YarnAction],
+    ) {
+        let is_put = |action: &YarnAction| matches!(action, YarnAction::PutRecord(of, _) if *of == id);
+        if let Some((entry, cause)) = self.entries.get_mut(&id).zip(cause)
+            && actions.iter().any(is_put)
+        {
+            entry.causes.push(cause);
+        }
     }
 
     /// What is written of an application, if there is one.
@@ -366,6 +424,12 @@ impl LeaderState {
                 if n > 1 {
                     self.n_records_max = n / 2;
                 }
+            }
+        }
+        // They come before what was changed meanwhile.
+        for (id, cause) in batch.causes.into_iter().rev() {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                entry.causes.insert(0, cause);
             }
         }
         if !batch.keys.is_empty() {

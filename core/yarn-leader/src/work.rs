@@ -266,9 +266,9 @@ impl<C, M> YarnWork<C, M> {
         }
         let (writes, batch) = self.state.next_batch(at.wall_ms);
         if !writes.is_empty() {
-            let ticket = self.ticket();
+            let (ticket, causes) = (self.ticket(), batch.causes());
             self.writing = RecordWriting::Sent(ticket, batch);
-            out.push(YarnOrder::Write(ticket, writes));
+            out.push(YarnOrder::Write(ticket, writes, causes));
         }
     }
 

@@ -97,6 +97,11 @@ impl<'a> YarnUser<'a> {
         Self { name: names::yarn_user(owner), owner, groups, principal: Some(principal) }
     }
 
+    /// Groups that lists of godel's queues count: those of its principal. What a machine knows of a name that nobody has proved is not among them.
+    pub fn proved_groups(self) -> &'a [String] {
+        self.principal.map_or(&[], |principal| &principal.groups)
+    }
+
     /// Whether lists of YARN that let somebody change something count for it: only names that are proved, where names are.
     fn counts_in_lists(self) -> bool {
         self.principal.is_none_or(|principal| !principal.is_yarn_simple())

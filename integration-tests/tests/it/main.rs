@@ -43,3 +43,4 @@ mod unreadable;
 mod usage;
 mod verbs;
 mod volumes;
+mod yarn_callers;

@@ -370,6 +370,7 @@ async fn nobody_learns_the_name_of_a_unit_that_he_may_not_see() {
     );
     an_absent_unit_is_answered_like_a_foreign_one(&teams).await;
     whoever_sees_all_is_shown_all(&teams).await;
+    an_owner_sees_its_unit_in_a_foreign_namespace(&teams).await;
     teams.cluster.stop().await;
 }
 
@@ -429,5 +430,41 @@ async fn whoever_sees_all_is_shown_all(teams: &Teams) {
         }
         let listed = ask(&client, "UnitService/ListUnits", Vec::new()).await;
         assert!(listed.text().contains("secret-high") && listed.text().contains("web"), "{name}");
+    }
+}
+
+async fn an_owner_sees_its_unit_in_a_foreign_namespace(teams: &Teams) {
+    for role in [PersonRole::Viewer, PersonRole::User] {
+        let (name, job) = (format!("owen-{role}"), format!("job-{role}"));
+        let mut spec = unit(&job, "", 1, resources(100, 1), None, 0);
+        let meta = spec.meta.get_or_insert_default();
+        "prod".clone_into(&mut meta.namespace);
+        meta.owner.clone_from(&name);
+        teams.cluster.submit(spec).await.unwrap();
+        let owen = teams.person(&name, role, &["team-a"]).await;
+        let eve = teams.person(&format!("eve-{role}"), role, &["team-a"]).await;
+        for (method, json, of_owner, of_other) in [
+            ("UnitService/GetUnit", r#"{"namespace": "prod", "name": "JOB"}"#, Code::Ok, Code::NotFound),
+            ("UnitService/WatchUnits", r#"{"namespace": "prod", "name": "JOB"}"#, Code::Ok, Code::NotFound),
+            ("UnitService/ListUnits", r#"{"namespace": "prod"}"#, Code::Ok, Code::Ok),
+            ("UnitService/ListUnits", "{}", Code::Ok, Code::Ok),
+            ("UnitService/WatchUnits", "{}", Code::Ok, Code::Ok),
+        ] {
+            let answered = ask(&owen, method, request(method, &json.replace("JOB", &job))).await;
+            assert_eq!(answered.code(), of_owner, "{role} {method} {json}: {answered:?}");
+            // With the unit, and none of the others there.
+            assert!(answered.text().contains("owen"), "{role} {method} {json}: {answered:?}");
+            assert!(!answered.text().contains("prod/secret"), "{role} {method} {json}: {answered:?}");
+            assert!(!answered.text().contains("secret-kept"), "{role} {method} {json}: {answered:?}");
+            let answered = ask(&eve, method, request(method, &json.replace("JOB", &job))).await;
+            assert_eq!(answered.code(), of_other, "{role} {method} {json}: {answered:?}");
+            assert!(!answered.text().contains("owen"), "{role} {method} {json}: {answered:?}");
+        }
+        for method in ["CancelUnit", "DeleteUnit", "SuspendUnit"] {
+            let method = format!("UnitService/{method}");
+            let cancelled = request(&method, &r#"{"namespace": "prod", "name": "JOB"}"#.replace("JOB", &job));
+            let answered = ask(&owen, &method, cancelled).await;
+            assert_eq!(answered.code(), Code::PermissionDenied, "{role} {method}: {answered:?}");
+        }
     }
 }

@@ -72,7 +72,7 @@ const CORE: [(&str, &[&str]); 20] = [
 /// The same for the other crates; `godel` and `godel-bench` may use all but each other.
 const OTHERS: [(&str, &[&str]); 16] = [
     (PROTO, &[]),
-    (WIRE, &[DOMAIN, PROTO]),
+    (WIRE, &[DOMAIN, IDENTITY, PROTO]),
     (CRASH, &[]),
     (ETCD, &[]),
     ("godel-store", &[DOMAIN, PROTO, WIRE, CRASH, ETCD]),

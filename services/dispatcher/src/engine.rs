@@ -348,10 +348,9 @@ impl Engine {
         let (leader, out) = (&mut self.leader, &mut self.out);
         match call {
             LeaderRequest::Submit(items) => {
-                for PendingSubmission { spec, principal, waiter, since, room, pass } in items {
-                    let submitter =
-                        PendingSubmitter { principal: Arc::clone(&principal), waiter, since, room, pass };
-                    leader.submit(UnitSubmission { spec, principal, submitter }, now, out);
+                for PendingSubmission { spec, by, waiter, since, room, pass } in items {
+                    let submitter = PendingSubmitter { by: by.clone(), waiter, since, room, pass };
+                    leader.submit(UnitSubmission { spec, by, submitter }, now, out);
                 }
             }
             LeaderRequest::Change(change) => leader.change(change, now, out),

@@ -92,7 +92,8 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     });
     let terms = LeaderTerms::new(election.watch(), directory.state(), config.txn.clone());
     let engine = lead_again(context, terms, term_sender, stop.clone());
-    let units = rpc::units::UnitRpc::new(front.clone(), directory.clone(), metrics);
+    let callers = service.security().callers().map(|(records, _)| records);
+    let units = rpc::units::UnitRpc::new(front.clone(), directory.clone(), metrics, callers);
     let queues = rpc::queues::QueueRpc::new(front.clone());
     let budgets = rpc::budgets::BudgetRpc::new(front.clone());
     let reservations = rpc::reservations::ReservationRpc::new(front.clone());

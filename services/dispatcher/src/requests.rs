@@ -1,7 +1,5 @@
 //! What the RPC handlers ask of the loop that owns the dispatcher's state.
 
-use std::sync::Arc;
-
 use godel_base::ids::{Revision, UnitId};
 use godel_core_dispatcher::{
     Attach, Dispatcher, ModeChoice, SchedulerCounts, SessionId, leader::UnitChange, read::Summary,
@@ -12,6 +10,7 @@ use godel_domain::{
     pause::Scope,
     sight::Sight,
     unit::UnitSpec,
+    unit_caller::UnitCaller,
     unit_report::{RoomReport, UnitReport},
 };
 use godel_kit::{
@@ -76,8 +75,8 @@ pub(crate) struct ChangeCaller {
 pub(crate) struct PendingSubmission {
     /// Its id is given by the loop.
     pub(crate) spec: UnitSpec,
-    /// Who submits it; empty: that is not judged.
-    pub(crate) principal: Arc<str>,
+    /// Who submits it.
+    pub(crate) by: UnitCaller,
     pub(crate) waiter: Submitter,
     /// When it was admitted.
     pub(crate) since: Instant,

@@ -14,6 +14,8 @@ pub struct Caller {
     pub identity: Identity,
     /// Where the caller is.
     pub address: SocketAddr,
+    /// The method that it calls; empty before it calls one.
+    pub method: &'static str,
 }
 
 /// Who a connection is of.
@@ -107,7 +109,10 @@ impl Protocol {
         F: Fn(Caller, Bytes) -> R + Send + Sync + 'static,
         R: Future<Output = CallAnswer> + Send + 'static,
     {
-        self.methods.insert(name, Arc::new(move |caller, body| Box::pin(method(caller, body))));
+        let call = move |caller: Caller, body| {
+            Box::pin(method(Caller { method: name, ..caller }, body)) as RunningCall
+        };
+        self.methods.insert(name, Arc::new(call));
         self
     }
 

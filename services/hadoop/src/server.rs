@@ -45,6 +45,11 @@ pub trait Passwords: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// There is no such token; the client is told why.
     fn password(&self, identifier: &[u8]) -> Result<Password, Exception>;
+
+    /// Hears that a client at `address` has shown a token with this identifier, which does not count, or without its password.
+    fn note_refused(&self, identifier: &[u8], address: SocketAddr) {
+        let _ = (identifier, address);
+    }
 }
 
 /// How clients show who they are.

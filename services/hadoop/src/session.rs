@@ -221,8 +221,8 @@ impl HadoopSession {
                 Ok(Step::Wait)
             }
             (TOKEN, Some(passwords)) => {
-                let (identifier, proof) =
-                    prove(&**passwords, message.token(), &self.nonce).map_err(|error| {
+                let (identifier, proof) = prove(&**passwords, message.token(), &self.nonce, self.address)
+                    .map_err(|error| {
                         let status = RpcStatusProto::Fatal;
                         let head = Head { call_id: SASL_ID, ..head.clone() };
                         FatalCall(frame::failure(&head, status, RpcErrorCodeProto::FatalUnauthorized, &error))
@@ -259,7 +259,7 @@ impl HadoopSession {
                 Identity::User { effective, real }
             }
         };
-        self.stage = SessionStage::Open(Caller { identity, address: self.address });
+        self.stage = SessionStage::Open(Caller { identity, address: self.address, method: "" });
         Ok(Step::Wait)
     }
 }
@@ -269,11 +269,14 @@ fn prove(
     passwords: &dyn crate::Passwords,
     response: &[u8],
     nonce: &str,
+    address: SocketAddr,
 ) -> Result<(Bytes, String), Exception> {
     let refused = |error: digest::DigestError| Exception::new(exception::ACCESS_CONTROL, error.to_string());
     let response = digest::Response::read(response).map_err(refused)?;
-    let password = passwords.password(&response.identifier)?;
-    let proof = response.verify(nonce, &password).map_err(refused)?;
+    let proof = passwords
+        .password(&response.identifier)
+        .and_then(|password| response.verify(nonce, &password).map_err(refused))
+        .inspect_err(|_| passwords.note_refused(&response.identifier, address))?;
     Ok((response.identifier.into(), proof))
 }
 

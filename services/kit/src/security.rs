@@ -33,10 +33,11 @@ use rustls::pki_types::CertificateDer;
 pub use self::{
     call_log::CallLog,
     client::{BearerToken, ClientSecurity, UnfitToken, expected_holder, expected_scheduler},
-    permits::{permit_submission, permit_update},
+    permits::{ListedNames, permit_submission, permit_update},
     person_call::{PersonCall, person_call},
     records::{CallerRecords, KnownPrincipal},
     server::ServerSecurity,
+    yarn_tokens::ForeignCall,
 };
 pub(crate) use self::{
     records::TokenBearer,

@@ -17,6 +17,7 @@ use crate::{
     fingerprints::{hex, sha256},
     random::{NoRandomBytes, random_bytes},
     signer::Signer,
+    yarn_tokens::read_said,
 };
 
 /// Longest token that is read, bytes: ours have about 350.
@@ -192,9 +193,7 @@ pub fn check_token(
     now_ms: u64,
 ) -> Result<PersonToken, BadToken> {
     let said = read_token(token)?;
-    if said.cluster != cluster.as_str() {
-        return Err(BadToken::OtherCluster { token: shortened(&said.cluster), own: cluster.clone() });
-    }
+    check_cluster(&said, cluster)?;
     let key = keys.iter().find(|key| key.id == said.key_id);
     let key = key.ok_or_else(|| BadToken::OtherKey(shortened(&said.key_id)))?;
     let (signed, signature) = token.rsplit_once('.').ok_or(BadToken::Form)?;
@@ -237,18 +236,47 @@ pub fn read_token(token: &str) -> Result<PersonToken, BadToken> {
     })
 }
 
-/// Checks the tokens that come to a server, and remembers those whose signature was right: checking one takes longer than most calls.
+/// Checks the tokens that come to a server, and remembers those that were right: checking one takes longer than most calls.
 /// When the keys of the cluster change, make another one.
 pub struct TokenJudge {
     cluster: ClusterName,
     keys: Vec<TokenKey>,
-    known: RwLock<HashMap<Box<str>, Arc<PersonToken>>>,
+    /// Whole tokens, whose signature was right.
+    signed: CheckedTokens,
+    /// What tokens say whose password was proved.
+    proved: CheckedTokens,
+}
+
+/// Tokens that were right when they were checked, by their text.
+#[derive(Default)]
+struct CheckedTokens(RwLock<HashMap<Box<str>, Arc<PersonToken>>>);
+
+impl CheckedTokens {
+    /// What a token says that was right before, or is by `check`. Whether it has expired is judged each time.
+    fn judge(
+        &self,
+        text: &str,
+        now_ms: u64,
+        check: impl FnOnce() -> Result<PersonToken, BadToken>,
+    ) -> Result<Arc<PersonToken>, BadToken> {
+        let known = self.0.read().get(text).cloned();
+        if let Some(known) = known {
+            return if now_ms >= known.expires_ms { Err(BadToken::Expired) } else { Ok(known) };
+        }
+        let checked = Arc::new(check()?);
+        let mut known = self.0.write();
+        if known.len() >= N_REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(text.into(), Arc::clone(&checked));
+        Ok(checked)
+    }
 }
 
 impl TokenJudge {
     /// For tokens of a cluster that one of these keys has signed.
     pub fn new(cluster: ClusterName, keys: Vec<TokenKey>) -> Self {
-        Self { cluster, keys, known: RwLock::default() }
+        Self { cluster, keys, signed: CheckedTokens::default(), proved: CheckedTokens::default() }
     }
 
     /// As [`check_token`]. Whether it has expired is judged each time.
@@ -256,17 +284,26 @@ impl TokenJudge {
     /// # Errors
     /// Why it does not count.
     pub fn judge(&self, token: &str, now_ms: u64) -> Result<Arc<PersonToken>, BadToken> {
-        let known = self.known.read().get(token).cloned();
-        if let Some(known) = known {
-            return if now_ms >= known.expires_ms { Err(BadToken::Expired) } else { Ok(known) };
-        }
-        let checked = Arc::new(check_token(token, &self.cluster, &self.keys, now_ms)?);
-        let mut known = self.known.write();
-        if known.len() >= N_REMEMBERED_MAX {
-            known.clear();
-        }
-        known.insert(token.into(), Arc::clone(&checked));
-        Ok(checked)
+        self.signed.judge(token, now_ms, || check_token(token, &self.cluster, &self.keys, now_ms))
+    }
+
+    /// The same for what a token says ([`said_by`](crate::yarn_tokens::said_by)) whose password was proved.
+    ///
+    /// # Errors
+    /// Why it does not count.
+    pub fn judge_said(&self, said: &str, now_ms: u64) -> Result<Arc<PersonToken>, BadToken> {
+        self.proved.judge(said, now_ms, || self.check_said(said, now_ms))
+    }
+
+    /// Reads what a token says which nobody has proved, and checks that it would count.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub fn check_said(&self, said: &str, now_ms: u64) -> Result<PersonToken, BadToken> {
+        let token = read_said(said)?;
+        check_cluster(&token, &self.cluster)?;
+        self.judge_again(&token, now_ms)?;
+        Ok(token)
     }
 
     /// Judges again a token that was judged before, here or by keys that were there earlier.
@@ -286,6 +323,13 @@ impl fmt::Debug for TokenJudge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenJudge").field("keys", &self.keys).finish_non_exhaustive()
     }
+}
+
+fn check_cluster(token: &PersonToken, own: &ClusterName) -> Result<(), BadToken> {
+    if token.cluster == own.as_str() {
+        return Ok(());
+    }
+    Err(BadToken::OtherCluster { token: shortened(&token.cluster), own: own.clone() })
 }
 
 fn shortened(text: &str) -> String {
@@ -454,7 +498,29 @@ mod tests {
             let token = make_token(&signer, &format!("p{n}"), NOW + 1_000).unwrap();
             judge.judge(&token, NOW).unwrap();
         }
-        assert!(judge.known.read().len() <= N_REMEMBERED_MAX);
+        assert!(judge.signed.0.read().len() <= N_REMEMBERED_MAX);
         assert_eq!(judge.judge(&token, NOW).unwrap().person, "admin");
+    }
+
+    #[test]
+    fn what_a_token_says_is_read_once_and_counts_until_it_expires_or_its_key_goes() {
+        let signer = signer("c");
+        let token = make_token(&signer, "admin", NOW + 1_000).unwrap();
+        let said = crate::yarn_tokens::said_by(&token).unwrap();
+        let judge = TokenJudge::new(signer.cluster().clone(), vec![signer.token_key()]);
+        let first = judge.judge_said(said, NOW).unwrap();
+        assert!(Arc::ptr_eq(&first, &judge.judge_said(said, NOW + 999).unwrap()), "it is not read again");
+        assert_eq!(judge.judge_said(said, NOW + 1_000), Err(BadToken::Expired));
+        // It is no token: without its signature nothing is proved elsewhere.
+        assert_eq!(judge.judge(said, NOW), Err(BadToken::Form));
+        // What nobody has proved is not remembered.
+        let other = make_token(&signer, "ann", NOW + 1_000).unwrap();
+        let unproven = crate::yarn_tokens::said_by(&other).unwrap();
+        assert_eq!(judge.check_said(unproven, NOW).unwrap().person, "ann");
+        assert_eq!(judge.proved.0.read().len(), 1);
+        let without = TokenJudge::new(signer.cluster().clone(), Vec::new());
+        assert!(matches!(without.judge_said(said, NOW), Err(BadToken::OtherKey(_))));
+        let elsewhere = TokenJudge::new("d".parse().unwrap(), vec![signer.token_key()]);
+        assert!(matches!(elsewhere.judge_said(said, NOW), Err(BadToken::OtherCluster { .. })));
     }
 }

@@ -410,7 +410,7 @@ impl Engine {
     }
 
     fn on_plan(&mut self, request: PlanRequest) {
-        let answer = match self.core.welcome(&request.spec) {
+        let answer = match self.core.welcome(&request.spec, &request.names) {
             Err(wrong) => Err(status::unwelcome(wrong)),
             Ok(()) => {
                 let plan = self.core.plan(&request.spec);

@@ -1,11 +1,13 @@
 //! SchedulerService: a scheduler's own view.
 
+use std::sync::Arc;
+
 use godel_base::ids::{Epoch, Revision};
 use godel_core_scheduler::Stats;
 use godel_domain::unit::UnitSpec;
 use godel_kit::{
     message::MESSAGE_BYTES_MAX,
-    security::{permit_update, person_call},
+    security::{ListedNames, permit_update, person_call},
     status,
 };
 use godel_proto::v1::{self, scheduler_service_server::SchedulerService};
@@ -30,6 +32,8 @@ pub(crate) struct Shown {
 #[derive(Debug)]
 pub(crate) struct PlanRequest {
     pub(crate) spec: Box<UnitSpec>,
+    /// Names of whoever plans, as queues list them.
+    pub(crate) names: Arc<[String]>,
     pub(crate) reply: oneshot::Sender<Result<v1::PlanResponse, Status>>,
 }
 
@@ -65,14 +69,17 @@ impl SchedulerService for SchedulerRpc {
     }
 
     async fn plan(&self, request: Request<v1::PlanRequest>) -> Result<Response<v1::PlanResponse>, Status> {
-        let call = person_call(&request);
+        let (call, names) = (person_call(&request), ListedNames::of(&request, None));
         let mut unit = request.into_inner().unit;
         if let Some(unit) = &mut unit {
             permit_update(&call, unit)?;
         }
         let spec = convert::planned_unit(unit).map_err(status::invalid_argument)?;
         let (reply, answer) = oneshot::channel();
-        self.plans.send(PlanRequest { spec: Box::new(spec), reply }).await.map_err(|_| status::stopping())?;
+        self.plans
+            .send(PlanRequest { names: names.beside(&spec.owner), spec: Box::new(spec), reply })
+            .await
+            .map_err(|_| status::stopping())?;
         let answer = answer.await.map_err(|_| status::stopping())??;
         if answer.encoded_len() > MESSAGE_BYTES_MAX {
             let problem = "the names of the nodes do not fit into one message; plan fewer replicas";

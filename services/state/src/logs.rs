@@ -173,7 +173,7 @@ impl Logs {
             .store
             .read(|state| state.record(v1::Kind::Unit, &Key::Id(unit_id)).map(|record| record.value.clone()));
         let record = record.and_then(|record| v1::UnitRecord::decode(record).ok());
-        let is_seen = |meta: v1::ObjectMeta| sight.sees(&meta.namespace);
+        let is_seen = |meta: v1::ObjectMeta| sight.sees_unit_of(&meta.namespace, &meta.owner);
         let meta = record.and_then(|record| record.spec?.meta);
         if meta.is_some_and(is_seen) { Ok(()) } else { Err(no_unit(unit_id)) }
     }

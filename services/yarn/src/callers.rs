@@ -1,24 +1,26 @@
 //! Who calls the faces: principals by their tokens, and names that nobody has proved.
 //!
 //! Where callers are judged, a user of YARN who shows no token is the principal `yarn-simple:NAME`, which may call the faces for clients of YARN alone; whoever
-//! shows one is its principal, as what state has told judges it at each call. Where nobody is judged, users are who they say they are.
+//! shows one is its principal, as what state has told judges it at each call. What is refused has a line in the change log. Where nobody is judged, users are who they say they are.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
+use godel_domain::change_line::CallCause;
 use godel_hadoop::{
     Authentication, Caller, Exception, Identity, Passwords, Protocol, exception, person_token,
     token::Password,
 };
 use godel_kit::{
-    security::{
-        CallObject, CallerRecords, PermissionRefusal, PersonRole, Principal, ServerSecurity, WallClock,
-    },
+    security::{CallerRecords, ForeignCall, PersonRole, Principal, ServerSecurity, WallClock},
     status,
 };
 use tonic::{Code, Status};
 
 /// What stands before a token in the header `authorization`.
 const BEARER: &str = "Bearer ";
+
+/// What the change log calls the opening of a connection of a client, which calls no method yet.
+const CONNECTION: &str = "hadoop/ApplicationClientProtocol";
 
 /// Who calls the faces of an adapter; by default nobody is judged. Clones share it.
 #[derive(Clone, Default)]
@@ -84,28 +86,40 @@ impl YarnCallers {
     /// Who calls the REST API: `claimed` is the name that the caller says, and `authorization` its header. `None`: nobody is judged.
     ///
     /// # Errors
-    /// The token does not count, or the principal may not call.
+    /// The token does not count, or the principal may not call. The change log has a line for it.
     pub(crate) fn judge_rest(
         &self,
         row: &str,
         claimed: &str,
         authorization: Option<&[u8]>,
+        address: &str,
     ) -> Result<Option<Arc<Principal>>, RestRefusal> {
         let Some(JudgedCallers { records, clock }) = &self.0 else { return Ok(None) };
+        let call = ForeignCall { method: row, address, now_ms: clock() };
         let principal = match authorization {
             None => Arc::new(Principal::yarn_simple(claimed)),
             Some(header) => {
                 let token = std::str::from_utf8(header).ok().and_then(|text| text.strip_prefix(BEARER));
-                let form = "the header `authorization` is not of the form `Bearer TOKEN`";
-                let token = token.ok_or_else(|| RestRefusal::Unproven(form.to_owned()))?;
-                records.principal_of_token(token.trim(), clock()).map_err(RestRefusal::of_status)?
+                records.principal_of_token(token.map(str::trim), &call).map_err(RestRefusal::of_status)?
             }
         };
-        PermissionRefusal::judge(&principal, row, &CallObject::default()).map_err(|refusal| {
-            records.note_refused(&refusal, clock());
-            RestRefusal::Forbidden(refusal.to_string())
-        })?;
+        let judged = records.judge_foreign(&principal, &call);
+        judged.map_err(|refusal| RestRefusal::Forbidden(refusal.to_string()))?;
         Ok(Some(principal))
+    }
+
+    /// Notes for the change log that a call was refused, and why, in a word or two. Where nobody is judged nothing is noted.
+    pub(crate) fn note_refused(&self, call: CallCause, why: &str) {
+        if let Some(JudgedCallers { records, clock }) = &self.0 {
+            records.note_refused(call, why, clock());
+        }
+    }
+
+    /// Notes for the change log that a call was done of which no record says anything.
+    pub(crate) fn note_done(&self, call: CallCause) {
+        if let Some(JudgedCallers { records, clock }) = &self.0 {
+            records.note_done(call, clock());
+        }
     }
 }
 
@@ -132,17 +146,17 @@ impl RestRefusal {
 
 impl JudgedCallers {
     fn judge_hadoop(&self, path: &str, caller: Caller) -> Result<Caller, Exception> {
+        let address = caller.address.to_string();
+        let call = ForeignCall { method: path, address: &address, now_ms: (self.clock)() };
         let principal = match &caller.identity {
             Identity::User { effective, .. } => Arc::new(Principal::yarn_simple(effective)),
             Identity::Token(identifier) => {
-                let principal = self.records.principal_of_said(&said_by(identifier)?, (self.clock)());
-                principal.map_err(of_status)?
+                self.records.principal_of_said(&said_by(identifier)?, &call).map_err(of_status)?
             }
         };
-        PermissionRefusal::judge(&principal, path, &CallObject::default()).map_err(|refusal| {
-            self.records.note_refused(&refusal, (self.clock)());
-            Exception::new(exception::ACCESS_CONTROL, refusal.to_string())
-        })?;
+        self.records
+            .judge_foreign(&principal, &call)
+            .map_err(|refusal| Exception::new(exception::ACCESS_CONTROL, refusal.to_string()))?;
         let identity = Identity::User { effective: principal.name.clone(), real: None };
         Ok(Caller { identity, ..caller })
     }
@@ -151,6 +165,12 @@ impl JudgedCallers {
 impl Passwords for JudgedCallers {
     fn password(&self, identifier: &[u8]) -> Result<Password, Exception> {
         self.records.yarn_password(&said_by(identifier)?, (self.clock)()).map_err(of_status)
+    }
+
+    fn note_refused(&self, identifier: &[u8], address: SocketAddr) {
+        let (said, address) = (person_token::said_by(identifier), address.to_string());
+        let call = ForeignCall { method: CONNECTION, address: &address, now_ms: (self.clock)() };
+        self.records.note_unproven(said.as_deref(), &call);
     }
 }
 

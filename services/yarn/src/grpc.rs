@@ -36,7 +36,7 @@ use godel_wire::BadField;
 use tonic::{Request, Response, Status};
 
 use self::{given::Given, pages::Page, refused::refused};
-use crate::manager::ResourceManager;
+use crate::manager::{ResourceManager, YarnCaller};
 
 /// The service over an adapter, for the server of the process.
 pub fn service(manager: Arc<dyn ResourceManager>) -> YarnServiceServer<YarnFace> {
@@ -69,30 +69,32 @@ impl YarnFace {
 
     /// That a person may do something with an application. Of others nothing is asked.
     fn allow(&self, call: &PersonCall, id: YarnApplicationId, access: AppAccess) -> Result<(), Status> {
-        let Some(principal) = call.principal() else { return Ok(()) };
-        self.manager.allow(id, &principal.name, access).map_err(refused)
+        let Some(name) = call.name() else { return Ok(()) };
+        let by = YarnCaller { user: name.to_owned(), call: call.cause("", []) };
+        self.manager.allow(id, &by, access).map_err(refused)
     }
 }
 
-/// On whose behalf a person acts: the role `user` on its own, and those above on that of whom they name. Others say it.
+/// Who acts, and on whose behalf: the role `user` on its own, and those above on that of whom they name. Others say it.
 ///
 /// # Errors
 /// PERMISSION_DENIED, and INVALID_ARGUMENT for a group.
-fn acting(call: &PersonCall, by: &Caller, user: String) -> Result<String, Status> {
+fn acting(call: &PersonCall, by: &Caller, user: String) -> Result<YarnCaller, Status> {
     let Some(principal) = call.principal() else {
         // Whom nobody judges counts as the administrator.
         let unnamed = by.person().filter(|_| user.is_empty());
-        return Ok(unnamed.map_or(user, str::to_owned));
+        return Ok(YarnCaller::unnoted(unnamed.unwrap_or(&user)));
     };
+    let acting = |user: &str| YarnCaller { user: user.to_owned(), call: call.cause("", []) };
     if user.is_empty() || user == principal.name {
-        return Ok(principal.name.clone());
+        return Ok(acting(&principal.name));
     }
     call.check(&CallObject { owner: Some(&user), ..CallObject::default() })?;
     if principal.role <= PersonRole::User {
         let why = "a group cannot act: leave it out, and the call is made as its principal";
         return Err(status::invalid_argument([BadField::new("user", why)]));
     }
-    Ok(user)
+    Ok(acting(&user))
 }
 
 #[tonic::async_trait]
@@ -113,9 +115,10 @@ impl YarnService for YarnFace {
     ) -> Result<Response<v1::SubmitApplicationResponse>, Status> {
         let (call, by) = (person_call(&request), caller(&request).clone());
         let mut request = request.into_inner();
-        request.user = acting(&call, &by, request.user)?;
+        let by = acting(&call, &by, std::mem::take(&mut request.user))?;
+        request.user.clone_from(&by.user);
         let (id, submitted) = given::submission(request)?;
-        self.manager.submit(id, submitted).await.map_err(refused)?;
+        self.manager.submit(id, &by, submitted).await.map_err(refused)?;
         Ok(Response::new(v1::SubmitApplicationResponse {}))
     }
 
@@ -161,13 +164,13 @@ impl YarnService for YarnFace {
     ) -> Result<Response<v1::KillApplicationResponse>, Status> {
         let (call, by) = (person_call(&request), caller(&request).clone());
         let v1::KillApplicationRequest { application_id, user, diagnostics } = request.into_inner();
-        let user = acting(&call, &by, user)?;
+        let by = acting(&call, &by, user)?;
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
-        given.user(&user);
+        given.user(&by.user);
         given.text("diagnostics", &diagnostics, DIAGNOSTICS_LEN_MAX);
         let id = given.checked(id)?;
-        let done = self.manager.kill(id, &user, &diagnostics).await.map_err(refused)?;
+        let done = self.manager.kill(id, &by, &diagnostics).await.map_err(refused)?;
         Ok(Response::new(v1::KillApplicationResponse { done }))
     }
 
@@ -177,14 +180,14 @@ impl YarnService for YarnFace {
     ) -> Result<Response<v1::MoveApplicationResponse>, Status> {
         let (call, by) = (person_call(&request), caller(&request).clone());
         let v1::MoveApplicationRequest { application_id, user, queue } = request.into_inner();
-        let user = acting(&call, &by, user)?;
+        let by = acting(&call, &by, user)?;
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
-        given.user(&user);
+        given.user(&by.user);
         given.required("queue", &queue);
         given.text("queue", &queue, APPLICATION_QUEUE_LEN_MAX);
         let id = given.checked(id)?;
-        let queue = self.manager.move_to(id, &user, &queue).await.map_err(refused)?;
+        let queue = self.manager.move_to(id, &by, &queue).await.map_err(refused)?;
         Ok(Response::new(v1::MoveApplicationResponse { queue }))
     }
 
@@ -195,19 +198,19 @@ impl YarnService for YarnFace {
         let (call, by) = (person_call(&request), caller(&request).clone());
         let v1::UpdateApplicationRequest { application_id, user, priority, timeout_at_ms } =
             request.into_inner();
-        let user = acting(&call, &by, user)?;
+        let by = acting(&call, &by, user)?;
         let mut given = Given::default();
         let id = given.id("application_id", &application_id);
-        given.user(&user);
+        given.user(&by.user);
         if priority.is_none() && timeout_at_ms.is_none() {
             given.wrong("priority", "missing, and so is `timeout_at_ms`: nothing would change");
         }
         let id = given.checked(id)?;
         if let Some(at_ms) = timeout_at_ms {
-            self.manager.set_timeout(id, &user, at_ms).await.map_err(refused)?;
+            self.manager.set_timeout(id, &by, at_ms).await.map_err(refused)?;
         }
         if let Some(priority) = priority {
-            self.manager.set_priority(id, &user, priority).await.map_err(refused)?;
+            self.manager.set_priority(id, &by, priority).await.map_err(refused)?;
         }
         let application = Some(self.application(&call, id)?);
         Ok(Response::new(v1::UpdateApplicationResponse { application }))

@@ -43,7 +43,7 @@ pub use engine::Manager;
 pub use godel_hadoop::person_token::PersonTokenFile;
 pub use godel_kit::{Deps, service::Error};
 pub use keys::KeyRing;
-pub use manager::ResourceManager;
+pub use manager::{ResourceManager, YarnCaller};
 pub use service::{FaceContext, LEASE, serve, serve_with};
 
 #[cfg(test)]

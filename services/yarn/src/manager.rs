@@ -12,7 +12,29 @@ use godel_core_yarn_leader::{
     AppFilter, AppReport, AttemptReport, ClusterReport, ContainerReport, ManagerRefusal, MasterAnswer,
     QueueReport, RegisterAnswer, SubmittedApp, YarnAmount, YarnNodeReport,
 };
+use godel_domain::change_line::CallCause;
 use tonic::async_trait;
+
+/// Who calls a face.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct YarnCaller {
+    /// On whose behalf: the owner of what it submits, or the name that it says where nobody is judged.
+    pub user: String,
+    /// The call for the change log, which does not say yet what it is about; `None`: it has no line.
+    pub call: Option<CallCause>,
+}
+
+impl YarnCaller {
+    /// A user who calls `method`, a row of the table of permissions, from `address`.
+    pub fn new(user: &str, method: &str, address: &str) -> Self {
+        Self { user: user.to_owned(), call: Some(CallCause::new(user, method, address)) }
+    }
+
+    /// A user whose calls have no lines.
+    pub fn unnoted(user: &str) -> Self {
+        Self { user: user.to_owned(), call: None }
+    }
+}
 
 /// The adapter, for its faces. Reads are answered from memory, without waiting.
 #[async_trait]
@@ -21,28 +43,42 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
     async fn new_application(&self) -> Result<(YarnApplicationId, YarnAmount), ManagerRefusal>;
 
     /// Takes a submission; the same again changes nothing. Answers when it is recorded.
-    async fn submit(&self, id: YarnApplicationId, submitted: SubmittedApp) -> Result<(), ManagerRefusal>;
+    async fn submit(
+        &self,
+        id: YarnApplicationId,
+        by: &YarnCaller,
+        submitted: SubmittedApp,
+    ) -> Result<(), ManagerRefusal>;
 
     /// Ends an application on behalf of a user. Whether it is over.
-    async fn kill(&self, id: YarnApplicationId, user: &str, why: &str) -> Result<bool, ManagerRefusal>;
+    async fn kill(&self, id: YarnApplicationId, by: &YarnCaller, why: &str) -> Result<bool, ManagerRefusal>;
 
     /// Has an attempt fail on behalf of a user: another one follows while the application may have one.
-    async fn fail_attempt(&self, id: YarnAttemptId, user: &str) -> Result<(), ManagerRefusal>;
+    async fn fail_attempt(&self, id: YarnAttemptId, by: &YarnCaller) -> Result<(), ManagerRefusal>;
 
     /// Puts an application into another queue; the name of the queue it is in afterwards.
-    async fn move_to(&self, id: YarnApplicationId, user: &str, queue: &str)
-    -> Result<String, ManagerRefusal>;
+    async fn move_to(
+        &self,
+        id: YarnApplicationId,
+        by: &YarnCaller,
+        queue: &str,
+    ) -> Result<String, ManagerRefusal>;
 
     /// Changes the priority of an application; what it has afterwards.
     async fn set_priority(
         &self,
         id: YarnApplicationId,
-        user: &str,
+        by: &YarnCaller,
         priority: i32,
     ) -> Result<i32, ManagerRefusal>;
 
     /// Has an application end at a time, Unix milliseconds.
-    async fn set_timeout(&self, id: YarnApplicationId, user: &str, at_ms: i64) -> Result<(), ManagerRefusal>;
+    async fn set_timeout(
+        &self,
+        id: YarnApplicationId,
+        by: &YarnCaller,
+        at_ms: i64,
+    ) -> Result<(), ManagerRefusal>;
 
     /// An application.
     fn application(&self, id: YarnApplicationId) -> Result<AppReport, ManagerRefusal>;
@@ -72,8 +108,8 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// They do not, or there is no such application.
-    fn allow(&self, id: YarnApplicationId, user: &str, access: AppAccess) -> Result<(), ManagerRefusal> {
-        let _ = (user, access);
+    fn allow(&self, id: YarnApplicationId, by: &YarnCaller, access: AppAccess) -> Result<(), ManagerRefusal> {
+        let _ = (by, access);
         self.application(id).map(drop)
     }
 
@@ -89,13 +125,21 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
 
     /// Whether a user may do something with a queue.
     fn may_use(&self, user: &str, queue: &QueueReport, access: QueueAccess) -> bool {
-        access == QueueAccess::Administer || queue.lets_submit(user)
+        access == QueueAccess::Administer || queue.lets_submit(user, &[])
     }
 
-    /// Whether a user administers the cluster.
-    fn may_administer(&self, user: &str) -> bool {
-        let _ = user;
-        true
+    /// Whether a caller administers the cluster.
+    ///
+    /// # Errors
+    /// It does not.
+    fn allow_administration(&self, by: &YarnCaller) -> Result<(), ManagerRefusal> {
+        let _ = by;
+        Ok(())
+    }
+
+    /// Notes for the change log what a caller has done to an application that no record of it says.
+    fn note_done(&self, id: YarnApplicationId, by: &YarnCaller) {
+        let _ = (id, by);
     }
 
     /// A master registers.
@@ -127,6 +171,6 @@ pub trait ResourceManager: Send + Sync + std::fmt::Debug {
         &self,
         nodes: &[String],
         timeout_ms: Option<u64>,
-        user: &str,
+        by: &YarnCaller,
     ) -> Result<(), ManagerRefusal>;
 }

@@ -30,17 +30,18 @@ mod scheduler;
 mod submit;
 mod time;
 
-use std::{future::IntoFuture as _, io, sync::Arc, time::Duration};
+use std::{future::IntoFuture as _, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::{Body, to_bytes},
-    extract::{Request, State},
+    extract::{ConnectInfo, Request, State, connect_info::Connected},
     http::{
         HeaderMap, HeaderValue, StatusCode,
         header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, LOCATION, SET_COOKIE},
     },
     response::Response,
+    serve::IncomingStream,
 };
 use godel_domain::names::yarn_user;
 use godel_kit::{
@@ -57,7 +58,10 @@ use self::{
     query::{Query, decoded},
     route::Route,
 };
-use crate::{callers::YarnCallers, manager::ResourceManager};
+use crate::{
+    callers::YarnCallers,
+    manager::{ResourceManager, YarnCaller},
+};
 
 /// Bytes of a body: a submission with its credentials.
 const BODY_BYTES_MAX: usize = 2 << 20;
@@ -89,11 +93,22 @@ pub async fn serve(
     clock: SharedClock,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let served = axum::serve(Few::at_most(listener, N_CONNECTIONS_MAX), router(manager, callers, clock))
+    let router = router(manager, callers, clock).into_make_service_with_connect_info::<Peer>();
+    let served = axum::serve(Few::at_most(listener, N_CONNECTIONS_MAX), router)
         .with_graceful_shutdown(stop.clone().cancelled_owned());
     tokio::select! {
         served = served.into_future() => served,
         () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+struct Peer(SocketAddr);
+
+impl Connected<IncomingStream<'_, Few>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Few>) -> Self {
+        Self(*stream.remote_addr())
     }
 }
 
@@ -111,8 +126,8 @@ struct Face {
 struct Call {
     face: Face,
     query: Query,
-    /// Who calls: the name of its principal, or of the user where nobody is judged.
-    user: String,
+    /// Who calls: its principal, or the user where nobody is judged.
+    by: YarnCaller,
     /// This server, as the caller reaches it: `host:port`.
     host: String,
 }
@@ -155,10 +170,13 @@ async fn replied(face: Face, request: Request, host: String) -> Result<Response,
     }
     let (claimed, is_new) = user_of(&query, &parts.headers)?;
     let authorization = parts.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    let principal = face.callers.judge_rest(route.row(), &claimed, authorization)?;
+    let address =
+        parts.extensions.get::<ConnectInfo<Peer>>().map_or_else(String::new, |peer| peer.0.0.to_string());
+    let principal = face.callers.judge_rest(route.row(), &claimed, authorization, &address)?;
     let user = principal.map_or_else(|| claimed.clone(), |principal| principal.name.clone());
     let is_new = is_new && yarn_user(&user) == claimed;
-    let call = Call { face, query, user, host };
+    let by = YarnCaller::new(&user, route.row(), &address);
+    let call = Call { face, query, by, host };
     let reply = match route {
         Route::Change(change) => {
             let body = body_of(change.has_body(), &parts.headers, body).await?;

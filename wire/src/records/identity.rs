@@ -1,4 +1,4 @@
-//! What the records of identities must be: roots, what signs, who was issued leaves, join tokens, principals and their tokens. State alone reads what they say, so that
+//! What the records of identities must be: roots, what signs, who was issued leaves, join tokens, and tokens of persons. State alone reads what they say, so that
 //! only their keys are read here.
 
 use godel_domain::{names::NAME_LEN_MAX, records::StoredKey};
@@ -130,37 +130,6 @@ pub(super) fn check_join_token(pb: &v1::JoinToken) -> Result<(), BadField> {
         return Err(BadField::new("expires_ms", "missing"));
     }
     until("expires_ms", *created_ms, *expires_ms)
-}
-
-pub(super) fn principal_key(pb: &v1::Principal) -> Result<StoredKey, BadField> {
-    key("name", &pb.name)
-}
-
-pub(super) fn check_principal(pb: &v1::Principal) -> Result<(), BadField> {
-    let v1::Principal {
-        name,
-        role,
-        groups,
-        namespaces,
-        queues,
-        default_namespace,
-        created_ms,
-        tokens_refused_before_ms,
-    } = pb;
-    required("name", name)?;
-    if !["viewer", "user", "operator", "admin"].contains(&role.as_str()) {
-        return Err(BadField::new("role", "must be viewer, user, operator or admin"));
-    }
-    for (path, list) in [("groups", groups), ("namespaces", namespaces), ("queues", queues)] {
-        for (idx, word) in list.iter().enumerate() {
-            required(&format!("{path}[{idx}]"), word)?;
-            words(&format!("{path}[{idx}]"), word, NAME_LEN_MAX)?;
-        }
-        distinct(path, list.iter())?;
-    }
-    words("default_namespace", default_namespace, NAME_LEN_MAX)?;
-    until("created_ms", 0, *created_ms)?;
-    until("tokens_refused_before_ms", 0, *tokens_refused_before_ms)
 }
 
 pub(super) fn person_token_key(pb: &v1::PersonToken) -> Result<StoredKey, BadField> {

@@ -14,6 +14,7 @@ use godel_domain::{
     submission::GroupChanges,
     txn::{RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
+    unit_caller::UnitCaller,
 };
 use godel_rules::{
     admission::{
@@ -43,8 +44,8 @@ pub struct UnitChange<O: DispatcherOutbox> {
     pub expected_revision: Revision,
     /// What is asked for.
     pub kind: UnitChangeKind,
-    /// Who asks; empty: that is not judged.
-    pub principal: String,
+    /// Who asks.
+    pub by: UnitCaller,
     /// Who asks may change units of `namespace` only: a uid of another namespace names nothing.
     pub is_bound: bool,
     /// Who waits for the answer.
@@ -160,7 +161,7 @@ impl<O: DispatcherOutbox> Changes<O> {
         out: &mut O,
     ) {
         let verdict = match self.decide(&change, core) {
-            ChangeVerdict::Write(write) if write.enters => welcome(write, core, edits),
+            ChangeVerdict::Write(write) if write.enters => welcome(write, &change.by, core, edits),
             verdict => verdict,
         };
         match verdict {
@@ -294,7 +295,7 @@ impl<O: DispatcherOutbox> Changes<O> {
             txn.require(RecordRef::Rows(unit), rows);
         }
         let entering = enters.then(|| Arc::clone(&record));
-        let UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller } = change;
+        let UnitChange { namespace, name, expected_revision, kind, by, is_bound, caller } = change;
         match out.submit(txn, TxnTicket::Change(record, Some(caller))) {
             Ok(()) => {
                 self.changing.insert(unit);
@@ -304,8 +305,7 @@ impl<O: DispatcherOutbox> Changes<O> {
                 }
             }
             Err((TxnTicket::Change(_, Some(caller)), NotSent::Full)) => {
-                let change =
-                    UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
+                let change = UnitChange { namespace, name, expected_revision, kind, by, is_bound, caller };
                 self.defer(change, "too many transactions are under way", out);
             }
             Err((TxnTicket::Change(_, Some(caller)), NotSent::Failed(failure))) => {
@@ -331,15 +331,14 @@ impl<O: DispatcherOutbox> Changes<O> {
             txn.push(&Change::Put(Record::UnitHistory(Arc::new(kept))));
         }
         txn.require(RecordRef::Unit(unit), revision);
-        let UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller } = change;
+        let UnitChange { namespace, name, expected_revision, kind, by, is_bound, caller } = change;
         match out.submit(txn, TxnTicket::Delete(unit, caller)) {
             Ok(()) => {
                 self.changing.insert(unit);
             }
             Err((TxnTicket::Delete(_, caller), NotSent::Full)) => {
                 core.assignments.on_delete_failed(unit, now);
-                let change =
-                    UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
+                let change = UnitChange { namespace, name, expected_revision, kind, by, is_bound, caller };
                 self.defer(change, "too many transactions are under way", out);
             }
             Err((TxnTicket::Delete(_, caller), NotSent::Failed(failure))) => {
@@ -351,8 +350,7 @@ impl<O: DispatcherOutbox> Changes<O> {
     }
 
     fn decide(&self, change: &UnitChange<O>, core: &mut Dispatcher) -> ChangeVerdict {
-        let UnitChange { namespace, name, expected_revision: expected, kind, principal, is_bound, .. } =
-            change;
+        let UnitChange { namespace, name, expected_revision: expected, kind, by, is_bound, .. } = change;
         let units = core.units();
         let found = if *is_bound { units.find_within(namespace, name) } else { units.find(namespace, name) };
         let unit = match found {
@@ -378,7 +376,7 @@ impl<O: DispatcherOutbox> Changes<O> {
         }
         match kind {
             UnitChangeKind::Update(_) | UnitChangeKind::Grow(_)
-                if !view.record.may_be_rewritten_by(principal) =>
+                if !view.record.may_be_rewritten_by(&by.principal) =>
             {
                 let submitter = view.record.status.principal.clone();
                 ChangeVerdict::Answer(Err(ChangeFailure::NotOwn(shown(&view), submitter)))
@@ -498,12 +496,17 @@ fn suspend(view: &UnitView<'_>, suspended: bool) -> ChangeVerdict {
     ChangeVerdict::Write(RecordWrite::new(record, view))
 }
 
-/// Whether the queue and the priority class of a unit take it, as they would a new one.
-fn welcome<O: DispatcherOutbox>(write: RecordWrite, core: &Dispatcher, edits: &Edits<O>) -> ChangeVerdict {
+/// Whether the queue and the priority class of a unit take it from whoever changes it, as they would a new one.
+fn welcome<O: DispatcherOutbox>(
+    write: RecordWrite,
+    by: &UnitCaller,
+    core: &Dispatcher,
+    edits: &Edits<O>,
+) -> ChangeVerdict {
     if edits.is_closing(&write.record.spec) {
         return ChangeVerdict::Later;
     }
-    match core.admit(&write.record.spec) {
+    match core.admit(&write.record.spec, &by.names) {
         Ok(()) => ChangeVerdict::Write(write),
         Err(wrong) => ChangeVerdict::Answer(Err(ChangeFailure::Unwelcome(wrong))),
     }

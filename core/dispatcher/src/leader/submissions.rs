@@ -9,6 +9,7 @@ use godel_base::{
 use godel_domain::{
     txn::Receipt,
     unit::{UnitRecord, UnitSpec},
+    unit_caller::UnitCaller,
 };
 use godel_rules::admission::same;
 
@@ -22,8 +23,8 @@ use crate::{Dispatcher, NameClaim};
 pub struct UnitSubmission<O: DispatcherOutbox> {
     /// The unit, to which the leader gives an id.
     pub spec: UnitSpec,
-    /// Who submits it; empty: that is not judged.
-    pub principal: Arc<str>,
+    /// Who submits it.
+    pub by: UnitCaller,
     /// Who waits for the answer.
     pub submitter: O::Submitter,
 }
@@ -76,12 +77,12 @@ impl<O: DispatcherOutbox> Submissions<O> {
         if core.units().n_known() >= config.units_max {
             return out.not_submitted(item.submitter, item.spec, NotSubmitted::TooManyUnits);
         }
-        let Some(UnitSubmission { spec, principal, mut submitter }) = edits.keep_back(item) else { return };
+        let Some(UnitSubmission { spec, by, mut submitter }) = edits.keep_back(item) else { return };
         match core.assignments.reserve(&spec.namespace, &spec.name, &spec.uid) {
             NameClaim::New(unit) => {
                 let mut record = UnitRecord::new(unit, spec);
-                record.status.principal = principal.to_string();
-                if let Err(wrong) = core.admit(&record.spec) {
+                record.status.principal = by.principal.to_string();
+                if let Err(wrong) = core.admit(&record.spec, &by.names) {
                     core.assignments.units.directory.release(&record);
                     return out.not_submitted(submitter, record.spec, NotSubmitted::Unwelcome(wrong));
                 }
@@ -95,16 +96,16 @@ impl<O: DispatcherOutbox> Submissions<O> {
                 let view = core.unit(unit);
                 let revision = view.as_ref().map(|view| view.create_revision).unwrap_or_default();
                 let other = view.and_then(|view| differs(view.record, &spec));
-                answer_again(UnitSubmission { spec, principal, submitter }, other, unit, revision, core, out);
+                answer_again(UnitSubmission { spec, by, submitter }, other, unit, revision, core, out);
             }
             NameClaim::Gone { unit, created, digest } => {
                 let other = digest
                     .is_some_and(|digest| digest != same::digest(&spec, None))
                     .then_some(NotSubmitted::UidUsed(unit));
-                answer_again(UnitSubmission { spec, principal, submitter }, other, unit, created, core, out);
+                answer_again(UnitSubmission { spec, by, submitter }, other, unit, created, core, out);
             }
             NameClaim::InFlight(unit) => {
-                let again = UnitSubmission { spec, principal, submitter };
+                let again = UnitSubmission { spec, by, submitter };
                 self.followers.entry(unit).or_default().push(again);
             }
             NameClaim::NameTaken(unit) => {
@@ -216,7 +217,7 @@ fn answer_again<O: DispatcherOutbox>(
     core: &Dispatcher,
     out: &mut O,
 ) {
-    let UnitSubmission { spec, principal: _, submitter } = again;
+    let UnitSubmission { spec, by: _, submitter } = again;
     match other {
         Some(why) => out.not_submitted(submitter, spec, why),
         None => out.submitted(core, submitter, &spec, unit, revision, true),

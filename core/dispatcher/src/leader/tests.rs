@@ -10,6 +10,7 @@ use godel_domain::{
     submission::{GroupChanges, GroupSubmission, Submission},
     txn::{RecordRef, TxnRefusal, TxnRefusalReason},
     unit::{UnitRecord, UnitSpec},
+    unit_caller::UnitCaller,
 };
 use godel_rules::admission::{
     admit,
@@ -163,7 +164,7 @@ impl Rig {
     }
 
     fn submit_as(&mut self, submitter: u32, spec: UnitSpec, principal: &str) {
-        let submission = UnitSubmission { spec, principal: principal.into(), submitter };
+        let submission = UnitSubmission { spec, by: UnitCaller::new(principal), submitter };
         self.leader.submit(submission, NOW, &mut self.sent);
     }
 
@@ -207,10 +208,9 @@ impl Rig {
     }
 
     fn change_as(&mut self, caller: u32, name: &str, kind: UnitChangeKind, principal: &str) {
-        let (namespace, name, principal) = (String::new(), name.to_owned(), principal.to_owned());
+        let (namespace, name, by) = (String::new(), name.to_owned(), UnitCaller::new(principal));
         let expected_revision = Revision(0);
-        let change =
-            UnitChange { namespace, name, expected_revision, kind, principal, is_bound: false, caller };
+        let change = UnitChange { namespace, name, expected_revision, kind, by, is_bound: false, caller };
         self.leader.change(change, NOW, &mut self.sent);
     }
 
@@ -462,16 +462,9 @@ fn an_added_group_is_written_alone_under_the_units_revision() {
     rig.settle();
     // Asked for again with a revision that is past: it was heard.
     let (namespace, kind) = (String::new(), grow("c"));
-    let (name, principal) = ("a".to_owned(), String::new());
-    let again = UnitChange {
-        namespace,
-        name,
-        expected_revision: Revision(3),
-        kind,
-        principal,
-        is_bound: false,
-        caller: 11,
-    };
+    let (name, by) = ("a".to_owned(), UnitCaller::default());
+    let again =
+        UnitChange { namespace, name, expected_revision: Revision(3), kind, by, is_bound: false, caller: 11 };
     rig.leader.change(again, NOW, &mut rig.sent);
     assert!(rig.sent.txns.is_empty() && matches!(rig.sent.answers.last(), Some((11, Ok(_)))));
     let view = rig.leader.core().unit(UnitId(1)).unwrap();

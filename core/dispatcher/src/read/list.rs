@@ -10,7 +10,7 @@ use crate::unit_entry::UnitEntry;
 /// Which units to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListFilter {
-    /// Of which namespaces.
+    /// Those that are seen.
     pub sight: Sight,
     /// `None`: all.
     pub phase: Option<UnitPhase>,
@@ -40,7 +40,8 @@ pub struct ListChunk {
 impl ListFilter {
     pub(crate) fn matches(&self, entry: &UnitEntry) -> bool {
         let spec = &entry.record.spec;
-        self.phase.is_none_or(|phase| entry.phase == phase)
+        self.sight.sees_unit_of(&spec.namespace, &spec.owner)
+            && self.phase.is_none_or(|phase| entry.phase == phase)
             && self.class.is_none_or(|class| spec.class == class)
             && (self.owner.is_empty() || spec.owner == self.owner)
             && (self.queue.is_empty() || is_within(&spec.queue, &self.queue))

@@ -68,7 +68,7 @@ fn nothing_of_what_cannot_be_read_is_handed_out_and_the_rest_is() {
         assert_eq!(rig.sorted_step(), ["assign 3 to 1: [0, 1]", "revoke 1 from 1"]);
         assert_eq!(rig.frozen_by(2), format!("{subject} cannot be read: field: problem"));
         assert_eq!(rig.phase(2), UnitPhase::Queued);
-        let wrong = rig.core.admit(&in_queue(4, "prod.search").priority_class("gold").spec);
+        let wrong = rig.core.admit(&in_queue(4, "prod.search").priority_class("gold").spec, &[]);
         assert!(matches!(wrong.unwrap_err().as_slice(), [Unwelcome::Unreadable(_)]), "{subject}");
         rig.now = rig.now.plus(10_000);
         assert_eq!(rig.step(), [""; 0]);

@@ -124,6 +124,40 @@ fn a_unit_out_of_sight_is_answered_as_one_that_is_not_there() {
 }
 
 #[test]
+fn a_unit_is_seen_by_its_owner_wherever_it_is() {
+    let mut rig = Rig::new();
+    for (id, namespace, owner) in
+        [(6, "default", "bob"), (7, "yarn", "ann"), (8, "yarn", "bob"), (9, "z", "ann")]
+    {
+        let mut unit = spec(id, 1).namespace(namespace).name(format!("app-{id}"));
+        unit.spec.owner = owner.to_owned();
+        rig.put(unit);
+    }
+    let ann = Sight::of(["default".to_owned()]).with_units_of("ann");
+    let units = rig.core.units();
+    for (namespace, text, expected) in [
+        ("yarn", "app-7", Some(7)),
+        ("yarn", &*uid(7), Some(7)),
+        ("", &*uid(7), Some(7)),
+        ("yarn", &*uid(9), None),
+        // Prefixes count in namespaces that are seen as a whole.
+        ("yarn", "app", None),
+        ("yarn", "app-8", None),
+        ("yarn", &*uid(8), None),
+        ("", "app", Some(6)),
+    ] {
+        let expected = expected.map(UnitId).ok_or_else(|| Unresolved::NotFound(Vec::new()));
+        assert_eq!(units.resolve(&ann, namespace, text), expected, "{namespace}/{text}");
+    }
+    for (namespace, expected) in [("", &[6, 7, 9][..]), ("yarn", &[7]), ("default", &[6]), ("x", &[])] {
+        let filter = ListFilter { sight: ann.clone().within(namespace), ..ListFilter::default() };
+        let chunk = units.list(&filter, "", 100, 10);
+        let ids: Vec<u64> = chunk.units.iter().map(|unit| unit.0).collect();
+        assert_eq!((ids.as_slice(), chunk.n_matched as usize), (expected, expected.len()), "{namespace}");
+    }
+}
+
+#[test]
 fn a_list_of_some_namespaces_reads_these_alone() {
     let mut rig = Rig::new();
     for (id, namespace) in [(6, "a"), (7, "m"), (8, "z")] {

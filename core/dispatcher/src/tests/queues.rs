@@ -314,7 +314,7 @@ fn a_submission_is_told_everything_wrong_with_where_it_goes() {
     rig.queue(queue("a.b", None));
     let ask = |rig: &Rig, queue: &str, class: &str| {
         let unit = spec(1, 1).queue(queue).priority_class(class);
-        rig.core.admit(&unit.spec).err().map_or(0, |wrong| wrong.len())
+        rig.core.admit(&unit.spec, &[]).err().map_or(0, |wrong| wrong.len())
     };
     for (queue, class, n_wrong) in
         [("a.b", "online", 0), ("default", "", 0), ("a", "", 1), ("c", "gold", 2), ("a.b", "gold", 1)]

@@ -59,12 +59,12 @@ fn a_paused_sub_cluster_waits_and_the_others_go_on() {
 fn a_unit_whose_task_groups_are_of_two_sub_clusters_is_refused() {
     let rig = Rig::new();
     let mut unit = located(spec(1, 2), "gpu").spec;
-    assert_eq!(rig.core.admit(&unit), Ok(()));
+    assert_eq!(rig.core.admit(&unit, &[]), Ok(()));
     let mut second = unit.task_groups[0].clone();
     second.name = "other".to_owned();
     second.template.node_selector.clear();
     unit.task_groups.push(second);
-    let wrong = rig.core.admit(&unit).unwrap_err();
+    let wrong = rig.core.admit(&unit, &[]).unwrap_err();
     assert!(matches!(wrong.as_slice(), [Unwelcome::SubClusters(_)]), "{wrong:?}");
     let words = format!(
         "task group `main` demands sub-cluster `gpu`, `other` no sub-cluster: let all of them demand the same \
@@ -73,7 +73,7 @@ fn a_unit_whose_task_groups_are_of_two_sub_clusters_is_refused() {
     assert_eq!(wrong[0].to_string(), words);
     // Without sub-clusters it is a label like any other.
     let rig = Rig::with(Config { sub_cluster_key: String::new(), ..Config::default() });
-    assert_eq!(rig.core.admit(&unit), Ok(()));
+    assert_eq!(rig.core.admit(&unit, &[]), Ok(()));
 }
 
 #[test]

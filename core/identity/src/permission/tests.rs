@@ -170,6 +170,22 @@ fn units_are_seen_where_they_may_be_asked_for() {
 }
 
 #[test]
+fn what_one_owns_is_seen_in_every_namespace_and_changed_in_ones_own() {
+    let in_yarn = |owner| CallObject { namespace: Some("yarn"), owner: Some(owner), ..CallObject::default() };
+    for role in [PersonRole::Viewer, PersonRole::User] {
+        let ann = ann(role);
+        assert_eq!(allow(&ann, LIST, &in_yarn("ann")), Permission::Granted);
+        // A group is not the principal: its units are seen where the namespace is.
+        for other in ["bob", "etl", "yarn-simple:ann", ""] {
+            assert_eq!(allow(&ann, LIST, &in_yarn(other)), Permission::Namespace, "{other}");
+            assert!(!ann.sight().sees_unit_of("yarn", other), "{other}");
+        }
+        assert!(ann.sight().sees_unit_of("yarn", "ann"));
+    }
+    assert_eq!(allow(&ann(PersonRole::User), SUBMIT, &in_yarn("ann")), Permission::Namespace);
+}
+
+#[test]
 fn what_is_bound_to_namespaces_is_so_from_users_on() {
     for (method, needs) in NEEDS {
         let (Needs::Person(least, ObjectScope::Namespace)

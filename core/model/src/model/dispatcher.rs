@@ -24,6 +24,7 @@ use godel_domain::{
     running_units::EvictionReason,
     txn::TxnBuilder,
     unit::{UnitRecord, UnitSpec},
+    unit_caller::UnitCaller,
 };
 use godel_rules::admission::retry::RetryScope;
 
@@ -329,7 +330,8 @@ impl DispatcherPart {
     pub(super) fn submit(&mut self, spec: UnitSpec, principal: &str, net: &Net) {
         if self.is_up() {
             self.heard();
-            let submission = UnitSubmission { spec, principal: principal.into(), submitter: () };
+            let by = UnitCaller::new(principal);
+            let submission = UnitSubmission { spec, by, submitter: () };
             self.leader.submit(submission, net.millis(), &mut self.callers);
         }
     }
@@ -357,7 +359,8 @@ impl DispatcherPart {
         self.heard();
         let expected_revision = Revision(0);
         let UnitAddress { namespace, name, principal, is_bound, call: caller } = to;
-        let change = UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
+        let by = UnitCaller::new(&principal);
+        let change = UnitChange { namespace, name, expected_revision, kind, by, is_bound, caller };
         self.leader.change(change, net.millis(), &mut self.callers);
     }
 

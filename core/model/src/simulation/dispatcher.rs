@@ -19,6 +19,7 @@ use godel_domain::{
     records::Record,
     txn::{Receipt, RecordRef, TxnBuilder},
     unit::{UnitRecord, UnitSpec},
+    unit_caller::UnitCaller,
 };
 
 use super::{CLIENT, DISPATCHER, PartMessage, PartTurn, SCHEDULERS, STATE, TimedPart, TimedTxn};
@@ -228,7 +229,7 @@ impl TimedDispatcher {
                 self.out.open.insert(lot, units.len());
                 for unit in units {
                     let submission =
-                        UnitSubmission { spec: unit.spec.clone(), principal: Arc::default(), submitter: lot };
+                        UnitSubmission { spec: unit.spec.clone(), by: UnitCaller::default(), submitter: lot };
                     self.leader.submit(submission, now, &mut self.out);
                 }
             }

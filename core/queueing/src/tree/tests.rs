@@ -13,7 +13,7 @@ fn spec(path: &str, min: &[(&str, i64)]) -> Arc<QueueSpec> {
 fn default_exists_without_a_record() {
     let mut tree = QueueTree::default();
     assert_eq!(tree.find("default"), Some(QueueIdx::DEFAULT));
-    assert_eq!(tree.admit("default", "anyone"), Ok(QueueIdx::DEFAULT));
+    assert_eq!(tree.admit("default", "anyone", &[]), Ok(QueueIdx::DEFAULT));
     assert_eq!((tree.weight(QueueIdx::DEFAULT), tree.policy(QueueIdx::DEFAULT)), (1, QueuePolicy::Priority));
     tree.put(Arc::new(QueueSpec { weight: 7, ..QueueSpec::new("default") }));
     assert_eq!((tree.weight(QueueIdx::DEFAULT), tree.n_records()), (7, 1));
@@ -31,7 +31,7 @@ fn units_go_into_leaves_that_exist() {
     for path in ["prod", "prod.web", "prod.search"] {
         tree.put(spec(path, &[]));
     }
-    assert!(tree.admit("prod.web", "a").is_ok());
+    assert!(tree.admit("prod.web", "a", &[]).is_ok());
     let is_leaf = |tree: &QueueTree, path: &str| tree.is_leaf(tree.find(path).unwrap());
     assert_eq!(["prod", "prod.web", "lost"].map(|path| is_leaf(&tree, path)), [false, true, true]);
     for (path, words) in [
@@ -43,20 +43,23 @@ fn units_go_into_leaves_that_exist() {
         ("lost", "there is no queue `lost`: create it first, or name another one"),
         ("", "there is no queue ``: create it first, or name another one"),
     ] {
-        assert_eq!(tree.admit(path, "a").unwrap_err().to_string(), words);
+        assert_eq!(tree.admit(path, "a", &[]).unwrap_err().to_string(), words);
     }
     for path in ["prod.web", "prod.search"] {
         tree.remove(path);
     }
-    assert!(tree.admit("prod", "a").is_ok() && is_leaf(&tree, "prod"));
+    assert!(tree.admit("prod", "a", &[]).is_ok() && is_leaf(&tree, "prod"));
     let paths: Vec<&str> = tree.iter().map(|queue| tree.path(queue)).collect();
     assert_eq!(paths, ["default", "prod"]);
     assert_eq!(tree.after("default").count(), 1);
 }
 
+fn owners(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 #[test]
 fn the_first_list_of_owners_upwards_decides() {
-    let owners = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     type Case<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], &'a str, Option<&'a str>);
     let cases: [Case<'_>; 7] = [
         (&[], &[], &[], "x", None),
@@ -72,12 +75,30 @@ fn the_first_list_of_owners_upwards_decides() {
         for (path, list) in [("a", top), ("a.b", middle), ("a.b.c", leaf)] {
             tree.put(Arc::new(QueueSpec { submit_owners: owners(list), ..QueueSpec::new(path) }));
         }
-        let by = match tree.admit("a.b.c", owner) {
+        let by = match tree.admit("a.b.c", owner, &[]) {
             Ok(_) => None,
             Err(NotAdmitted::Denied { by, .. }) => Some(by),
             Err(other) => panic!("{other}"),
         };
         assert_eq!(by.as_deref(), denied, "{top:?} {middle:?} {leaf:?} {owner}");
+    }
+}
+
+#[test]
+fn a_list_names_owners_principals_and_groups() {
+    for (list, owner, names, is_admitted) in [
+        (&["etl"][..], "ann", &["ann", "etl"][..], true),
+        (&["ann"], "etl", &["ann", "etl"], true),
+        (&["etl"], "etl", &[], true),
+        (&["etl"], "ann", &["ann"], false),
+        (&["etl"], "ann", &[], false),
+        (&["etl"], "", &["ann", "ml"], false),
+        (&[], "ann", &[], true),
+    ] {
+        let mut tree = QueueTree::default();
+        tree.put(Arc::new(QueueSpec { submit_owners: owners(list), ..QueueSpec::new("a") }));
+        let admitted = tree.admit("a", owner, &owners(names));
+        assert_eq!(admitted.is_ok(), is_admitted, "{list:?} {owner} {names:?}");
     }
 }
 

@@ -27,15 +27,16 @@ use godel_testkit::{BuildUnit as _, unit};
 
 use super::*;
 use crate::{
-    AppSubmitter, ChangedField, LaunchRefusal, ManagerRefusal, MasterLaunch, RecordsFailure, RegisterAnswer,
-    SubmittedApp, UnitCall, UnitCallRefusal, UnitCallRefused, YarnAmount, YarnWrite,
+    AppCaller, AppSubmitter, ChangedField, LaunchRefusal, ManagerRefusal, MasterLaunch, RecordsFailure,
+    RegisterAnswer, SubmittedApp, UnitCall, UnitCallRefusal, UnitCallRefused, YarnAmount, YarnWrite,
     names::{MASTER_GROUP, PORT_ATTRIBUTE, unit_name},
     outbox::JobTicket,
 };
 
 mod records;
 
-const USER: YarnUser<'_> = YarnUser::believed("ann", &[]);
+/// Who calls where nobody is judged.
+const BELIEVED: AppCaller<'_> = AppCaller { user: YarnUser::believed("ann", &[]), cause: None };
 
 type Order = YarnOrder<&'static str, &'static str>;
 
@@ -156,9 +157,18 @@ impl Played {
 
     fn written(&mut self) -> Option<(JobTicket, Vec<YarnWrite>)> {
         self.take(|order| match order {
-            YarnOrder::Write(ticket, writes) => Some((*ticket, writes.clone())),
+            YarnOrder::Write(ticket, writes, _) => Some((*ticket, writes.clone())),
             _ => None,
         })
+    }
+
+    /// Methods of the calls on whose behalf the next transaction is made.
+    fn methods(&self) -> Vec<&str> {
+        let mut written = self.orders.iter().filter_map(|order| match order {
+            YarnOrder::Write(_, _, causes) => Some(causes),
+            _ => None,
+        });
+        written.next().into_iter().flatten().map(|cause| cause.method.as_str()).collect()
     }
 
     fn paused(&mut self) -> Option<JobTicket> {
@@ -487,7 +497,7 @@ fn an_application_moves_when_the_dispatcher_has_taken_it() {
     let mut played = Played::leading();
     let id = played.placed();
     let moved = |played: &mut Played, caller| {
-        played.with(|leader, at, out| leader.move_to(id, USER, "default", caller, at, out))
+        played.with(|leader, at, out| leader.move_to(id, BELIEVED, "default", caller, at, out))
     };
     assert_eq!(moved(&mut played, "mover").as_deref(), Ok("root.default"));
     let (ticket, call) = played.call().unwrap();
@@ -501,7 +511,7 @@ fn an_application_moves_when_the_dispatcher_has_taken_it() {
     played.refuse(ticket, UnitCallRefusal::Other, "not there");
     assert_eq!(played.answer("refused"), Some(Err(ManagerRefusal::Invalid("not there".to_owned()))));
     let nowhere =
-        played.with(|leader, at, out| leader.move_to(id, USER, "nowhere", "lost", at, out)).unwrap_err();
+        played.with(|leader, at, out| leader.move_to(id, BELIEVED, "nowhere", "lost", at, out)).unwrap_err();
     assert_eq!(nowhere, ManagerRefusal::NoQueue("nowhere".to_owned()));
 }
 
@@ -513,7 +523,8 @@ fn records_say_what_was_last_decided() {
     let AppRecord { attempts, version, .. } = &stored.record;
     assert!(attempts[0].registration.is_some() && *version > 0);
     assert_eq!(stored.notes.attempts[0].launch_ms, 1_000);
-    let killed = played.with(|leader, at, out| leader.kill(attempt.application, USER, "", at, out)).unwrap();
+    let killed =
+        played.with(|leader, at, out| leader.kill(attempt.application, BELIEVED, "", at, out)).unwrap();
     assert!(!killed, "its end is not recorded");
     played.store();
     assert_eq!(played.state(attempt.application), PublicAppState::Killed);

@@ -20,6 +20,7 @@ use godel_domain::{
     change_line::CallCause,
     txn::TxnRefusalReason,
     unit::{UnitRecord, UnitSpec},
+    unit_caller::UnitCaller,
 };
 use godel_kit::{
     informer::OwnWrites,
@@ -68,7 +69,7 @@ pub(crate) struct EngineOutbox {
 /// Who waits for a unit to become durable.
 pub(crate) struct PendingSubmitter {
     /// Who submits it, for another try.
-    pub(crate) principal: Arc<str>,
+    pub(crate) by: UnitCaller,
     pub(crate) waiter: Submitter,
     /// When the unit was admitted.
     pub(crate) since: Instant,
@@ -200,7 +201,7 @@ impl DispatcherOutbox for EngineOutbox {
     }
 
     fn not_submitted(&mut self, submitter: PendingSubmitter, spec: UnitSpec, why: NotSubmitted) {
-        let PendingSubmitter { principal, waiter, since, room, .. } = submitter;
+        let PendingSubmitter { by, waiter, since, room, .. } = submitter;
         let metrics = &self.context.metrics;
         let is_full = match &why {
             NotSubmitted::TooManyUnits => {
@@ -222,7 +223,7 @@ impl DispatcherOutbox for EngineOutbox {
             // There is no room: a stream tries again later, a unary call says so.
             Submitter::Stream { index, done } if is_full => {
                 let (index, done) = (*index, done.clone());
-                let item = PendingSubmission { spec, principal, waiter, since, room, pass: None };
+                let item = PendingSubmission { spec, by, waiter, since, room, pass: None };
                 let result = Err(Refused::Full(Box::new(item), status));
                 let _ = done.send(StreamItem { index, result, room: None });
             }

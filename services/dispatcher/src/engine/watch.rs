@@ -14,7 +14,7 @@ use godel_base::{
     time::Millis,
 };
 use godel_core_dispatcher::Dispatcher;
-use godel_domain::sight::Sight;
+use godel_domain::{sight::Sight, unit::UnitSpec};
 use godel_kit::{
     room::{MessageSender, Share},
     status,
@@ -51,10 +51,16 @@ pub(super) struct Watches {
     store: StoreId,
 }
 
+/// A unit that was deleted.
+struct GoneUnit {
+    shown: v1::DeletedUnit,
+    owner: String,
+}
+
 /// The newest deletions, oldest first.
 #[derive(Default)]
 struct Gone {
-    units: VecDeque<v1::DeletedUnit>,
+    units: VecDeque<GoneUnit>,
     /// Those that are not kept any more.
     n_dropped: u64,
     /// Every deletion from here on is kept.
@@ -62,12 +68,12 @@ struct Gone {
 }
 
 impl Gone {
-    fn push(&mut self, unit: v1::DeletedUnit) {
+    fn push(&mut self, unit: GoneUnit) {
         if self.units.len() >= GONE_KEPT_MAX
             && let Some(oldest) = self.units.pop_front()
         {
             self.n_dropped += 1;
-            self.floor = self.floor.max(Revision(oldest.revision + 1));
+            self.floor = self.floor.max(Revision(oldest.shown.revision + 1));
         }
         self.units.push_back(unit);
     }
@@ -82,10 +88,10 @@ impl Gone {
     fn take(&self, next: &mut u64, sight: &Sight) -> Option<Vec<v1::DeletedUnit>> {
         let skip = usize::try_from(next.checked_sub(self.n_dropped)?).ok()?;
         let mut taken = Vec::new();
-        for unit in self.units.iter().skip(skip).take(GONE_PER_MESSAGE) {
+        for GoneUnit { shown, owner } in self.units.iter().skip(skip).take(GONE_PER_MESSAGE) {
             *next += 1;
-            if sight.sees(&unit.namespace) {
-                taken.push(unit.clone());
+            if sight.sees_unit_of(&shown.namespace, owner) {
+                taken.push(shown.clone());
             }
         }
         Some(taken)
@@ -155,7 +161,7 @@ impl Watches {
             let _ = call.messages.try_send(Err(status::compacted(self.gone.floor.0)));
             return;
         }
-        let is_later = |gone: &v1::DeletedUnit| !present && gone.revision >= call.from.0;
+        let is_later = |gone: &GoneUnit| !present && gone.shown.revision >= call.from.0;
         let n_known = self.gone.units.iter().position(is_later).unwrap_or(self.gone.units.len());
         let is_new = |unit: &UnitId| core.unit(*unit).is_some_and(|view| view.revision >= call.from);
         let units = ToSend {
@@ -190,13 +196,15 @@ impl Watches {
     /// A unit's record is gone, by the transaction of `revision`. Who watched it alone has nothing more to watch.
     pub(super) fn gone(&mut self, core: &Dispatcher, unit: UnitId, revision: Revision) {
         if let Some(view) = core.unit(unit) {
-            self.gone.push(v1::DeletedUnit {
+            let spec = &view.record.spec;
+            let shown = v1::DeletedUnit {
                 unit_id: unit.0,
-                namespace: view.record.spec.namespace.clone(),
-                name: view.record.spec.name.clone(),
-                uid: view.record.spec.uid.clone(),
+                namespace: spec.namespace.clone(),
+                name: spec.name.clone(),
+                uid: spec.uid.clone(),
                 revision: revision.0,
-            });
+            };
+            self.gone.push(GoneUnit { shown, owner: spec.owner.clone() });
         }
         self.open.retain_mut(|watch| {
             watch.units.dirty.remove(&unit);
@@ -242,8 +250,8 @@ impl ToSend {
         match self.only {
             Some(only) => only == unit,
             None => {
-                self.within.is_all()
-                    || core.unit(unit).is_some_and(|view| self.within.sees(&view.record.spec.namespace))
+                let is_seen = |spec: &UnitSpec| self.within.sees_unit_of(&spec.namespace, &spec.owner);
+                self.within.is_all() || core.unit(unit).is_some_and(|view| is_seen(&view.record.spec))
             }
         }
     }

@@ -16,10 +16,11 @@ use std::{
     time::Duration,
 };
 
+use godel_domain::unit_caller::UnitCaller;
 use godel_kit::{
     message::{MESSAGE_BYTES_MAX, field_len},
     room::Share,
-    security::{PersonCall, permit_submission},
+    security::{ListedNames, PersonCall, permit_submission},
 };
 use godel_proto::v1;
 use godel_rules::admission::Admitted;
@@ -55,6 +56,7 @@ type SubmissionAnswers = mpsc::Sender<Result<v1::SubmitUnitsResponse, Status>>;
 /// Who submits the units of a stream. The stream ends when what a person may do changes.
 pub(super) struct SubmittedBy {
     pub(super) principal: Arc<str>,
+    pub(super) names: ListedNames,
     pub(super) call: PersonCall,
 }
 
@@ -181,8 +183,10 @@ impl SubmissionReader {
                     }
                 };
                 let waiter = Submitter::Stream { index, done: self.done.clone() };
-                let (principal, since) = (Arc::clone(&self.by.principal), Instant::now());
-                self.batch.push(PendingSubmission { spec, principal, waiter, since, room, pass: None });
+                let names = self.by.names.beside(&spec.owner);
+                let by = UnitCaller { principal: Arc::clone(&self.by.principal), names };
+                let since = Instant::now();
+                self.batch.push(PendingSubmission { spec, by, waiter, since, room, pass: None });
             }
             Err(status) => {
                 self.metrics.rejected.inc();

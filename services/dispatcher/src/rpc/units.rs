@@ -8,12 +8,14 @@ use godel_core_dispatcher::{
     leader::{UnitChange, UnitChangeKind},
     read::ListFilter,
 };
-use godel_domain::names;
+use godel_domain::{names, unit_caller::UnitCaller};
 use godel_kit::{
     client::{Directory, retry_idempotent},
     message::RECEIVED_BYTES_MAX,
     room::Messages,
-    security::{PersonCall, caller, permit_submission, permit_update, person_call},
+    security::{
+        CallerRecords, ListedNames, PersonCall, caller, permit_submission, permit_update, person_call,
+    },
     server, status,
 };
 use godel_proto::v1::{self, state_service_client::StateServiceClient, unit_service_server::UnitService};
@@ -54,8 +56,8 @@ const WATCH_QUEUE: usize = 4;
 /// Who changes a unit.
 struct ChangedBy {
     call: PersonCall,
-    /// As it is compared with who submitted the unit.
-    principal: String,
+    /// As it is compared with who submitted the unit, and looked for in lists of queues.
+    caller: UnitCaller,
     /// It may change units of the namespace only that it names.
     is_bound: bool,
 }
@@ -63,7 +65,7 @@ struct ChangedBy {
 impl ChangedBy {
     fn of<T>(request: &Request<T>) -> Self {
         let call = person_call(request);
-        Self { principal: caller(request).principal(), is_bound: call.is_bound(), call }
+        Self { caller: UnitCaller::new(&caller(request).principal()), is_bound: call.is_bound(), call }
     }
 }
 
@@ -71,11 +73,18 @@ pub(crate) struct UnitRpc {
     front: Front,
     directory: Directory,
     metrics: DispatcherMetrics,
+    /// What is known of principals; `None`: nobody is judged.
+    callers: Option<CallerRecords>,
 }
 
 impl UnitRpc {
-    pub(crate) fn new(front: Front, directory: Directory, metrics: DispatcherMetrics) -> Self {
-        Self { front, directory, metrics }
+    pub(crate) fn new(
+        front: Front,
+        directory: Directory,
+        metrics: DispatcherMetrics,
+        callers: Option<CallerRecords>,
+    ) -> Self {
+        Self { front, directory, metrics, callers }
     }
 
     /// That a watch may begin at a revision, which is of store `asked`. What the loop has read may be behind what the
@@ -109,13 +118,12 @@ impl UnitRpc {
             return Err(status::invalid_argument([BadField::new("name", "empty")]));
         }
         let expected_revision = Revision(expected_revision);
-        let ChangedBy { call, principal, is_bound } = by;
+        let ChangedBy { call, caller: by, is_bound } = by;
         let cause = call.cause_about_unit(&namespace, &name);
         self.front
             .ask(|reply| {
                 let caller = ChangeCaller { cause, reply };
-                let change =
-                    UnitChange { namespace, name, expected_revision, kind, principal, is_bound, caller };
+                let change = UnitChange { namespace, name, expected_revision, kind, by, is_bound, caller };
                 LeaderRequest::Change(change)
             })
             .await?
@@ -155,6 +163,7 @@ impl UnitService for UnitRpc {
         let (term, since) = (self.front.term()?, Instant::now());
         // Before anything that costs more.
         let (call, principal) = (person_call(&request), caller(&request).principal().into());
+        let names = ListedNames::of(&request, self.callers.as_ref());
         let pass = term.call_limiter.enter(call.name()).map_err(|hint| self.overloaded(TOO_MUCH, hint))?;
         let Some(mut unit) = request.into_inner().unit else {
             self.metrics.rejected.inc();
@@ -174,7 +183,8 @@ impl UnitService for UnitRpc {
         };
         let (name, (reply, answer)) = (spec.name.clone(), oneshot::channel());
         let (waiter, pass) = (Submitter::Unary(reply), Some(pass));
-        let item = PendingSubmission { spec, principal, waiter, since, room, pass };
+        let by = UnitCaller { principal, names: names.beside(&spec.owner) };
+        let item = PendingSubmission { spec, by, waiter, since, room, pass };
         term.calls.send(LeaderRequest::Submit(vec![item])).await.map_err(|_| term_over())?;
         match answer.await.map_err(|_| term_over())? {
             Ok(done) => Ok(Response::new(v1::SubmitUnitResponse {
@@ -198,7 +208,11 @@ impl UnitService for UnitRpc {
         request: Request<Streaming<v1::SubmitUnitsRequest>>,
     ) -> Result<Response<Self::SubmitUnitsStream>, Status> {
         let term = self.front.term()?;
-        let by = SubmittedBy { principal: caller(&request).principal().into(), call: person_call(&request) };
+        let by = SubmittedBy {
+            principal: caller(&request).principal().into(),
+            names: ListedNames::of(&request, self.callers.as_ref()),
+            call: person_call(&request),
+        };
         Ok(Response::new(submit::spawn(term, request.into_inner(), by, self.metrics.clone())))
     }
 
@@ -346,7 +360,8 @@ impl UnitService for UnitRpc {
         &self,
         request: Request<v1::UpdateUnitRequest>,
     ) -> Result<Response<v1::UpdateUnitResponse>, Status> {
-        let (call, by) = (person_call(&request), ChangedBy::of(&request));
+        let (call, mut by) = (person_call(&request), ChangedBy::of(&request));
+        let names = ListedNames::of(&request, self.callers.as_ref());
         let v1::UpdateUnitRequest { unit, expected_revision, groups } = request.into_inner();
         let ((namespace, name), kind) = match (unit, groups) {
             (Some(mut unit), None) => {
@@ -354,6 +369,7 @@ impl UnitService for UnitRpc {
                 let submission = from_proto::submission(unit);
                 let admitted = admission::admit_whole(submission).map_err(convert::bad_fields);
                 let spec = admitted.map_err(status::invalid_argument)?.spec;
+                by.caller.names = names.beside(&spec.owner);
                 ((spec.namespace.clone(), spec.name.clone()), UnitChangeKind::Update(Box::new(spec)))
             }
             (None, Some(mut groups)) => {

@@ -3,12 +3,12 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use godel_identity::{leaves::NameRecord, permission::Principal};
+use godel_identity::{leaves::NameRecord, people::PrincipalRecord};
 use godel_pki::{person_tokens::TokenKey, tls::TlsIdentity, yarn_tokens::YarnSecret};
 use godel_proto::v1::{
     self, change_service_client::ChangeServiceClient, identity_service_client::IdentityServiceClient,
 };
-use godel_wire::to_proto;
+use godel_wire::{from_proto, to_proto};
 use tonic::Status;
 
 use super::{clock::StateClock, read_trust};
@@ -106,21 +106,9 @@ async fn report(changes: &mut ChangeServiceClient<Channel>, log: &CallLog, clock
     }
 }
 
-/// What is known of a principal; `None`: its role is one of a newer version.
+/// What is known of a principal; `None`: it is one of a newer version.
 fn known_principal(pb: v1::Principal) -> Option<KnownPrincipal> {
-    let v1::Principal {
-        name,
-        role,
-        groups,
-        namespaces,
-        queues,
-        default_namespace,
-        created_ms: _,
-        tokens_refused_before_ms,
-    } = pb;
-    let role = role.parse().ok()?;
-    let principal = Principal { name, role, groups, namespaces, queues, default_namespace };
-    let refused_before_ms = u64::try_from(tokens_refused_before_ms).unwrap_or(u64::MAX);
+    let PrincipalRecord { principal, created_ms: _, refused_before_ms } = from_proto::principal(pb).ok()?;
     Some(KnownPrincipal { principal: Arc::new(principal), refused_before_ms })
 }
 

@@ -1,10 +1,15 @@
 //! What a person's call on units is about: the namespace, the queue and the owner, which a `user` is bound to.
 
-use godel_identity::permission::CallObject;
-use godel_proto::v1;
-use tonic::Status;
+use std::sync::Arc;
 
-use super::PersonCall;
+use godel_identity::{
+    names::Role,
+    permission::{CallObject, Principal},
+};
+use godel_proto::v1;
+use tonic::{Request, Status};
+
+use super::{CallerRecords, PersonCall, caller, person_call};
 
 /// The queue of a unit that names none.
 const QUEUE_DEFAULT: &str = "default";
@@ -45,14 +50,43 @@ pub fn permit_update(call: &PersonCall, unit: &mut v1::UnitSpec) -> Result<(), S
     Ok(())
 }
 
+/// What lists of queues may call whoever submits units, besides the owners of these. In plain text nobody has such names.
+#[derive(Clone, Debug)]
+pub struct ListedNames {
+    /// Of the person who calls: its name, and its groups.
+    own: Arc<[String]>,
+    /// An adapter of YARN calls: the owners of its units are the principals on whose behalf it does, of which this is known.
+    of_owners: Option<CallerRecords>,
+}
+
+impl ListedNames {
+    /// Of who makes a request. `known` is what is known of principals; without it, units of an adapter of YARN have their owners alone.
+    pub fn of<T>(request: &Request<T>, known: Option<&CallerRecords>) -> Self {
+        let is_adapter = caller(request).role() == Some(Role::Yarn);
+        let own = person_call(request).principal().map_or_else(Arc::default, |principal| names_of(principal));
+        Self { own, of_owners: known.filter(|_| is_adapter).cloned() }
+    }
+
+    /// The names beside that of the owner of a unit.
+    pub fn beside(&self, owner: &str) -> Arc<[String]> {
+        let recorded = self.of_owners.as_ref().and_then(|known| known.recorded_principal(owner));
+        recorded.map_or_else(|| Arc::clone(&self.own), |principal| names_of(&principal))
+    }
+}
+
+fn names_of(principal: &Principal) -> Arc<[String]> {
+    std::iter::once(&principal.name).chain(&principal.groups).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::collections::HashSet;
 
-    use godel_identity::permission::{PersonRole, Principal};
+    use godel_identity::{caller::Caller, permission::PersonRole};
     use tonic::Code;
 
     use super::*;
+    use crate::security::KnownPrincipal;
 
     fn call_of(role: PersonRole) -> PersonCall {
         let principal = Principal {
@@ -111,5 +145,29 @@ mod tests {
         let mut submitted = v1::UnitSpec::default();
         permit_submission(&PersonCall::default(), &mut submitted).unwrap();
         assert_eq!(submitted, v1::UnitSpec::default());
+    }
+
+    #[test]
+    fn lists_of_queues_name_persons_and_their_groups() {
+        let known = CallerRecords::new("c".parse().unwrap());
+        let principal =
+            Arc::new(Principal { groups: vec!["ml".to_owned()], ..Principal::new("bob", PersonRole::User) });
+        known.replace_people(vec![KnownPrincipal { principal, refused_before_ms: 0 }], HashSet::new());
+        let names = |caller: Caller, call: PersonCall, owner: &str| {
+            let mut request = Request::new(());
+            request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(call);
+            ListedNames::of(&request, Some(&known)).beside(owner).to_vec()
+        };
+        let none: [&str; 0] = [];
+        let ann = || (Caller::Person { name: "ann".to_owned() }, call_of(PersonRole::User));
+        assert_eq!(names(ann().0, ann().1, ""), ["ann", "etl"]);
+        // Whoever submits counts, and not whom the unit names as its owner.
+        assert_eq!(names(ann().0, ann().1, "bob"), ["ann", "etl"]);
+        let member = |role| Caller::Member { role, name: "m".to_owned() };
+        assert_eq!(names(member(Role::Yarn), PersonCall::default(), "bob"), ["bob", "ml"]);
+        assert_eq!(names(member(Role::Yarn), PersonCall::default(), "yarn-simple:bob"), none);
+        assert_eq!(names(member(Role::Dispatcher), PersonCall::default(), "bob"), none);
+        assert_eq!(names(Caller::Unjudged, PersonCall::default(), "bob"), none);
     }
 }

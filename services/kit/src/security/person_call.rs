@@ -171,7 +171,7 @@ mod tests {
         let operator = person_call(&request_of(PersonRole::Operator));
         assert_eq!(operator.namespace("prod".to_owned()).unwrap(), "prod");
         assert_eq!(operator.namespace(String::new()).unwrap(), "ann");
-        assert_eq!(user.sight(), Sight::of(["ann".to_owned()]));
+        assert_eq!(user.sight(), Sight::of(["ann".to_owned()]).with_units_of("ann"));
         assert!(operator.sight().is_all());
         let process = person_call(&Request::new(()));
         assert!(process.sight().is_all());

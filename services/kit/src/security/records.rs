@@ -7,13 +7,11 @@ use std::{
     time::Duration,
 };
 
-use godel_domain::change_line::CallCause;
 use godel_identity::{
     caller::ADMIN,
-    change_log::refused_call,
     leaves::{LeafStanding, NameRecord, judge_leaf},
     names::ClusterName,
-    permission::{PermissionRefusal, Principal},
+    permission::Principal,
 };
 use godel_pki::person_tokens::{BadToken, PersonToken, TokenJudge, TokenKey};
 use parking_lot::RwLock;
@@ -79,13 +77,7 @@ impl CallerRecords {
         Self(Arc::new(KnownCallers { cluster, names, tokens, people, yarn, heard, log }))
     }
 
-    /// Notes for the change log that a call was refused which came by another protocol than gRPC.
-    pub fn note_refused(&self, refusal: &PermissionRefusal, now_ms: u64) {
-        let call = CallCause::new(&refusal.principal, &refusal.method, "");
-        self.0.log.note(refused_call(call, refusal.permission.refused_for(), now_ms), now_ms);
-    }
-
-    /// The calls that were refused, until whoever reports them takes them.
+    /// The calls that were refused, and those that were done without a transaction, until whoever reports them takes them.
     pub fn call_log(&self) -> &CallLog {
         &self.0.log
     }
@@ -177,19 +169,18 @@ impl CallerRecords {
         &self.0.yarn
     }
 
-    /// That what a token says counts, if it is true: its cluster, the key that signed it, and its end.
-    pub(super) fn judge_claims(&self, token: &PersonToken, now_ms: u64) -> Result<(), BadToken> {
-        let own = &self.0.cluster;
-        if token.cluster != own.as_str() {
-            let token = token.cluster.chars().take(80).collect();
-            return Err(BadToken::OtherCluster { token, own: own.clone() });
-        }
-        self.0.tokens.read().judge_again(token, now_ms)
+    /// Whose token it is of which a client of YARN has proved what it says, and what that one may do.
+    pub(super) fn bearer_of_said(&self, said: &str, now_ms: u64) -> Result<TokenBearer, BadToken> {
+        let token = self.0.tokens.read().judge_said(said, now_ms)?;
+        let principal = self.0.people.read().bearer(&token)?;
+        Ok(TokenBearer { token, principal })
     }
 
-    /// What the person of a token may do that counts.
-    pub(super) fn principal_of(&self, token: &PersonToken) -> Result<Arc<Principal>, BadToken> {
-        self.0.people.read().bearer(token)
+    /// What a token says that would count, if somebody proved it.
+    pub(super) fn judge_unproven(&self, said: &str, now_ms: u64) -> Result<PersonToken, BadToken> {
+        let token = self.0.tokens.read().check_said(said, now_ms)?;
+        self.0.people.read().bearer(&token)?;
+        Ok(token)
     }
 
     /// Judges again a token that has counted, and that its principal may do what it might.

@@ -373,7 +373,7 @@ impl From<Status> for RefusedCall {
 }
 
 /// Who a refused token is of: known only if its signature was right.
-fn proved_by(token: &str, bad: &BadToken) -> Caller {
+pub(super) fn proved_by(token: &str, bad: &BadToken) -> Caller {
     let is_signed = match bad {
         BadToken::Expired | BadToken::Revoked | BadToken::NoPrincipal(_) | BadToken::ChangedPrincipal(_) => {
             true
@@ -389,7 +389,7 @@ fn proved_by(token: &str, bad: &BadToken) -> Caller {
 }
 
 /// Why a token was refused, for the change log.
-fn refused_token(bad: &BadToken) -> &'static str {
+pub(super) fn refused_token(bad: &BadToken) -> &'static str {
     match bad {
         BadToken::Long(_) | BadToken::Form => "not a token",
         BadToken::OtherCluster { .. } => "token of another cluster",

@@ -12,11 +12,12 @@ use godel_identity::{book::IdentityChange, leaves::NameRecord, people::PeopleCha
 use godel_kit::security::{CallerRecords, KnownPrincipal, Role};
 use godel_pki::random::{NoRandomBytes, random_bytes};
 use godel_proto::v1;
+use godel_wire::to_proto;
 use parking_lot::RwLock;
 
 use super::{
     keys::Keys,
-    records::{principal_to_proto, signed, trust_to_proto},
+    records::{signed, trust_to_proto},
     writer::IdentityLedger,
 };
 
@@ -145,7 +146,7 @@ impl ToldCallers {
     fn apply_person(&mut self, change: &PeopleChange) -> bool {
         match change {
             PeopleChange::Principal(record) => {
-                let (name, told) = (record.principal.name.clone(), principal_to_proto(record));
+                let (name, told) = (record.principal.name.clone(), to_proto::principal(record));
                 self.principals.insert(name, told.clone()) != Some(told)
             }
             PeopleChange::PrincipalGone(name) => self.principals.remove(name).is_some(),

@@ -19,11 +19,11 @@ use godel_pki::{
     yarn_tokens,
 };
 use godel_proto::v1;
-use godel_wire::BadField;
+use godel_wire::{BadField, to_proto};
 use tonic::{Code, Request, Response, Status};
 
 use super::{
-    records::{person_token_to_proto, principal_to_proto, signed},
+    records::{person_token_to_proto, signed},
     rpc::{IdentityAnswer, Issuer, NO_METADATA, broken, refuse_unjudged},
 };
 
@@ -73,7 +73,7 @@ impl Issuer {
             token: text,
             yarn_password,
             info: Some(person_token_to_proto(&token)),
-            principal: record.as_ref().map(principal_to_proto),
+            principal: record.as_ref().map(to_proto::principal),
         }))
     }
 
@@ -154,12 +154,12 @@ impl Issuer {
         let record = set.await?;
         let Principal { name, role, .. } = &record.principal;
         tracing::info!(principal = name, %role, "a principal was set");
-        Ok(Response::new(v1::SetPrincipalResponse { principal: Some(principal_to_proto(&record)) }))
+        Ok(Response::new(v1::SetPrincipalResponse { principal: Some(to_proto::principal(&record)) }))
     }
 
     pub(super) fn list_principals(&self) -> IdentityAnswer<v1::ListPrincipalsResponse> {
         let mut principals: Vec<v1::Principal> =
-            self.ledger.read(|book| book.people().principals().map(principal_to_proto).collect());
+            self.ledger.read(|book| book.people().principals().map(to_proto::principal).collect());
         if let Err(at) = principals.binary_search_by(|principal| principal.name.as_str().cmp(ADMIN)) {
             principals.insert(at, unrecorded(Principal::admin()));
         }
@@ -266,7 +266,7 @@ pub(super) fn who_am_i(request: &Request<v1::WhoAmIRequest>, cluster: String) ->
 
 /// A principal without the times of its record.
 fn unrecorded(principal: Principal) -> v1::Principal {
-    principal_to_proto(&PrincipalRecord { principal, created_ms: 0, refused_before_ms: 0 })
+    to_proto::principal(&PrincipalRecord { principal, created_ms: 0, refused_before_ms: 0 })
 }
 
 fn ask_of(terms: v1::PrincipalTerms) -> Result<PrincipalAsk, BadField> {

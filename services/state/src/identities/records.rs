@@ -6,7 +6,6 @@ use godel_identity::{
     joins::JoinTerms,
     names::{BadIdentity, ClusterName, Identity},
     people::{People, PeopleChange, PersonTokenRecord, PrincipalRecord},
-    permission::{Principal, UnknownPersonRole},
     records::{
         ClusterTrust, HASH_LEN, IdentityRecord, JoinTokenRecord, LastJoin, PersonTokenKey, RootFingerprint,
         TrustedRoot,
@@ -17,7 +16,7 @@ use godel_proto::{
     v1::{self, op::Op},
 };
 use godel_store::State;
-use godel_wire::{BadField, to_proto};
+use godel_wire::{BadField, from_proto, to_proto};
 
 /// The name of the records of which there is one.
 pub(super) const NAME: &str = "default";
@@ -39,7 +38,7 @@ pub(super) fn book(
     let tokens: Result<Vec<JoinTokenRecord>, BadField> = tokens.into_iter().map(token_from_proto).collect();
     let principals = all::<v1::Principal>(state, v1::Kind::Principal)?;
     let principals: Result<Vec<PrincipalRecord>, BadField> =
-        principals.into_iter().map(principal_from_proto).collect();
+        principals.into_iter().map(from_proto::principal).collect();
     let of_persons = all::<v1::PersonToken>(state, v1::Kind::PersonToken)?;
     let people = People::new(principals?, of_persons.into_iter().map(person_token_from_proto));
     Ok(Some(IdentityBook::new(trust, identities?, tokens?).with_people(people)))
@@ -94,46 +93,11 @@ pub(super) fn op(change: IdentityChange) -> bytes::Bytes {
 
 fn person_op(change: PeopleChange) -> bytes::Bytes {
     match change {
-        PeopleChange::Principal(record) => raw::encode_op(Op::PutPrincipal(principal_to_proto(&record))),
+        PeopleChange::Principal(record) => raw::encode_op(Op::PutPrincipal(to_proto::principal(&record))),
         PeopleChange::PrincipalGone(name) => to_proto::delete_named(v1::Kind::Principal, &name),
         PeopleChange::Token(token) => raw::encode_op(Op::PutPersonToken(person_token_to_proto(&token))),
         PeopleChange::TokenGone(id) => to_proto::delete_named(v1::Kind::PersonToken, &id),
     }
-}
-
-pub(super) fn principal_to_proto(record: &PrincipalRecord) -> v1::Principal {
-    let PrincipalRecord { principal, created_ms, refused_before_ms } = record;
-    let Principal { name, role, groups, namespaces, queues, default_namespace } = principal;
-    v1::Principal {
-        name: name.clone(),
-        role: role.to_string(),
-        groups: groups.clone(),
-        namespaces: namespaces.clone(),
-        queues: queues.clone(),
-        default_namespace: default_namespace.clone(),
-        created_ms: signed(*created_ms),
-        tokens_refused_before_ms: signed(*refused_before_ms),
-    }
-}
-
-fn principal_from_proto(pb: v1::Principal) -> Result<PrincipalRecord, BadField> {
-    let v1::Principal {
-        name,
-        role,
-        groups,
-        namespaces,
-        queues,
-        default_namespace,
-        created_ms,
-        tokens_refused_before_ms,
-    } = pb;
-    let bad = |bad: UnknownPersonRole| BadField::new("role", bad.to_string());
-    let role = role.parse().map_err(bad)?;
-    Ok(PrincipalRecord {
-        principal: Principal { name, role, groups, namespaces, queues, default_namespace },
-        created_ms: unsigned(created_ms),
-        refused_before_ms: unsigned(tokens_refused_before_ms),
-    })
 }
 
 pub(super) fn person_token_to_proto(token: &PersonTokenRecord) -> v1::PersonToken {
@@ -328,7 +292,7 @@ fn hash(path: &str, bytes: Vec<u8>) -> Result<[u8; HASH_LEN], BadField> {
 
 #[cfg(test)]
 mod tests {
-    use godel_identity::{names::Role, permission::PersonRole};
+    use godel_identity::names::Role;
 
     use super::*;
 
@@ -356,19 +320,6 @@ mod tests {
             created_ms: 7,
         };
         assert_eq!(token_from_proto(token_to_proto(&token)), Ok(token));
-        let record = PrincipalRecord {
-            principal: Principal {
-                name: "ann".to_owned(),
-                role: PersonRole::Operator,
-                groups: vec!["g".to_owned()],
-                namespaces: vec!["n".to_owned()],
-                queues: vec!["q".to_owned()],
-                default_namespace: "d".to_owned(),
-            },
-            created_ms: 1,
-            refused_before_ms: 2,
-        };
-        assert_eq!(principal_from_proto(principal_to_proto(&record)), Ok(record));
         let token = PersonTokenRecord {
             id: "t2".to_owned(),
             principal: "ann".to_owned(),

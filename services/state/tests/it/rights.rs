@@ -23,7 +23,7 @@ enum Bound {
     Nothing,
     /// Namespaces, queues and owners.
     Units,
-    /// Namespaces.
+    /// Namespaces, and in others what it owns.
     Sight,
     /// Itself.
     Itself,
@@ -166,7 +166,9 @@ fn each_role_may_call_each_method_about_its_own_and_not_about_what_is_foreign() 
     let about = [
         ("nothing", nothing),
         ("own", own),
+        // What is its own is seen there, and not changed.
         ("namespace", CallObject { namespace: Some("team-b"), ..own }),
+        ("foreign", CallObject { namespace: Some("team-b"), owner: Some("bob"), ..own }),
         ("queue", CallObject { queue: Some("online"), ..own }),
         ("owner", CallObject { owner: Some("bob"), ..own }),
         ("group", CallObject { owner: Some("etl"), ..own }),
@@ -181,10 +183,10 @@ fn each_role_may_call_each_method_about_its_own_and_not_about_what_is_foreign() 
                 let is_within = match (bound, role) {
                     (_, PersonRole::Admin) | (Bound::Nothing, _) => true,
                     (Bound::Units | Bound::Sight | Bound::Applications, PersonRole::Operator) => true,
-                    (Bound::Units, _) => !matches!(what, "namespace" | "queue" | "owner"),
-                    (Bound::Sight, _) => what != "namespace",
-                    (Bound::Applications, _) => !matches!(what, "queue" | "owner"),
-                    (Bound::Itself, _) => !matches!(what, "owner" | "group"),
+                    (Bound::Units, _) => !matches!(what, "namespace" | "foreign" | "queue" | "owner"),
+                    (Bound::Sight, _) => what != "foreign",
+                    (Bound::Applications, _) => !matches!(what, "foreign" | "queue" | "owner"),
+                    (Bound::Itself, _) => !matches!(what, "foreign" | "owner" | "group"),
                 };
                 let verdict = allow(&principal(role), &path, &object);
                 let is_granted = verdict == Permission::Granted;

@@ -11,7 +11,9 @@ use godel_core_yarn_leader::{
     UnitCall, UnitCallRefusal, UnitCallRefused, UnitWaits, YarnNote, YarnOrder, YarnWrite, unit_name,
     unit_name_of,
 };
-use godel_domain::{change::Change, records::Record, refusals::RefusalCount, txn::TxnBuilder as _};
+use godel_domain::{
+    change::Change, change_line::CallCause, records::Record, refusals::RefusalCount, txn::TxnBuilder as _,
+};
 use godel_kit::{
     client::{Backoff, Channel},
     message::RECEIVED_BYTES_MAX,
@@ -46,13 +48,13 @@ impl Shared {
                 (YarnOrder::Answer(waiter, answer), _) => drop(waiter.send(answer)),
                 (YarnOrder::AnswerMaster(waiter, answer), _) => drop(waiter.send(answer)),
                 (YarnOrder::Note(note), _) => self.note(note),
-                (YarnOrder::Write(ticket, writes), Some(term)) => {
+                (YarnOrder::Write(ticket, writes, causes), Some(term)) => {
                     let lost = Err(RecordsFailure::LeaseLost);
                     let writing = RecordsUnderWay { shared: Arc::clone(self), ticket, answer: lost };
                     // Who leads next begins when it is known what is written.
-                    task::spawn("yarn.records", writing.carry(writes, term.clone()));
+                    task::spawn("yarn.records", writing.carry(writes, causes, term.clone()));
                 }
-                (YarnOrder::Write(ticket, _), None) => {
+                (YarnOrder::Write(ticket, ..), None) => {
                     self.run(|leader, at, out| {
                         leader.work().on_written(ticket, Err(RecordsFailure::LeaseLost), at, out);
                     });
@@ -300,8 +302,8 @@ struct RecordsUnderWay {
 }
 
 impl RecordsUnderWay {
-    /// Writes records in one transaction.
-    async fn carry(mut self, writes: Vec<YarnWrite>, term: Term) {
+    /// Writes records in one transaction, with the lines of the change log for those on whose behalf they have changed.
+    async fn carry(mut self, writes: Vec<YarnWrite>, causes: Vec<CallCause>, term: Term) {
         let is_application = |write: &&YarnWrite| matches!(write, YarnWrite::Application(..));
         let n_records = writes.iter().filter(is_application).count();
         let mut encoder = TxnEncoder::default();
@@ -318,7 +320,8 @@ impl RecordsUnderWay {
         }
         let Shared { context, quiet, .. } = &*self.shared;
         context.crash.hit("yarn.before-commit");
-        let answer = match term.pipeline.submit(encoder.ops, Conditions::default()).await {
+        let answer = match term.pipeline.submit(encoder.ops, Conditions::default().on_behalf_of(causes)).await
+        {
             Ok(pending) => pending.await,
             Err(error) => Err(error),
         };

@@ -24,7 +24,9 @@ pub(super) fn refused(refusal: ManagerRefusal) -> Status {
             status::with_info(Code::AlreadyExists, reason::DUPLICATE_NAME, said, [name])
         }
         ManagerRefusal::Invalid(why) => status::invalid_argument([BadField::new("application", why)]),
-        ManagerRefusal::Denied(why) | ManagerRefusal::NotAllowed(why) => {
+        ManagerRefusal::Denied(why)
+        | ManagerRefusal::NotAllowed(why)
+        | ManagerRefusal::QueueNotAllowed(why) => {
             status::with_info(Code::PermissionDenied, reason::FORBIDDEN, why, NO_METADATA)
         }
         ManagerRefusal::Master(MasterRefusal::BadAsk(why)) => {

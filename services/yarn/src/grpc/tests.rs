@@ -1,5 +1,6 @@
 //! Calls of YarnService over an adapter in memory.
 
+use godel_domain::change_line::CallCause;
 use godel_kit::{security::Principal, status};
 use prost::Message as _;
 use tonic::Code;
@@ -250,12 +251,15 @@ fn a_person_acts_as_itself_and_operators_as_whom_they_name() {
         (PersonRole::Operator, "bob", Ok("bob")),
         (PersonRole::Admin, "yarn-simple:bob", Ok("yarn-simple:bob")),
     ] {
-        assert_eq!(by(role, user), expected.map(str::to_owned), "{role} {user}");
+        // The change log names the one who calls.
+        let expected = expected
+            .map(|user| YarnCaller { user: user.to_owned(), call: Some(CallCause::new("ann", KILL, "")) });
+        assert_eq!(by(role, user), expected, "{role} {user}");
     }
     // Of others nothing is judged: they say who acts, but for those in plain text, who count as the administrator.
     let others =
         |caller: &Caller, user: &str| acting(&PersonCall::default(), caller, user.to_owned()).unwrap();
-    assert_eq!(others(&Caller::Unjudged, "bob"), "bob");
-    assert_eq!(others(&Caller::Unjudged, ""), "admin");
-    assert_eq!(others(&nobody, ""), "");
+    assert_eq!(others(&Caller::Unjudged, "bob"), YarnCaller::unnoted("bob"));
+    assert_eq!(others(&Caller::Unjudged, ""), YarnCaller::unnoted("admin"));
+    assert_eq!(others(&nobody, ""), YarnCaller::unnoted(""));
 }

@@ -26,10 +26,12 @@ use super::{
     FaceSettings, excluded, groups, ids,
     refusal::{for_clients, refused},
 };
-use crate::ResourceManager;
+use crate::{ResourceManager, YarnCaller};
 
 const ADMINISTRATION: &str = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB";
 const AVAILABILITY: &str = "org.apache.hadoop.ha.HAServiceProtocol";
+/// The row of the permissions of the one call that changes something.
+const REFRESH_NODES: &str = "hadoop/ResourceManagerAdministrationProtocol/refreshNodes";
 /// Bytes of the file of excluded nodes.
 const EXCLUDE_BYTES_MAX: u64 = 16 << 20;
 
@@ -146,10 +148,8 @@ impl AdminFace {
         let Identity::User { effective: user, .. } = &caller.identity else {
             return Err(Exception::new(exception::ACCESS_CONTROL, "this call is for administrators"));
         };
-        if !self.manager.may_administer(user) {
-            let said = format!("User {user} doesn't have permission to call 'refreshNodes'");
-            return Err(for_clients(ManagerRefusal::NotAllowed(said)));
-        }
+        let by = YarnCaller::new(user, REFRESH_NODES, &caller.address.to_string());
+        self.manager.allow_administration(&by).map_err(for_clients)?;
         let Some(file) = &self.settings.exclude_file else {
             return Err(refused(
                 "godel has no file of excluded nodes: name one in `yarn.exclude_file`, or take nodes out of service with `godel node drain NODE`",
@@ -169,11 +169,11 @@ impl AdminFace {
         let excluded::Changes { exclude, include } = excluded::compare(&listed, &before, &nodes);
         if !exclude.is_empty() {
             let timeout = self.timeout_ms(&request);
-            self.manager.decommission(&exclude, Some(timeout), user).await.map_err(for_clients)?;
+            self.manager.decommission(&exclude, Some(timeout), &by).await.map_err(for_clients)?;
             before.extend(exclude);
         }
         if !include.is_empty() {
-            self.manager.decommission(&include, None, user).await.map_err(for_clients)?;
+            self.manager.decommission(&include, None, &by).await.map_err(for_clients)?;
             before.retain(|host| !include.contains(host));
         }
         Ok(RefreshNodesResponseProto {})

@@ -40,7 +40,7 @@ use super::{
     reports, submission, times,
     tokens::Tokens,
 };
-use crate::ResourceManager;
+use crate::{ResourceManager, YarnCaller};
 
 pub(super) const PROTOCOL: &str = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB";
 
@@ -180,6 +180,12 @@ fn user(caller: &Caller) -> Result<&str, Exception> {
     }
 }
 
+/// The same with the call for the change log.
+fn by(caller: &Caller) -> Result<YarnCaller, Exception> {
+    let row = format!("hadoop/ApplicationClientProtocol/{}", caller.method);
+    Ok(YarnCaller::new(user(caller)?, &row, &caller.address.to_string()))
+}
+
 impl ClientFace {
     async fn new_application(
         self: Arc<Self>,
@@ -203,7 +209,7 @@ impl ClientFace {
         let cluster = self.manager.cluster().map_err(for_clients)?;
         let (least, most) = (&cluster.minimum_allocation, &cluster.maximum_allocation);
         let (id, submitted) = submission::read(context, user, least, most)?;
-        self.manager.submit(id, submitted).await.map_err(for_clients)?;
+        self.manager.submit(id, &by(&caller)?, submitted).await.map_err(for_clients)?;
         Ok(SubmitApplicationResponseProto {})
     }
 
@@ -212,14 +218,14 @@ impl ClientFace {
         caller: Caller,
         request: KillApplicationRequestProto,
     ) -> Result<KillApplicationResponseProto, Exception> {
-        let user = user(&caller)?;
+        let by = by(&caller)?;
         let id = ids::application(request.application_id)?;
         let mut why =
-            format!("Application {id} was killed by user {} at {}", yarn_user(user), caller.address.ip());
+            format!("Application {id} was killed by user {} at {}", yarn_user(&by.user), caller.address.ip());
         if let Some(said) = request.diagnostics.filter(|said| !said.is_empty()) {
             why = format!("{said} {why}");
         }
-        let is_over = self.manager.kill(id, user, &why).await.map_err(for_clients)?;
+        let is_over = self.manager.kill(id, &by, &why).await.map_err(for_clients)?;
         Ok(KillApplicationResponseProto { is_kill_completed: Some(is_over) })
     }
 
@@ -229,7 +235,7 @@ impl ClientFace {
         request: FailApplicationAttemptRequestProto,
     ) -> Result<FailApplicationAttemptResponseProto, Exception> {
         let id = ids::attempt(request.application_attempt_id)?;
-        self.manager.fail_attempt(id, user(&caller)?).await.map_err(for_clients)?;
+        self.manager.fail_attempt(id, &by(&caller)?).await.map_err(for_clients)?;
         Ok(FailApplicationAttemptResponseProto {})
     }
 
@@ -239,7 +245,7 @@ impl ClientFace {
         request: MoveApplicationAcrossQueuesRequestProto,
     ) -> Result<MoveApplicationAcrossQueuesResponseProto, Exception> {
         let id = ids::application(Some(request.application_id))?;
-        self.manager.move_to(id, user(&caller)?, &request.target_queue).await.map_err(for_clients)?;
+        self.manager.move_to(id, &by(&caller)?, &request.target_queue).await.map_err(for_clients)?;
         Ok(MoveApplicationAcrossQueuesResponseProto {})
     }
 
@@ -250,7 +256,7 @@ impl ClientFace {
     ) -> Result<UpdateApplicationPriorityResponseProto, Exception> {
         let id = ids::application(Some(request.application_id))?;
         let asked = request.application_priority.priority.unwrap_or(0);
-        let set = self.manager.set_priority(id, user(&caller)?, asked).await.map_err(for_clients)?;
+        let set = self.manager.set_priority(id, &by(&caller)?, asked).await.map_err(for_clients)?;
         Ok(UpdateApplicationPriorityResponseProto { application_priority: Some(reports::priority(set)) })
     }
 
@@ -259,7 +265,7 @@ impl ClientFace {
         caller: Caller,
         request: UpdateApplicationTimeoutsRequestProto,
     ) -> Result<UpdateApplicationTimeoutsResponseProto, Exception> {
-        let user = user(&caller)?;
+        let by = by(&caller)?;
         let id = ids::application(Some(request.application_id))?;
         // There is one kind of timeout.
         let Some(timeout) = request.application_timeouts.first() else {
@@ -279,7 +285,7 @@ impl ClientFace {
                 times::shown(self.clock.wall_ms())
             )));
         }
-        self.manager.set_timeout(id, user, at_ms).await.map_err(for_clients)?;
+        self.manager.set_timeout(id, &by, at_ms).await.map_err(for_clients)?;
         Ok(UpdateApplicationTimeoutsResponseProto { application_timeouts: request.application_timeouts })
     }
 
@@ -288,10 +294,10 @@ impl ClientFace {
         caller: Caller,
         request: SignalContainerRequestProto,
     ) -> Result<SignalContainerResponseProto, Exception> {
-        let user = user(&caller)?;
+        let by = by(&caller)?;
         let command = request.command();
         let id = ids::container(Some(request.container_id))?;
-        self.manager.allow(id.attempt.application, user, AppAccess::Modify).map_err(for_clients)?;
+        self.manager.allow(id.attempt.application, &by, AppAccess::Modify).map_err(for_clients)?;
         // To the node the caller is who submitted the application: the adapter has judged whether that is right.
         let submitter = self.manager.application(id.attempt.application).map_err(for_clients)?.user;
         let found = self.find(id)?;
@@ -305,6 +311,7 @@ impl ClientFace {
             NodeError::Refused(exception) => exception,
             NodeError::Unavailable(why) => for_clients(ManagerRefusal::Unavailable(why)),
         })?;
+        self.manager.note_done(id.attempt.application, &by);
         Ok(SignalContainerResponseProto {})
     }
 
@@ -325,10 +332,10 @@ impl ClientFace {
 
     /// Whether a caller may see attempts and containers of an application.
     fn may_see(&self, caller: &Caller, id: YarnApplicationId) -> Result<(), Exception> {
-        let user = user(caller).unwrap_or_default();
-        self.manager.allow(id, user, AppAccess::View).map_err(|refusal| match refusal {
+        let by = by(caller).unwrap_or_default();
+        self.manager.allow(id, &by, AppAccess::View).map_err(|refusal| match refusal {
             ManagerRefusal::NotAllowed(_) => {
-                let user = yarn_user(user);
+                let user = yarn_user(&by.user);
                 refused(format!("User {user} does not have privilege to see this application {id}"))
             }
             other => for_clients(other),

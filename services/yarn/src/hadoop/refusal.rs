@@ -42,7 +42,9 @@ pub(super) fn for_clients(refusal: ManagerRefusal) -> Exception {
         }
         ManagerRefusal::Denied(_) => Exception::new(exception::ACCESS_CONTROL, message),
         // YARN wraps what it throws for these: clients see the class of the cause in the text.
-        ManagerRefusal::NotAllowed(_) => refused(format!("{}: {message}", exception::ACCESS_CONTROL)),
+        ManagerRefusal::NotAllowed(_) | ManagerRefusal::QueueNotAllowed(_) => {
+            refused(format!("{}: {message}", exception::ACCESS_CONTROL))
+        }
         ManagerRefusal::Master(refusal) => Exception::new(refusal.exception(), message),
         ManagerRefusal::Standby(_) => Exception::new(STANDBY, message),
         ManagerRefusal::Unavailable(_) => Exception::new(RETRIABLE, message),

@@ -51,7 +51,7 @@ impl Call {
         let around = self.around()?;
         let filter = filter(&self.query, &around.queues)?;
         let mut apps = filter.map_or(Ok(Vec::new()), |filter| self.face.manager.applications(&filter))?;
-        self.face.manager.hide(&self.user, &mut apps);
+        self.face.manager.hide(&self.by.user, &mut apps);
         let apps = apps.iter().map(|app| Value::Object(around.app(app))).collect();
         Ok(list("apps", "app", apps))
     }
@@ -59,12 +59,12 @@ impl Call {
     pub(super) fn app(&self, id: YarnApplicationId, part: AppPart) -> Result<Value, Problem> {
         let manager = &self.face.manager;
         let mut app = manager.application(id)?;
-        manager.hide(&self.user, std::slice::from_mut(&mut app));
+        manager.hide(&self.by.user, std::slice::from_mut(&mut app));
         if matches!(
             part,
             AppPart::Attempts | AppPart::Attempt(_) | AppPart::Containers(_) | AppPart::Container(..)
         ) {
-            manager.allow(id, &self.user, AppAccess::View)?;
+            manager.allow(id, &self.by, AppAccess::View)?;
         }
         Ok(match part {
             AppPart::Whole => json!({ "app": self.around()?.app(&app) }),

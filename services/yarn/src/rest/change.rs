@@ -25,10 +25,10 @@ impl Call {
                 })))
             }
             Change::Submit => {
-                let (id, submitted) = submit::read(body, &self.user)?;
+                let (id, submitted) = submit::read(body, &self.by.user)?;
                 // YARN answers this one with 400, unlike other refusals of its access controls.
-                self.face.manager.submit(id, submitted).await.map_err(|refusal| match refusal {
-                    ManagerRefusal::NotAllowed(why) => Problem::bad_request(why),
+                self.face.manager.submit(id, &self.by, submitted).await.map_err(|refusal| match refusal {
+                    ManagerRefusal::QueueNotAllowed(why) => Problem::bad_request(why),
                     other => other.into(),
                 })?;
                 Ok(Reply::At(StatusCode::ACCEPTED, self.at(id), None))
@@ -38,7 +38,7 @@ impl Call {
                 let wanted = text(body, "queue")?;
                 let mut queue = self.face.manager.application(id)?.queue;
                 if queue != wanted {
-                    queue = self.face.manager.move_to(id, &self.user, wanted).await?;
+                    queue = self.face.manager.move_to(id, &self.by, wanted).await?;
                 }
                 Ok(Reply::Json(json!({ "queue": queue })))
             }
@@ -48,7 +48,7 @@ impl Call {
                 let wanted = wanted.ok_or_else(|| missing("priority"))?;
                 let mut priority = self.face.manager.application(id)?.priority;
                 if priority != wanted {
-                    priority = self.face.manager.set_priority(id, &self.user, wanted).await?;
+                    priority = self.face.manager.set_priority(id, &self.by, wanted).await?;
                 }
                 Ok(Reply::Json(json!({ "priority": priority })))
             }
@@ -60,7 +60,7 @@ impl Call {
                 let at_ms = time::read(at).ok_or_else(|| {
                     Problem::bad_request("expiryTime: is no time as 2026-11-27T20:15:00.000+0000")
                 })?;
-                self.face.manager.set_timeout(id, &self.user, at_ms).await?;
+                self.face.manager.set_timeout(id, &self.by, at_ms).await?;
                 let app = self.face.manager.application(id)?;
                 Ok(Reply::Json(json!({ "timeout": apps::timeout(&app, self.face.clock.wall_ms()) })))
             }
@@ -77,7 +77,7 @@ impl Call {
             return Err(Problem::bad_request("Only 'KILLED' is allowed as a target state."));
         }
         let why = body.get("diagnostics").and_then(Value::as_str).unwrap_or_default();
-        let is_over = self.face.manager.kill(id, &self.user, why).await?;
+        let is_over = self.face.manager.kill(id, &self.by, why).await?;
         let state = json!({ "state": self.face.manager.application(id)?.state.name() });
         if is_over {
             return Ok(Reply::Json(state));

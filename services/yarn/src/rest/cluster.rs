@@ -157,12 +157,12 @@ impl Call {
     }
 
     pub(super) fn user_info(&self) -> Value {
-        json!({ "clusterUserInfo": { "rmLoginUser": LOGIN_USER, "requestedUser": yarn_user(&self.user) } })
+        json!({ "clusterUserInfo": { "rmLoginUser": LOGIN_USER, "requestedUser": yarn_user(&self.by.user) } })
     }
 
     /// Whether a user may submit to a queue, or administer it.
     pub(super) fn access(&self, queue: &str) -> Result<Value, Problem> {
-        let user = self.query.first("user").filter(|user| !user.is_empty()).unwrap_or(&self.user);
+        let user = self.query.first("user").filter(|user| !user.is_empty()).unwrap_or(&self.by.user);
         let kind = self.query.first("queue-acl-type").unwrap_or("SUBMIT_APPLICATIONS");
         if kind != "SUBMIT_APPLICATIONS" && kind != "ADMINISTER_QUEUE" {
             let shown: String = kind.chars().take(100).collect();

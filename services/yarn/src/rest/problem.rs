@@ -44,7 +44,9 @@ impl From<ManagerRefusal> for Problem {
             }
             ManagerRefusal::NoQueue(_) | ManagerRefusal::Taken(_) => Self::BadRequest(refusal.to_string()),
             ManagerRefusal::Invalid(why) => Self::BadRequest(why),
-            ManagerRefusal::Denied(why) | ManagerRefusal::NotAllowed(why) => Self::Forbidden(why),
+            ManagerRefusal::Denied(why)
+            | ManagerRefusal::NotAllowed(why)
+            | ManagerRefusal::QueueNotAllowed(why) => Self::Forbidden(why),
             ManagerRefusal::Master(MasterRefusal::NoAttempt(_)) => Self::NotFound(refusal.to_string()),
             ManagerRefusal::Master(MasterRefusal::NotYet(_)) => Self::Unavailable(refusal.to_string()),
             ManagerRefusal::Master(why) => Self::BadRequest(why.to_string()),

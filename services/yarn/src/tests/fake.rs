@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tonic::async_trait;
 
 use super::samples::{self, CLUSTER, RACK, START, amount, app_id, attempt_id, queue};
-use crate::ResourceManager;
+use crate::{ResourceManager, YarnCaller};
 
 /// What there is of an application beside the adapter.
 #[derive(Debug, Default)]
@@ -338,7 +338,12 @@ impl ResourceManager for FakeManager {
         Ok((self.read()?.next_id(), amount(8_192, 4)))
     }
 
-    async fn submit(&self, id: YarnApplicationId, submitted: SubmittedApp) -> Result<(), ManagerRefusal> {
+    async fn submit(
+        &self,
+        id: YarnApplicationId,
+        _: &YarnCaller,
+        submitted: SubmittedApp,
+    ) -> Result<(), ManagerRefusal> {
         let mut state = self.read()?;
         if !submitted.submission.queue.is_empty() {
             state.queue(&submitted.submission.queue)?;
@@ -348,7 +353,12 @@ impl ResourceManager for FakeManager {
         Ok(())
     }
 
-    async fn kill(&self, id: YarnApplicationId, user: &str, why: &str) -> Result<bool, ManagerRefusal> {
+    async fn kill(
+        &self,
+        id: YarnApplicationId,
+        YarnCaller { user, .. }: &YarnCaller,
+        why: &str,
+    ) -> Result<bool, ManagerRefusal> {
         let mut state = self.change(format!("kill {id} {user} {why}"))?;
         let is_late = state.is_killed_late;
         let is_known = std::mem::replace(&mut state.apps.entry(id).or_default().is_kill_asked, true);
@@ -358,7 +368,11 @@ impl ResourceManager for FakeManager {
         Ok(state.get(id)?.times_ms().1.is_some())
     }
 
-    async fn fail_attempt(&self, id: YarnAttemptId, user: &str) -> Result<(), ManagerRefusal> {
+    async fn fail_attempt(
+        &self,
+        id: YarnAttemptId,
+        YarnCaller { user, .. }: &YarnCaller,
+    ) -> Result<(), ManagerRefusal> {
         let mut state = self.change(format!("fail {id} {user}"))?;
         let why = format!("Attempt failed by user {user}");
         state
@@ -369,7 +383,7 @@ impl ResourceManager for FakeManager {
     async fn move_to(
         &self,
         id: YarnApplicationId,
-        user: &str,
+        YarnCaller { user, .. }: &YarnCaller,
         queue: &str,
     ) -> Result<String, ManagerRefusal> {
         let path = self.read()?.queue(queue)?;
@@ -382,7 +396,7 @@ impl ResourceManager for FakeManager {
     async fn set_priority(
         &self,
         id: YarnApplicationId,
-        user: &str,
+        YarnCaller { user, .. }: &YarnCaller,
         priority: i32,
     ) -> Result<i32, ManagerRefusal> {
         let mut state = self.change(format!("priority {id} {user} {priority}"))?;
@@ -391,7 +405,12 @@ impl ResourceManager for FakeManager {
         Ok(set)
     }
 
-    async fn set_timeout(&self, id: YarnApplicationId, user: &str, at_ms: i64) -> Result<(), ManagerRefusal> {
+    async fn set_timeout(
+        &self,
+        id: YarnApplicationId,
+        YarnCaller { user, .. }: &YarnCaller,
+        at_ms: i64,
+    ) -> Result<(), ManagerRefusal> {
         let mut state = self.change(format!("timeout {id} {user} {at_ms}"))?;
         state.with(id, |app, _, _, out| app.change_lifetime(Some(at_ms - app.times_ms().0), out))
     }
@@ -545,7 +564,7 @@ impl ResourceManager for FakeManager {
         &self,
         nodes: &[String],
         timeout_ms: Option<u64>,
-        user: &str,
+        YarnCaller { user, .. }: &YarnCaller,
     ) -> Result<(), ManagerRefusal> {
         let mut state = self.change(format!("decommission {nodes:?} {timeout_ms:?} {user}"))?;
         for node in state.nodes.iter_mut().filter(|node| nodes.contains(&node.host)) {

@@ -20,9 +20,13 @@ use godel_core_yarn::{
 };
 use godel_core_yarn_leader::{AppFilter, ManagerRefusal, MasterAnswer, SubmittedApp, YarnAmount};
 use godel_proto::v1;
-use godel_yarn::ResourceManager as _;
+use godel_yarn::{ResourceManager as _, YarnCaller};
 
 const LONG: Duration = Duration::from_secs(300);
+
+fn user(name: &str) -> YarnCaller {
+    YarnCaller::unnoted(name)
+}
 
 fn group(memory_mb: i64) -> AskGroup {
     let amount = YarnAmount { memory_mb, vcores: 1, others: [].into() };
@@ -59,10 +63,12 @@ fn ask(n: u32) -> AskRow {
 /// Submits an application as soon as the adapter leads.
 async fn submit(adapter: &Adapter) -> YarnApplicationId {
     let id = until("leader", async || adapter.manager.new_application().await.ok()).await.0;
-    until("recorded application", async || match adapter.manager.submit(id, submitted()).await {
-        Ok(()) => Some(()),
-        Err(ManagerRefusal::Unavailable(_)) => None,
-        Err(refusal) => panic!("{refusal}"),
+    until("recorded application", async || {
+        match adapter.manager.submit(id, &user("ann"), submitted()).await {
+            Ok(()) => Some(()),
+            Err(ManagerRefusal::Unavailable(_)) => None,
+            Err(refusal) => panic!("{refusal}"),
+        }
     })
     .await;
     id
@@ -138,11 +144,11 @@ async fn an_application_outlives_its_adapter() {
     let first = cluster.adapter(LONG).await;
     let id = submit(&first).await;
     // The same again changes nothing, and another one is refused.
-    first.manager.submit(id, submitted()).await.unwrap();
+    first.manager.submit(id, &user("ann"), submitted()).await.unwrap();
     let mut other = submitted();
     other.submission.name = "tau".to_owned();
     assert!(
-        matches!(first.manager.submit(id, other).await, Err(ManagerRefusal::Taken(taken)) if taken == id)
+        matches!(first.manager.submit(id, &user("ann"), other).await, Err(ManagerRefusal::Taken(taken)) if taken == id)
     );
     let attempt = launched(&first, id, 1).await;
     let launch = cluster.launcher.launched.lock().unwrap()[0].clone();
@@ -247,7 +253,7 @@ async fn opportunistic_containers_outlive_the_adapter() {
     let one = AskRow { n: 1, ..opportunistic };
     master.allocate(&second, vec![one], Vec::new()).await.unwrap();
     assert_eq!(master.fetch(&second, 1).await[0].id.number, base + 4);
-    second.manager.kill(id, "bob", "").await.unwrap();
+    second.manager.kill(id, &user("bob"), "").await.unwrap();
     state(&second, id, PublicAppState::Killed).await;
     until("empty cluster", async || (second.manager.cluster().ok()?.n_containers == 0).then_some(())).await;
     cluster.audit().await;
@@ -264,7 +270,7 @@ async fn a_killed_application_leaves_nothing() {
     let (mut master, _) = Master::register(&adapter, attempt).await;
     master.allocate(&adapter, vec![ask(2)], Vec::new()).await.unwrap();
     master.fetch(&adapter, 2).await;
-    adapter.manager.kill(id, "bob", "").await.unwrap();
+    adapter.manager.kill(id, &user("bob"), "").await.unwrap();
     state(&adapter, id, PublicAppState::Killed).await;
     until("empty cluster", async || (adapter.manager.cluster().ok()?.n_containers == 0).then_some(())).await;
     // An answer about the application may be of another moment than one about the cluster.
@@ -280,10 +286,13 @@ async fn a_killed_application_leaves_nothing() {
     let killed = AppFilter { states: vec![PublicAppState::Killed], ..AppFilter::default() };
     assert_eq!(adapter.manager.applications(&killed).unwrap().len(), 1);
     let unknown = YarnApplicationId { cluster_timestamp: 1, number: 1 };
-    assert_eq!(adapter.manager.kill(unknown, "bob", "").await, Err(ManagerRefusal::NoApplication(unknown)));
+    assert_eq!(
+        adapter.manager.kill(unknown, &user("bob"), "").await,
+        Err(ManagerRefusal::NoApplication(unknown))
+    );
     let mut lost = submitted();
     lost.submission.queue = "nowhere".to_owned();
-    let refused = adapter.manager.submit(unknown, lost).await;
+    let refused = adapter.manager.submit(unknown, &user("ann"), lost).await;
     assert_eq!(refused, Err(ManagerRefusal::NoQueue("nowhere".to_owned())));
     cluster.audit().await;
     adapter.stop().await;
@@ -330,7 +339,7 @@ async fn masters_may_register_right_after_their_submission_and_those_that_wait_s
         let id = new().await;
         let mut unmanaged = submitted();
         unmanaged.submission.master = None;
-        adapter.manager.submit(id, unmanaged).await.unwrap();
+        adapter.manager.submit(id, &user("ann"), unmanaged).await.unwrap();
         let attempt = YarnAttemptId { application: id, number: 1 };
         let registered = adapter.manager.register(attempt, Registration::default()).await;
         assert!(registered.is_ok(), "{registered:?}");
@@ -341,14 +350,14 @@ async fn masters_may_register_right_after_their_submission_and_those_that_wait_s
     let id = new().await;
     let mut large = submitted();
     large.submission.master = Some(group(20 * 1_024));
-    adapter.manager.submit(id, large).await.unwrap();
+    adapter.manager.submit(id, &user("ann"), large).await.unwrap();
     let waits = until("reason", async || {
         let waits = adapter.manager.application(id).ok()?.diagnostics;
         (waits.starts_with("Application is") && waits.contains(": ")).then_some(waits)
     })
     .await;
     assert_eq!(adapter.manager.attempts(id).unwrap()[0].diagnostics, waits);
-    adapter.manager.kill(id, "bob", "").await.unwrap();
+    adapter.manager.kill(id, &user("bob"), "").await.unwrap();
     state(&adapter, id, PublicAppState::Killed).await;
     assert_eq!(adapter.manager.application(id).unwrap().diagnostics, "Application killed by user bob");
     // One that has a node says what keeps that from starting it, and goes on.

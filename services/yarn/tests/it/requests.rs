@@ -24,10 +24,12 @@ async fn master(adapter: &Adapter, label: &str) -> Master {
     let mut app = submitted();
     (app.submission.master, app.submission.label) = (None, label.to_owned());
     let id = until("leader", async || adapter.manager.new_application().await.ok()).await.0;
-    until("recorded application", async || match adapter.manager.submit(id, app.clone()).await {
-        Ok(()) => Some(()),
-        Err(ManagerRefusal::Unavailable(_)) => None,
-        Err(refusal) => panic!("{refusal}"),
+    until("recorded application", async || {
+        match adapter.manager.submit(id, &user("ann"), app.clone()).await {
+            Ok(()) => Some(()),
+            Err(ManagerRefusal::Unavailable(_)) => None,
+            Err(refusal) => panic!("{refusal}"),
+        }
     })
     .await;
     let attempt = launched(adapter, id, 1).await;
@@ -104,7 +106,7 @@ async fn containers_go_where_label_numbers_and_strictness_say() {
     other.allocate(&adapter, vec![at("h3", 1), label_at_any], Vec::new()).await.unwrap();
     assert_eq!(hosts(&other.fetch(&adapter, 1).await), BTreeMap::from([("h3", 1)]));
     for attempt in [fast.attempt, other.attempt] {
-        adapter.manager.kill(attempt.application, "ann", "").await.unwrap();
+        adapter.manager.kill(attempt.application, &user("ann"), "").await.unwrap();
     }
     until("empty cluster", async || (adapter.manager.cluster().ok()?.n_containers == 0).then_some(())).await;
 
@@ -117,7 +119,7 @@ async fn containers_go_where_label_numbers_and_strictness_say() {
         let placed = even.fetch(&adapter, 4).await;
         let count = |n: u32| usize::try_from(n).unwrap();
         assert_eq!(hosts(&placed), BTreeMap::from([("h1", count(of_h1)), ("h2", count(of_h2))]));
-        adapter.manager.kill(even.attempt.application, "ann", "").await.unwrap();
+        adapter.manager.kill(even.attempt.application, &user("ann"), "").await.unwrap();
         until("empty cluster", async || (adapter.manager.cluster().ok()?.n_containers == 0).then_some(()))
             .await;
     }
@@ -196,7 +198,7 @@ async fn what_waits_follows_blacklist_and_places_and_headroom_says_what_is_left(
     let id = adapter.manager.new_application().await.unwrap().0;
     let mut app = submitted();
     app.submission.label = "slow".to_owned();
-    let refusal = adapter.manager.submit(id, app).await.unwrap_err();
+    let refusal = adapter.manager.submit(id, &user("ann"), app).await.unwrap_err();
     assert_eq!(refusal, MasterRefusal::BadAsk(BadAsk::Label("slow".to_owned())).into());
     cluster.audit().await;
     adapter.stop().await;

@@ -100,7 +100,7 @@ fn who_is_bound_to_a_namespace_changes_no_unit_of_another_one_by_its_uid() {
         name: name.to_owned(),
         expected_revision: Revision(0),
         kind: UnitChangeKind::Cancel,
-        principal: "person/ann".to_owned(),
+        by: UnitCaller::new("person/ann"),
         is_bound: true,
         caller,
     };
@@ -115,6 +115,56 @@ fn who_is_bound_to_a_namespace_changes_no_unit_of_another_one_by_its_uid() {
             Some((who, Ok(_))) => assert!(may && *who == caller, "{namespace}/{name}"),
             Some((who, Err(ChangeFailure::Unresolved { .. }))) => {
                 assert!(!may && *who == caller, "{namespace}/{name}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_queue_takes_units_of_those_whom_its_list_names_when_they_come_and_when_they_move() {
+    let by = |names: &[&str]| UnitCaller {
+        principal: "person/ann".into(),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let mut rig = Rig::new();
+    let closed = QueueSpec { submit_owners: vec!["etl".to_owned()], ..QueueSpec::new("q") };
+    rig.edit(1, vec![RecordChange::Put(Arc::new(closed))]);
+    rig.settle();
+    for (submitter, names, owner, is_taken) in
+        [(2, &["ann", "etl"][..], "ann", true), (3, &["ann"], "ann", false), (4, &[], "etl", true)]
+    {
+        let spec =
+            UnitSpec { owner: owner.to_owned(), ..spec(&format!("u{submitter}"), submitter.into(), "q") };
+        let submission = UnitSubmission { spec, by: by(names), submitter };
+        rig.leader.submit(submission, NOW, &mut rig.sent);
+        rig.settle();
+        assert_eq!(rig.sent.submitted.iter().any(|(who, ..)| *who == submitter), is_taken, "{submitter}");
+        let is_refused = rig.sent.refused.iter().any(|(who, why)| {
+            *who == submitter && matches!(why, NotSubmitted::Unwelcome(wrong) if wrong.len() == 1)
+        });
+        assert_eq!(is_refused, !is_taken, "{submitter}");
+    }
+    let free = UnitSpec { owner: "ann".to_owned(), ..spec("free", 9, "") };
+    rig.submit_as(5, free.clone(), "person/ann");
+    rig.settle();
+    for (caller, names, is_taken) in [(6, &["ann"][..], false), (7, &["ann", "etl"], true)] {
+        let moved = UnitSpec { queue: "q".to_owned(), ..free.clone() };
+        let change = UnitChange {
+            namespace: String::new(),
+            name: "free".to_owned(),
+            expected_revision: Revision(0),
+            kind: UnitChangeKind::Update(Box::new(moved)),
+            by: by(names),
+            is_bound: false,
+            caller,
+        };
+        rig.leader.change(change, NOW, &mut rig.sent);
+        rig.settle();
+        match rig.sent.answers.last() {
+            Some((who, Ok(_))) => assert!(is_taken && *who == caller, "{names:?}"),
+            Some((who, Err(ChangeFailure::Unwelcome(_)))) => {
+                assert!(!is_taken && *who == caller, "{names:?}")
             }
             other => panic!("{other:?}"),
         }

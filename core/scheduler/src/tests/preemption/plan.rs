@@ -113,15 +113,15 @@ fn where_a_unit_may_not_go_is_told_as_submission_tells_it() {
     let mut pair = Pair::new(1);
     pair.commit(vec![capped("prod", 1_000), capped("prod.search", 1_000)]);
     let one = ranked(2, 0, 1, 1, cpu(1000));
-    assert_eq!(pair.scheduler.welcome(&one.spec), Ok(()));
+    assert_eq!(pair.scheduler.welcome(&one.spec, &[]), Ok(()));
     let wrong = in_queue("nowhere", one.clone()).priority_class("gold");
     assert_eq!(
-        pair.scheduler.welcome(&wrong.spec),
+        pair.scheduler.welcome(&wrong.spec, &[]),
         Err(vec![
             Unwelcome::Queue(NotAdmitted::Unknown("nowhere".to_owned())),
             Unwelcome::UnknownClass("gold".to_owned())
         ])
     );
-    let leafless = pair.scheduler.welcome(&in_queue("prod", one).spec).unwrap_err();
+    let leafless = pair.scheduler.welcome(&in_queue("prod", one).spec, &[]).unwrap_err();
     assert!(matches!(&leafless[..], [Unwelcome::Queue(NotAdmitted::NotALeaf { .. })]), "{leafless:?}");
 }

@@ -1,5 +1,7 @@
 //! What becomes of writes and changes that are not taken.
 
+use godel_domain::change_line::CallCause;
+
 use super::*;
 use crate::CHANGE_LIMIT_MS;
 
@@ -92,7 +94,7 @@ fn who_has_lost_track_of_records_leads_again_after_a_tick() {
 fn a_change_that_is_not_taken_in_time_is_given_up() {
     let mut played = Played::leading();
     let id = played.placed();
-    played.with(|leader, at, out| leader.set_priority(id, USER, 7, "changer", at, out)).unwrap();
+    played.with(|leader, at, out| leader.set_priority(id, BELIEVED, 7, "changer", at, out)).unwrap();
     let (ticket, _) = played.call().unwrap();
     played.now_ms += CHANGE_LIMIT_MS - 1;
     played.tick();
@@ -104,4 +106,87 @@ fn a_change_that_is_not_taken_in_time_is_given_up() {
     played.commit(Vec::new());
     assert_eq!((played.answer("changer"), played.call()), (None, None), "nobody waits for it");
     assert_eq!(played.leader.shown(0).application(id).unwrap().priority, 0);
+}
+
+fn by(method: &str) -> AppCaller<'static> {
+    AppCaller { cause: Some(CallCause::new("ann", method, "h:1")), ..BELIEVED }
+}
+
+#[test]
+fn a_change_has_its_line_in_the_transaction_with_its_record() {
+    let mut played = Played::leading();
+    let attempt = played.running();
+    let id = attempt.application;
+    played.with(|leader, at, out| leader.set_timeout(id, by("timeout"), 900_000, at, out)).unwrap();
+    assert_eq!(played.methods(), ["timeout"]);
+    // What comes while that is under way has its line with the next one.
+    played.with(|leader, at, out| leader.kill(id, by("kill"), "", at, out)).unwrap();
+    assert_eq!(played.refuse_records(), [id]);
+    assert_eq!(played.methods(), ["timeout", "kill"]);
+    played.store();
+    // It is over already: nothing is changed.
+    let killed = played.with(|leader, at, out| leader.kill(id, by("again"), "", at, out));
+    assert_eq!((killed, played.written()), (Ok(true), None));
+}
+
+#[test]
+fn lines_of_a_refused_transaction_are_written_with_the_next_one() {
+    let mut played = Played::leading();
+    let id = played.running().application;
+    let other = played.submit("other");
+    played.store();
+    played.with(|leader, at, out| leader.set_timeout(id, by("first"), 900_000, at, out)).unwrap();
+    played.with(|leader, at, out| leader.set_timeout(id, by("second"), 900_001, at, out)).unwrap();
+    played.with(|leader, at, out| leader.kill(other, by("kill"), "", at, out)).unwrap();
+    assert_eq!(played.methods(), ["first"]);
+    assert_eq!(played.refuse_records(), [id]);
+    let mut lines: Vec<String> = Vec::new();
+    while played.orders.iter().any(|order| matches!(order, YarnOrder::Write(..))) {
+        lines.extend(played.methods().into_iter().map(str::to_owned));
+        played.take_records();
+    }
+    // What was refused alone goes behind all others.
+    assert_eq!(lines, ["kill", "first", "second"]);
+}
+
+#[test]
+fn what_the_dispatcher_has_to_take_has_its_line_when_it_has() {
+    let mut played = Played::leading();
+    let id = played.placed();
+    played.with(|leader, at, out| leader.set_priority(id, by("priority"), 7, "changer", at, out)).unwrap();
+    assert_eq!(played.written(), None);
+    let (ticket, _) = played.call().unwrap();
+    played.accept(ticket);
+    played.commit(Vec::new());
+    assert_eq!(played.answer("changer"), Some(Ok(())));
+    assert_eq!(played.methods(), ["priority"]);
+    played.store();
+    // It has that priority already.
+    played.with(|leader, at, out| leader.set_priority(id, by("priority"), 7, "same", at, out)).unwrap();
+    let (ticket, _) = played.call().unwrap();
+    played.accept(ticket);
+    played.commit(Vec::new());
+    assert_eq!((played.answer("same"), played.written()), (Some(Ok(())), None));
+    played.with(|leader, at, out| leader.move_to(id, by("move"), "default", "mover", at, out)).unwrap();
+    let (ticket, _) = played.call().unwrap();
+    played.refuse(ticket, UnitCallRefusal::Other, "full");
+    assert_eq!((played.answer("mover").is_some(), played.written()), (true, None));
+}
+
+#[test]
+fn an_application_is_changed_again_once_the_store_has_taken_earlier_changes() {
+    let mut played = Played::leading();
+    let id = played.running().application;
+    let mut end_ms = 900_000;
+    let mut change = |played: &mut Played| {
+        end_ms += 1;
+        played.with(|leader, at, out| leader.set_timeout(id, by("timeout"), end_ms, at, out))
+    };
+    change(&mut played).unwrap();
+    let n_taken = (0..100).take_while(|_| change(&mut played).is_ok()).count();
+    assert_eq!(n_taken, 16, "one is under way");
+    assert!(matches!(change(&mut played), Err(ManagerRefusal::Unavailable(_))));
+    assert_eq!(played.take_records(), [id]);
+    assert_eq!(played.methods().len(), 16);
+    assert_eq!(change(&mut played), Ok(()));
 }

@@ -49,7 +49,7 @@ fn leading() -> (UnitRpc, mpsc::Receiver<LeaderRequest>) {
     let (_, term) = watch::channel(Some(handle));
     let directory = Directory::new(&ClientConfig::default()).unwrap();
     let metrics = DispatcherMetrics::new(&Metrics::new("dispatcher"));
-    (UnitRpc::new(Front::new(leadership, term), directory, metrics), asked)
+    (UnitRpc::new(Front::new(leadership, term), directory, metrics, None), asked)
 }
 
 #[tokio::test]
@@ -82,8 +82,8 @@ async fn who_calls_is_the_principal_of_what_is_submitted() {
             let mut said = Vec::new();
             while said.len() < 2 {
                 match asked.recv().await {
-                    Some(LeaderRequest::Submit(items)) => said.push(items[0].principal.to_string()),
-                    Some(LeaderRequest::Change(change)) => said.push(change.principal),
+                    Some(LeaderRequest::Submit(items)) => said.push(items[0].by.principal.to_string()),
+                    Some(LeaderRequest::Change(change)) => said.push(change.by.principal.to_string()),
                     _ => panic!("a submission and an update"),
                 }
             }

@@ -10,6 +10,8 @@ use axum::{
     body::{Body, to_bytes},
     http::Request,
 };
+use godel_core_yarn::{HadoopConfiguration, YarnAcls};
+use godel_domain::change_line::ChangeLine;
 use godel_hadoop::{
     client::{CallError, Client, Shows},
     common::TokenProto,
@@ -17,6 +19,7 @@ use godel_hadoop::{
     exception,
     person_token::PersonTokenFile,
     yarn::{
+        GetApplicationAttemptsRequestProto, GetApplicationAttemptsResponseProto,
         GetApplicationReportRequestProto, GetApplicationReportResponseProto, GetApplicationsRequestProto,
         GetApplicationsResponseProto, KillApplicationRequestProto, KillApplicationResponseProto,
         RefreshNodesRequestProto, RefreshNodesResponseProto,
@@ -81,6 +84,10 @@ fn no_keys() -> watch::Receiver<godel_domain::yarn_keys::YarnKeys> {
 
 impl Judged {
     async fn new() -> Self {
+        Self::with(AdapterRules::default()).await
+    }
+
+    async fn with(rules: AdapterRules) -> Self {
         let signer = Signer::make("c".parse().unwrap()).unwrap();
         let records = CallerRecords::new("c".parse().unwrap());
         let key = signer.token_key();
@@ -92,7 +99,7 @@ impl Judged {
         let clock = Arc::clone(&now_ms);
         let clock = Arc::new(move || clock.load(Ordering::Relaxed));
         let callers = YarnCallers::new(records.clone(), clock);
-        let manager = manager_of(callers.clone(), AdapterRules::default());
+        let manager = manager_of(callers.clone(), rules);
         lead(&manager);
         for (number, owner) in OWNERS {
             drop(submit_as(&manager, number, owner));
@@ -153,6 +160,19 @@ impl Judged {
         self.send(request.body(Body::from(body)).unwrap()).await
     }
 
+    /// The refused calls since this was asked last.
+    fn noted(&self) -> Vec<NotedCall> {
+        let lines = self.records.call_log().take(9, END);
+        let noted = lines.into_iter().map(|ChangeLine { call, refused, n_calls, .. }| NotedCall {
+            principal: call.principal,
+            method: call.method,
+            refused,
+            n_calls,
+            objects: call.objects,
+        });
+        noted.collect()
+    }
+
     async fn send(&self, request: Request<Body>) -> (u16, String) {
         let manager = Arc::new(self.manager.clone());
         let router = rest::router(manager, self.callers.clone(), SystemClock::shared());
@@ -161,6 +181,16 @@ impl Judged {
         let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, String::from_utf8(bytes.to_vec()).unwrap())
     }
+}
+
+/// A refused call as the change log describes it.
+#[derive(Debug, PartialEq, Eq)]
+struct NotedCall {
+    principal: String,
+    method: String,
+    refused: String,
+    n_calls: u64,
+    objects: Vec<String>,
 }
 
 fn kill(number: u32) -> KillApplicationRequestProto {
@@ -188,6 +218,23 @@ const MAY: [(&str, &[u32]); 5] = [
     ("admin", &[1, 2, 3, 4]),
 ];
 
+/// Lines of the change log for what was refused to a caller who has tried to end all applications: alike calls are merged, and the last one is described.
+fn refused_lines(caller: &str, method: &str) -> Vec<NotedCall> {
+    let line = |why: &str, n_calls, object: &str| NotedCall {
+        principal: caller.to_owned(),
+        method: method.to_owned(),
+        refused: why.to_owned(),
+        n_calls,
+        objects: Some(object).filter(|object| !object.is_empty()).map(str::to_owned).into_iter().collect(),
+    };
+    match caller {
+        "yarn-simple:ann" => vec![line("owner", 3, "application/application_1_0004")],
+        "ann" => vec![line("owner", 2, "application/application_1_0003")],
+        "vic" => vec![line("role", 4, "")],
+        _ => Vec::new(),
+    }
+}
+
 #[tokio::test]
 async fn applications_are_ended_by_their_owners_and_by_operators_over_hadoop_rpc() {
     for (caller, may) in MAY {
@@ -209,14 +256,8 @@ async fn applications_are_ended_by_their_owners_and_by_operators_over_hadoop_rpc
             assert!(exception.message.contains(words), "{caller} of {owner}: {exception}");
             assert!(exception.to_string().contains("AccessControlException"), "{exception}");
         }
-        // Refusals of methods have lines in the change log.
-        let noted = judged.records.call_log().take(9, NOW);
-        let noted: Vec<_> = noted
-            .iter()
-            .map(|line| (line.call.principal.as_str(), line.call.method.as_str(), line.refused.as_str()))
-            .collect();
-        let of_vic = ("vic", "hadoop/ApplicationClientProtocol/forceKillApplication", "role");
-        assert_eq!(noted, if caller == "vic" { vec![of_vic] } else { vec![] });
+        let method = "hadoop/ApplicationClientProtocol/forceKillApplication";
+        assert_eq!(judged.noted(), refused_lines(caller, method));
         // All see all, by their names as YARN has them.
         let all: GetApplicationsResponseProto =
             client.call("getApplications", &GetApplicationsRequestProto::default()).await.unwrap();
@@ -237,6 +278,7 @@ async fn applications_are_ended_by_their_owners_and_by_operators_over_rest() {
             assert!(expected.contains(&status), "{caller} of {owner}: {status} {text}");
             assert_eq!(judged.rest("GET", &path, caller, "").await.0, 200, "{caller}");
         }
+        assert_eq!(judged.noted(), refused_lines(caller, "rest/PUT /ws/v1/cluster/apps/ID/state"));
     }
 }
 
@@ -251,6 +293,60 @@ async fn nobody_without_a_token_drains_nodes() {
         exception.message.contains("needs role operator; yarn-simple:admin has not proved"),
         "{exception}"
     );
+    let row = "hadoop/ResourceManagerAdministrationProtocol/refreshNodes";
+    let noted: Vec<_> =
+        judged.noted().into_iter().map(|line| (line.principal, line.method, line.refused)).collect();
+    assert_eq!(noted, [("yarn-simple:admin".to_owned(), row.to_owned(), "role".to_owned())]);
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_see_is_noted() {
+    let rules = |text: &str| {
+        let mut configuration = HadoopConfiguration::default();
+        configuration.read("site", &format!("<configuration>{text}</configuration>")).unwrap();
+        let acls = YarnAcls::read(&configuration);
+        AdapterRules { acls, ..AdapterRules::default() }
+    };
+    let property =
+        |name: &str, value: &str| format!("<property><name>{name}</name><value>{value}</value></property>");
+    let judged =
+        Judged::with(rules(&(property("yarn.acl.enable", "true") + &property("yarn.admin.acl", " ")))).await;
+    let path = "/ws/v1/cluster/apps/application_1_0003/appattempts";
+    assert_eq!(judged.rest("GET", path, "ann", "").await.0, 403);
+    assert_eq!(judged.rest("GET", &path.replace("0003", "0002"), "ann", "").await.0, 200);
+    let mut client = judged.connect(&judged.shows("ann")).await.unwrap();
+    let attempts = GetApplicationAttemptsRequestProto { application_id: kill(3).application_id };
+    refused(client.call::<_, GetApplicationAttemptsResponseProto>("getApplicationAttempts", &attempts).await);
+    let line = |method: &str| NotedCall {
+        principal: "ann".to_owned(),
+        method: method.to_owned(),
+        refused: "owner".to_owned(),
+        n_calls: 1,
+        objects: vec!["application/application_1_0003".to_owned()],
+    };
+    let noted = judged.noted();
+    assert_eq!(
+        noted,
+        [
+            line("hadoop/ApplicationClientProtocol/getApplicationAttempts"),
+            line("rest/GET /ws/v1/cluster/apps/ID/appattempts"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_queue_that_is_not_ones_own_is_noted() {
+    let judged = Judged::new().await;
+    let ann = Principal { queues: vec!["prod".to_owned()], ..Principal::new("ann", PersonRole::User) };
+    let known = KnownPrincipal { principal: Arc::new(ann), refused_before_ms: 0 };
+    judged.records.replace_people(vec![known], HashSet::new());
+    let body = r#"{"application-id": "application_1_0009", "application-name": "x", "queue": "default",
+        "am-container-spec": {"commands": {"command": "run"}}, "resource": {"memory": 1024, "vCores": 1}}"#;
+    let (status, text) = judged.rest("POST", "/ws/v1/cluster/apps", "ann", body).await;
+    assert_eq!(status, 403, "{text}");
+    let [line] = &judged.noted()[..] else { panic!("one line") };
+    assert_eq!((line.method.as_str(), line.refused.as_str()), ("rest/POST /ws/v1/cluster/apps", "queue"));
+    assert_eq!(line.objects, ["application/application_1_0009"]);
 }
 
 #[tokio::test]
@@ -281,6 +377,17 @@ async fn tokens_that_end_are_refused_on_open_connections_and_new_ones() {
         }
         let (status, text) = judged.rest("GET", path, "ann", "").await;
         assert!(status == 401 && text.contains(words), "{status} {text}");
+        // Once for the call, where the connection has proved who it is, and once for the new connection, where nothing is proved; and for REST by the token.
+        let noted: Vec<_> = judged.noted().into_iter().map(|line| (line.principal, line.method)).collect();
+        let ann = if words == "is not one of the cluster any more" { "unknown" } else { "ann" };
+        let line = |who: &str, method: &str| (who.to_owned(), method.to_owned());
+        let mut expected = [
+            line("ann", "hadoop/ApplicationClientProtocol/getApplicationReport"),
+            line("unknown", "hadoop/ApplicationClientProtocol"),
+            line(ann, "rest/GET /ws/v1/cluster/info"),
+        ];
+        expected.sort();
+        assert_eq!(noted, expected, "{words}");
         // Whoever proves nothing calls on.
         assert_eq!(judged.rest("GET", path, "yarn-simple:ann", "").await.0, 200);
     }
@@ -304,6 +411,19 @@ async fn forged_tokens_prove_nothing() {
         let (status, text) = judged.send(request.body(Body::empty()).unwrap()).await;
         assert_eq!(status, 401, "{header}: {text}");
     }
+    let noted = judged.noted();
+    assert!(noted.iter().all(|line| line.principal == "unknown"), "{noted:?}");
+    let noted: Vec<_> =
+        noted.iter().map(|line| (line.method.as_str(), line.refused.as_str(), line.n_calls)).collect();
+    let connection = "hadoop/ApplicationClientProtocol";
+    assert_eq!(
+        noted,
+        [
+            (connection, "not a token", 1),
+            (connection, "token with a wrong signature", 2),
+            ("rest/GET /ws/v1/cluster/apps", "not a token", 3),
+        ]
+    );
     // A name that is written as one that is proved stays one that is not.
     let (status, _) = judged
         .rest(

@@ -15,6 +15,15 @@ fn row(user: &str, administers: bool) -> LocalUserConfig {
     LocalUserConfig { user: user.to_owned(), administers, ..LocalUserConfig::default() }
 }
 
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A row for some owners and groups.
+fn of(user: &str, owners: &str, groups: &str) -> LocalUserConfig {
+    LocalUserConfig { owners: words(owners), groups: words(groups), ..row(user, false) }
+}
+
 /// Of a root agent with these users that has an identity, or calls in plain text.
 fn config(dir: &Path, users: &[LocalUserConfig], state: &str) -> Config {
     let mut config = Config {
@@ -83,12 +92,6 @@ async fn owners_and_groups_run_as_the_users_that_are_for_them() {
     if !rustix::process::geteuid().is_root() {
         return skip("this test does not run as root");
     }
-    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
-    let of = |user: &str, owners: &str, groups: &str| LocalUserConfig {
-        owners: words(owners),
-        groups: words(groups),
-        ..row(user, false)
-    };
     let dir = tempfile::tempdir().unwrap();
     let users = [
         row("4711", false),
@@ -183,4 +186,45 @@ async fn a_container_runs_as_a_user_of_the_table_whatever_its_image_says() {
         assert_eq!(ended, (127, Some(RunEndReason::UserNotPermitted)), "{user}");
     }
     assert_eq!(engine.n_asked("containers/create"), 1);
+}
+
+#[tokio::test]
+async fn a_container_runs_as_the_user_that_is_for_its_owner_or_a_group() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("this test does not run as root");
+    }
+    let engine = Engine::start();
+    let dir = tempfile::tempdir().unwrap();
+    let users = [row("4711", false), of("4712", "ann", ""), of("4713", "", "etl")];
+    let config = config(dir.path(), &users, TLS);
+    let mut node = node_of(dir, config, &engine);
+    for (n, (owner, groups, user, expected)) in (0..).zip([
+        ("ann", "etl", "", Some("4712:4712")),
+        ("bob", "staff etl", "", Some("4713:4713")),
+        ("etl", "", "", Some("4713:4713")),
+        ("eve", "staff", "", Some("4711:4711")),
+        ("ann", "", "4711", Some("4711:4711")),
+        // A row that names somebody is closed to all others.
+        ("eve", "", "4712", None),
+        ("bob", "staff", "4713", None),
+    ]) {
+        let program = Program {
+            owner: owner.to_owned(),
+            owner_groups: words(groups),
+            user: Some(user.to_owned()).filter(|user| !user.is_empty()),
+            ..image(&["sleep"])
+        };
+        node.start(run(0, n), program);
+        let Some(expected) = expected else {
+            let ended = node.ended(run(0, n)).await;
+            assert_eq!(ended, (127, Some(RunEndReason::UserNotPermitted)), "{owner} {groups} {user}");
+            continue;
+        };
+        node.started(run(0, n)).await;
+        let body = engine.with(|world| world.containers[&name_of(n, 0)].body.clone());
+        assert_eq!(body["User"], json!(expected), "{owner} {groups} {user}");
+        assert!(node.processes.stop(run(0, n), Duration::ZERO, Told));
+        node.ended(run(0, n)).await;
+    }
+    assert_eq!(engine.n_asked("containers/create"), 5);
 }
