@@ -30,7 +30,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 
-use crate::{check, error, metrics::StateMetrics, rights};
+use crate::{
+    check, error,
+    leader_watch::{LeaderStream, LeaderWatch},
+    metrics::StateMetrics,
+    rights,
+};
 
 /// Changes of leases that may wait.
 const N_WAITING_MAX: usize = 1_024;
@@ -54,6 +59,7 @@ struct Inner {
     metrics: StateMetrics,
     leases: Mutex<Leases>,
     jobs: mpsc::Sender<LeaseJob>,
+    leader: LeaderWatch,
 }
 
 enum LeaseJob {
@@ -88,13 +94,14 @@ enum LeaseAnswer {
 }
 
 impl Members {
-    /// From the lease records of the store. `own` is state's own registration.
+    /// From the lease records of the store. `own` is state's own registration, and `leader` says which state leads.
     pub(crate) fn new(
         store: Store,
         clock: SharedClock,
         crash: CrashPoints,
         metrics: StateMetrics,
         own: LeaseRequest,
+        leader: LeaderWatch,
     ) -> (Self, LeaseWriter) {
         let records: Vec<v1::LeaseRecord> = store.read(|state| state.leases().cloned().collect());
         // What the store has taken has a name.
@@ -102,7 +109,7 @@ impl Members {
         let floor = Epoch(store.read(State::epoch_floor));
         let leases = Mutex::new(Leases::load(records, floor, clock.now()));
         let (sender, jobs) = mpsc::channel(N_WAITING_MAX);
-        let inner = Arc::new(Inner { store, clock, crash, metrics, leases, jobs: sender });
+        let inner = Arc::new(Inner { store, clock, crash, metrics, leases, jobs: sender, leader });
         (Self { inner: Arc::clone(&inner) }, LeaseWriter { inner, jobs, own })
     }
 }
@@ -294,6 +301,15 @@ impl server::ForwardTo for Members {
 
 #[tonic::async_trait]
 impl v1::member_service_server::MemberService for Members {
+    type WatchLeaderStream = LeaderStream;
+
+    async fn watch_leader(
+        &self,
+        request: Request<v1::WatchLeaderRequest>,
+    ) -> Result<Response<LeaderStream>, Status> {
+        Ok(Response::new(self.inner.leader.stream(request.get_ref())))
+    }
+
     async fn acquire_lease(
         &self,
         request: Request<v1::AcquireLeaseRequest>,

@@ -11,6 +11,7 @@ mod identity;
 mod joining;
 mod kept;
 mod large;
+mod leader_watch;
 mod leases;
 mod many;
 mod nodes;

@@ -47,7 +47,7 @@ const EXPECTED: &[(Option<PersonRole>, Bound, &str)] = &[
         "BindService/GetBinderStatus ChangeService/ListChanges ChangeService/WatchChanges DispatchService/GetDispatcherStatus
          DispatchService/ListSchedulers IdentityService/CanI
          IdentityService/GetTrust IdentityService/IssueToken IdentityService/Join IdentityService/WhoAmI MemberService/ListMembers
-         NodeService/ListNodes QueueService/GetPriorityClass QueueService/GetQueue QueueService/ListPriorityClasses
+         MemberService/WatchLeader NodeService/ListNodes QueueService/GetPriorityClass QueueService/GetQueue QueueService/ListPriorityClasses
          QueueService/ListQueues RescheduleService/GetRescheduleStatus SchedulerService/GetSchedulerStatus
          StateService/GetStoreStatus StateService/ListAgentReports YarnService/GetApplication YarnService/ListApplications
          YarnService/ListAttempts YarnService/ListContainers YarnService/ListYarnQueues",
