@@ -24,7 +24,7 @@ use tonic::{
     service::{Interceptor, interceptor::InterceptedService},
 };
 
-pub use connect::open;
+pub use connect::{is_refused, open};
 pub(crate) use connect::{LazyConnection, connect_lazily};
 pub(crate) use directory::jittered;
 pub use directory::{Directory, FailedCall, Leader};

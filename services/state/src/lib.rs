@@ -12,6 +12,7 @@
 //! - `config`: configuration of the state service.
 //! - `error`: refusals as gRPC statuses.
 //! - `feed`: passes commits of the store to agents' sessions.
+//! - `holders`: whether the holder of a lease whose connection has ended still listens.
 //! - `identities`: the CA, who joined, who is revoked, and state's own leaf.
 //! - `leader_watch`: says which state leads, as that changes.
 //! - `logs`: passes the output of running units from agents to readers.
@@ -31,6 +32,7 @@ mod check;
 mod config;
 mod error;
 mod feed;
+mod holders;
 mod identities;
 mod leader_watch;
 mod logs;

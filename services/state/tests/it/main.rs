@@ -7,6 +7,7 @@ mod expiry;
 mod failures;
 mod harness;
 mod hidden;
+mod holders;
 mod identity;
 mod joining;
 mod kept;
