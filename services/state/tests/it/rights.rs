@@ -342,7 +342,7 @@ const HARMLESS: &[(&str, &str)] = &[
          GetStoreStatusResponse.waiting_for GetTrustResponse.fingerprints JoinResponse.pool Leaf.certificate Leaf.identity
          Member.address Member.holder Member.lease MemberStatus.counters MemberStatus.plain_text_addresses MemberStatus.version
          PersonKey.key_id PersonKey.public_key SchedulerStatus.address SchedulerStatus.name Standby.address Standby.holder
-         TrustRoot.certificate TrustRoots.cluster TrustRoots.name",
+         TrustRoot.certificate TrustRoots.cluster TrustRoots.name WatchLeaderResponse.address",
     ),
     // YARN knows queues and users; its applications are seen by all who may call it.
     (
