@@ -41,8 +41,8 @@ const EXAMPLES: &str = "Try:
 #[derive(Debug, Parser)]
 #[command(name = "godel", version, propagate_version = true, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Args {
-    /// Address of the state service, which lists all other services. Default: that of the context, or else
-    /// http://127.0.0.1:7700.
+    /// Address of the state service, which lists all other services, or the addresses of several states of one cluster, with commas between
+    /// them. Default: that of the context, or else http://127.0.0.1:7700.
     #[arg(long, global = true, env = "GODEL_ADDR", value_name = "URL")]
     pub address: Option<String>,
     /// The context to use instead of the current one (see `godel context`). An address wins over it.

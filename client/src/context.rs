@@ -16,6 +16,7 @@ use std::{
 
 use godel_identity::names::BadIdentity;
 use godel_kit::{
+    address::listed,
     clock::SystemClock,
     config::env,
     security::{BearerToken, ClientSecurity, TlsIdentity, wall_clock},
@@ -103,7 +104,7 @@ pub enum ContextError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Context {
-    /// Address of state: `https://host:port`, or `http://host:port` in plain text.
+    /// Address of state: `https://host:port`, or `http://host:port` in plain text; of several states with commas between them.
     pub address: String,
     /// Whom to believe there; without it only plain text is spoken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,7 +145,12 @@ impl fmt::Debug for ContextToken {
 }
 
 impl Context {
-    /// Whether `newer` is a context of the same cluster: one of that name at the same address, or with a root in common.
+    /// Whether an address stands in both.
+    fn shares_address(&self, other: &Self) -> bool {
+        listed(&self.address).any(|own| listed(&other.address).any(|address| address == own))
+    }
+
+    /// Whether `newer` is a context of the same cluster: one of that name with an address in common, or with a root in common.
     pub fn is_akin(&self, newer: &Self) -> bool {
         let (Some(own), Some(others)) = (&self.trust, &newer.trust) else { return true };
         let roots = |trust: &ContextTrust| read_certificates(&trust.roots).unwrap_or_default();
@@ -152,7 +158,7 @@ impl Context {
             let known = roots(own);
             roots(others).iter().any(|root| known.contains(root))
         };
-        own.cluster == others.cluster && (self.address == newer.address || has_root_in_common())
+        own.cluster == others.cluster && (self.shares_address(newer) || has_root_in_common())
     }
 
     /// Whether both are of one cluster that has an identity.
@@ -258,9 +264,11 @@ impl Contexts {
         }
     }
 
-    /// A context that leads to this address, the current one before others, with its name.
-    pub fn leading_to(&self, address: &str) -> Option<(&str, &Context)> {
-        let leads = |(_, context): &(&str, &Context)| context.address == address;
+    /// A context that leads to this address, or to each of these, the current one before others, with its name.
+    pub fn leading_to(&self, addresses: &str) -> Option<(&str, &Context)> {
+        let leads = |(_, context): &(&str, &Context)| {
+            listed(addresses).all(|address| listed(&context.address).any(|own| own == address))
+        };
         let current = self.find(None).ok().flatten().filter(leads);
         current.or_else(|| self.iter().find(leads))
     }
@@ -271,7 +279,7 @@ impl Contexts {
     /// # Errors
     /// No context may have this name.
     pub fn supersede(&mut self, name: &str, context: Context) -> Result<(), ContextError> {
-        let is_stale = |known: &Context| known.address == context.address && !known.is_of_cluster(&context);
+        let is_stale = |known: &Context| known.shares_address(&context) && !known.is_of_cluster(&context);
         let stale = self.iter().filter(|(_, known)| is_stale(known)).map(|(name, _)| name.to_owned());
         let stale: Vec<String> = stale.collect();
         let was_current = stale.iter().any(|stale| self.current() == Some(stale));
@@ -475,6 +483,7 @@ mod tests {
             (context("https://a:1", "c", root(1)), true),
             (context("https://b:1", "c", root(1) + &root(2)), true),
             (context("https://a:1", "c", root(2)), true),
+            (context("https://b:1,https://a:1", "c", root(2)), true),
             (context("https://b:1", "c", root(2)), false),
             (context("https://a:1", "d", root(1)), false),
         ] {
@@ -521,6 +530,13 @@ mod tests {
         assert_eq!(names(&contexts).as_deref(), Some("one"));
         contexts.choose("two").unwrap();
         assert_eq!(names(&contexts).as_deref(), Some("two"), "the current one goes first");
+        let mut of_several = contexts.clone();
+        of_several.put("three", at("https://c:1,https://d:1")).unwrap();
+        for (given, found) in
+            [("https://d:1", true), ("https://d:1,https://c:1", true), ("https://d:1,https://a:1", false)]
+        {
+            assert_eq!(of_several.leading_to(given).map(|(name, _)| name), found.then_some("three"));
+        }
         let with = |text: &str| Context { token: Some(token(text)), ..at("https://a:1") };
         contexts.renew("two", &with("two"), &with("newer"));
         contexts.renew("one", &with("other"), &with("newer"));

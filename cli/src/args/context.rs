@@ -52,7 +52,7 @@ pub struct ContextSettings {
     /// The context.
     #[command(flatten)]
     pub context: NamedContext,
-    /// Address of state, such as `http://10.0.0.7:7700`. For TLS use `godel context login`.
+    /// Address of state, such as `http://10.0.0.7:7700`, or of several states with commas between them. For TLS use `godel context login`.
     #[arg(long = "state", value_name = "URL")]
     pub state: String,
 }
@@ -66,7 +66,7 @@ pub struct LoginArgs {
     /// The socket of state, which only its owner may open. If it does not exist yet, the command waits for it for up to 10 s.
     #[arg(long, default_value = "godel-data/godel.sock", value_name = "FILE")]
     pub socket: PathBuf,
-    /// Address of state to which commands go with the token.
+    /// Address of state to which commands go with the token, or the addresses of several states with commas between them.
     #[arg(long = "state", default_value = "https://127.0.0.1:7700", value_name = "URL")]
     pub state: String,
     /// Use the token in this file, which others must not be able to read, instead of the socket; `-` is standard input. `godel token create --file`

@@ -15,7 +15,10 @@ use godel_client::{
     output::{self, Format, View, ViewColumn},
     renewal::ContextRenewal,
 };
-use godel_kit::{address::ServerAddress, task};
+use godel_kit::{
+    address::{ServerAddress, listed, parse_list},
+    task,
+};
 use godel_pki::{
     person_tokens::{BadToken, read_token},
     private_files,
@@ -64,7 +67,8 @@ pub(super) async fn access(given: Option<String>, context: Option<&str>) -> Resu
     renewal.renew().await;
     let access = renewal.access();
     task::spawn("context", renewal.keep());
-    Ok(access)
+    // Of several addresses in the context only those that are given.
+    Ok(Access { address: given.unwrap_or(access.address), ..access })
 }
 
 /// Returns the context by which [`access`] reaches the cluster, with its file and its name; `None` if it uses none.
@@ -77,7 +81,7 @@ pub(super) fn used_context(
         Err(ContextError::NoHome) if context.is_none() => return Ok(None),
         file => file.map_err(|error| failed(&error))?,
     };
-    let is_plain = given.is_some_and(|address| !address.starts_with("https://"));
+    let is_plain = given.is_some_and(|given| !listed(given).all(|address| address.starts_with("https://")));
     let contexts =
         if is_plain { Contexts::default() } else { file.read().map_err(|error| failed(&error))? };
     let found = match given {
@@ -121,8 +125,8 @@ pub(crate) fn forget_context(context: &Context) {
 async fn login(file: &ContextFile, wanted: LoginArgs) -> Result<(), Failure> {
     let LoginArgs { name, socket, state, token_file, roots } = wanted;
     // Refused now, not at the next command.
-    let parsed = ServerAddress::parse(&state, true).map_err(|bad| Failure::chain(Code::Usage, &bad))?;
-    if !matches!(parsed, ServerAddress::Tls(_)) {
+    let parsed = parse_list(&state, true).map_err(|bad| Failure::chain(Code::Usage, &bad))?;
+    if !parsed.iter().all(|address| matches!(address, ServerAddress::Tls(_))) {
         return Err(Failure::usage(format!(
             "`{state}` is no https:// address, and a token is shown over TLS alone"
         ))

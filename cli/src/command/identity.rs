@@ -10,7 +10,10 @@ use godel_client::{
     output::{self, Format, View, ViewColumn, count, time},
     view,
 };
-use godel_kit::{address::ServerAddress, clock::SystemClock};
+use godel_kit::{
+    address::{ServerAddress, parse_list},
+    clock::SystemClock,
+};
 use godel_proto::v1;
 
 use super::each::{Done, each};
@@ -210,15 +213,19 @@ fn what_to_do(role: JoinRole, info: &JoinTokenView, state: &str) -> String {
     text
 }
 
-/// The address of state for other machines: `state` with a placeholder if only this machine can use it.
+/// The address of state for other machines, or the addresses of several states: `state` with a placeholder if only this machine can use one of them.
 pub(super) fn address_for_others(state: &str) -> String {
-    match ServerAddress::parse(state, true) {
-        Ok(address @ ServerAddress::Tls(_)) if !address.is_local() => state.to_owned(),
-        Ok(ServerAddress::Tls(uri)) => format!("https://HOST:{}", uri.port_u16().unwrap_or(DEFAULT_PORT)),
-        Ok(ServerAddress::PlainText(_) | ServerAddress::Unix(_)) | Err(_) => {
-            format!("https://HOST:{DEFAULT_PORT}")
-        }
+    let addresses = parse_list(state, true).unwrap_or_default();
+    let is_for_others =
+        |address: &ServerAddress| matches!(address, ServerAddress::Tls(_)) && !address.is_local();
+    if !addresses.is_empty() && addresses.iter().all(is_for_others) {
+        return state.to_owned();
     }
+    let port = match addresses.first() {
+        Some(ServerAddress::Tls(uri)) => uri.port_u16().unwrap_or(DEFAULT_PORT),
+        Some(ServerAddress::PlainText(_) | ServerAddress::Unix(_)) | None => DEFAULT_PORT,
+    };
+    format!("https://HOST:{port}")
 }
 
 pub(super) fn millis(time: Duration) -> u64 {
@@ -294,6 +301,8 @@ mod tests {
             ("https://[::1]:7702", "https://HOST:7702"),
             ("https://127.example.com:7702", "https://127.example.com:7702"),
             ("https://localhost.example.com:7702", "https://localhost.example.com:7702"),
+            ("https://a:7700,https://b:7700", "https://a:7700,https://b:7700"),
+            ("https://a:7701,https://127.0.0.1:7700", "https://HOST:7701"),
             ("http://control-1:7700", "https://HOST:7700"),
             ("unix:/run/godel.sock", "https://HOST:7700"),
         ] {

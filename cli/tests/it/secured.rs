@@ -209,6 +209,52 @@ impl SecuredCluster {
 }
 
 #[test]
+fn one_of_several_states_is_enough() {
+    let cluster = SecuredCluster::start(&["--simulate", "1x name=west,cpu=4,memory=8Gi"]);
+    let up = &cluster.up;
+    // Nobody listens there, and no server gets that port.
+    let both = format!("https://127.0.0.1:1,{}", up.address());
+    let godel = Godel::with_contexts(&up.dir().join("both.yaml"));
+    godel.ok(&["context", "login", "both", "--socket", &cluster.path("data/godel.sock"), "--state", &both]);
+    assert_eq!(godel.json(&["status"])["address"], both.as_str());
+    // One of the addresses is enough to find the context.
+    for address in [up.address(), &both] {
+        godel.ok(&["unit", "submit", "--address", address, "--name", "web", "--cpu", "1", "--wait"]);
+        godel.ok(&["unit", "wait", "web", "--for", "bound", "--timeout", "20s"]);
+        godel.ok(&["unit", "delete", "web", "--cancel"]);
+    }
+
+    // A member and an agent join by them, and work.
+    let token = cluster.token("scheduler.token", &["join-token", "--role", "scheduler"]);
+    let own_dir = format!("scheduler.identity.dir={}", cluster.path("s2.identity"));
+    let words = ["scheduler", "--name", "s2", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"];
+    let s2 =
+        up.serve(&[&words[..], &["--address", &both, "--join-file", &token, "--set", &own_dir]].concat());
+    let token = cluster.token("east.token", &["node", "join-token", "--names", "east-*"]);
+    let mut words = cluster.agent_words("east", &token);
+    words.extend(["--address".to_owned(), both.clone()]);
+    let agent = up.spawn(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    godel.until(&["scheduler", "list"], |schedulers| {
+        let is_s2 = |one: &Value| one["name"] == "s2" && one["status"] == "Attached";
+        schedulers.as_array().unwrap().iter().any(is_s2)
+    });
+    cluster.until_nodes("east-", true);
+    agent.stop();
+    s2.stop();
+
+    let (mixed, twice) = (format!("{both},http://127.0.0.1:2"), format!("{both},{}", up.address()));
+    for (bad, why) in [(&mixed, "either all addresses"), (&twice, "stands there twice")] {
+        let refused = godel.run(&["status", "--address", bad]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(exit_code(&refused) == 2 && said.contains(why), "{said}");
+    }
+    let nobody = godel.run(&["status", "--address", "http://127.0.0.1:1,http://127.0.0.1:2"]);
+    let said = String::from_utf8_lossy(&nobody.stderr).into_owned();
+    let names_all = ["http://127.0.0.1:1: ", "http://127.0.0.1:2: "].iter().all(|each| said.contains(each));
+    assert!(exit_code(&nobody) == 3 && names_all, "{said}");
+}
+
+#[test]
 fn members_and_agents_join_over_tls() {
     let cluster = SecuredCluster::start(&["--simulate", "1x name=west,cpu=4,memory=8Gi"]);
     let SecuredCluster { up, godel } = &cluster;

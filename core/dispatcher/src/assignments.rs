@@ -103,6 +103,7 @@ impl Assignments {
         self.vacate(unit, entry.place);
         self.schedulers.forget(unit);
         self.queueing.remove(&mut entry);
+        self.moved.remove(&unit);
         true
     }
 
@@ -216,6 +217,15 @@ impl Assignments {
             return;
         }
         for unit in self.units.all() {
+            self.refresh(unit, now);
+        }
+    }
+
+    /// Brings units up to date that were set aside: while nothing is decided, nobody looks whether what kept them from being assigned has ended.
+    pub(super) fn refresh_set_aside(&mut self, now: Millis) {
+        let entries = self.units.entries.iter();
+        let set_aside = entries.filter(|(_, entry)| entry.place == Whereabouts::Paused);
+        for unit in set_aside.map(|(unit, _)| *unit).collect::<Vec<_>>() {
             self.refresh(unit, now);
         }
     }

@@ -52,19 +52,26 @@ impl Dispatcher {
         self.partition.reset();
     }
 
-    /// The list is complete and everything up to `revision` is known.
-    pub fn on_synced(&mut self, revision: Revision, now: Millis) {
+    /// The list is complete, or nothing came, and everything up to `revision` is known: of a standby, which decides nothing.
+    pub fn on_followed(&mut self, revision: Revision, now: Millis) {
         self.following.advance(revision);
         if let Some(listed) = self.following.listed.take() {
             self.forget_unlisted(&listed, revision, now);
             self.assignments.units.histories.retain(|unit| listed.has(&RecordKey::UnitHistory(unit)));
             self.daemons.on_listed(now);
         }
+    }
+
+    /// The same of a leader. It decides from the first time on, whether it has read a list since its election or has followed before as a standby:
+    /// times that count from an election begin now.
+    pub fn on_synced(&mut self, revision: Revision, now: Millis) {
+        self.on_followed(revision, now);
         if self.assignments.settling.is_loading() {
+            self.assignments.refresh_set_aside(now);
             self.assignments.settling.begin(now);
             self.reconciler.at = now.plus(self.config.reconcile_ms);
             self.partition.touch(now);
-            self.node_evictions.start_losses(&self.assignments.units);
+            self.node_evictions.start_losses(&self.assignments.units, now);
             self.assignments.recheck_feasibility(&self.nodes.capacities, now);
             if self.assignments.gates.is_any() {
                 self.assignments.refresh_all(now);

@@ -250,15 +250,15 @@ impl NodeEvictions {
         }
     }
 
-    /// After the first list: nodes that were absent before and have nothing to lose are no news.
-    pub(super) fn start_losses(&mut self, units: &Units) {
+    /// At the beginning of a leadership: nodes that were absent before and have nothing to lose are no news.
+    pub(super) fn start_losses(&mut self, units: &Units, now: Millis) {
         let absent: BTreeSet<NodeId> = self.losses.absent().collect();
         let mut taken = BTreeSet::new();
         if !absent.is_empty() {
             let rows = units.entries.values().flat_map(|entry| entry.rows.live());
             taken.extend(rows.map(|(_, row)| row.node).filter(|node| absent.contains(node)));
         }
-        self.losses.start(|node| !taken.contains(&node));
+        self.losses.start(|node| !taken.contains(&node), now);
     }
 
     /// Somebody says that the nodes that are absent now are lost. Whether evictions were paused.

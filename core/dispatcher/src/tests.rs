@@ -46,6 +46,7 @@ mod queues;
 mod reconcile;
 mod rooms;
 mod scopes;
+mod standby;
 mod sub_clusters;
 mod surges;
 mod taints;

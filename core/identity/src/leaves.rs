@@ -24,7 +24,7 @@ pub const EXPIRED_GRACE_MS: u64 = 30 * 24 * 3_600_000;
 pub const RENEW_IDENTITY: &str = "/godel.v1.IdentityService/RenewIdentity";
 /// What an expired leaf may still do: renew itself, keep a session, and keep a lease together with the work for which it is held. A leader that
 /// may renew its lease but not write would keep others from leading. `AcquireLease` is not among them: nobody begins to lead with an expired leaf.
-const EXPIRED_MAY_CALL: [&str; 15] = [
+const EXPIRED_MAY_CALL: [&str; 16] = [
     RENEW_IDENTITY,
     // A leader goes on to judge who calls it.
     "/godel.v1.IdentityService/GetCallers",
@@ -39,6 +39,7 @@ const EXPIRED_MAY_CALL: [&str; 15] = [
     "/godel.v1.StateService/ListRecords",
     "/godel.v1.StateService/GetStoreStatus",
     "/godel.v1.MemberService/ListMembers",
+    "/godel.v1.MemberService/WatchLeader",
     // What they ask of each other.
     "/godel.v1.DispatchService/Attach",
     "/godel.v1.BindService/Decide",

@@ -177,6 +177,7 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.MemberService/ListMembers", Needs::Identified),
     ("/godel.v1.MemberService/ReleaseLease", Needs::Roles(HOLDERS)),
     ("/godel.v1.MemberService/RenewLease", Needs::Roles(HOLDERS)),
+    ("/godel.v1.MemberService/WatchLeader", Needs::Identified),
     // An agent deletes the record of its own node when it leaves for good.
     ("/godel.v1.NodeService/DeleteNode", OPERATE),
     ("/godel.v1.NodeService/DeregisterNode", person_or(Operator, &[Agent])),

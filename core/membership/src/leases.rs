@@ -39,6 +39,8 @@ struct LeaseEntry {
     /// `None`: nobody holds it.
     deadline: Option<Millis>,
     facts: MemberFacts,
+    /// The connection on which the holder was heard last; `None`: it was not heard yet, or somebody else passed its call on.
+    contact: Option<ConnectionId>,
     /// By holder: who asked in vain, where it serves, and when it did last.
     standbys: BTreeMap<String, (String, Millis)>,
 }
@@ -52,6 +54,30 @@ pub struct MemberFacts {
     pub version: String,
     /// Addresses at which it listens in plain text in any case, by what they are for.
     pub plain_text: BTreeMap<String, String>,
+}
+
+/// A connection to state, of all that the process has accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId(pub u64);
+
+/// How a lease was heard of last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseContact {
+    /// Lease name.
+    pub lease: String,
+    /// Of the grant.
+    pub epoch: Epoch,
+    /// On which its holder called.
+    pub connection: ConnectionId,
+}
+
+/// What a try to connect to the address of a holder has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderProbe {
+    /// Nobody listens there: the machine answers, and the process is gone.
+    Refused,
+    /// Somebody listens, or nobody knows: a machine that is off and one that is cut off look alike.
+    Unclear,
 }
 
 /// Who asks for which lease.
@@ -179,6 +205,31 @@ impl Leases {
         Ok(entry.lease.ttl_ms)
     }
 
+    /// Takes over on which connection the holder of `epoch` has called: with its grant, or a renewal. True: on another one than
+    /// the last time, so that its end is to be watched, and that of the last one means nothing any more.
+    pub fn note_contact(&mut self, name: &str, epoch: Epoch, connection: Option<ConnectionId>) -> bool {
+        let entry = self.by_name.get_mut(name).filter(|entry| entry.lease.epoch == epoch);
+        entry.is_some_and(|entry| std::mem::replace(&mut entry.contact, connection) != connection)
+    }
+
+    /// The lease whose holder may have died: its last connection has ended, and it has not given the lease back. The holder is asked for at its
+    /// address, once. `None`: it was heard of on another connection since, or the lease is over.
+    pub fn out_of_contact(&self, last: &LeaseContact, now: Millis) -> Option<&Lease> {
+        let entry = self.by_name.get(&last.lease)?;
+        let is_last = entry.lease.epoch == last.epoch && entry.contact == Some(last.connection);
+        (is_last && entry.in_force(now)).then_some(&entry.lease)
+    }
+
+    /// What the end of the lease of a dead holder writes. `None`: the holder may live, or was heard of since it was asked for.
+    pub fn end_of_dead(&self, last: &LeaseContact, probe: HolderProbe, now: Millis) -> Option<Lease> {
+        match probe {
+            HolderProbe::Refused => {}
+            HolderProbe::Unclear => return None,
+        }
+        self.out_of_contact(last, now)?;
+        self.by_name.get(&last.lease).map(LeaseEntry::vacated)
+    }
+
     /// What giving a lease back writes; `None` when that epoch does not hold it (any more).
     pub fn release(&self, name: &str, epoch: Epoch) -> Option<Lease> {
         let entry = self.by_name.get(name)?;
@@ -201,7 +252,8 @@ impl Leases {
         let known = self.by_name.remove(&record.name);
         let mut standbys = known.map(|entry| entry.standbys).unwrap_or_default();
         standbys.remove(&record.holder);
-        let entry = LeaseEntry { deadline, facts: MemberFacts::default(), standbys, lease: record };
+        let facts = MemberFacts::default();
+        let entry = LeaseEntry { deadline, facts, contact: None, standbys, lease: record };
         self.by_name.insert(entry.lease.name.clone(), entry);
     }
 
@@ -319,6 +371,47 @@ mod tests {
         leases.apply(released, Millis(1));
         assert_eq!(leases.release("binder", Epoch(1)), None);
         assert_eq!(granted(&mut leases, "b", 2), Some(2));
+    }
+
+    #[test]
+    fn a_lease_ends_early_only_if_its_holder_was_last_heard_on_the_connection_that_ended() {
+        let mut leases = Leases::default();
+        granted(&mut leases, "a", 0);
+        let on = |epoch, connection| LeaseContact {
+            lease: "binder".to_owned(),
+            epoch: Epoch(epoch),
+            connection: ConnectionId(connection),
+        };
+        let ends = |leases: &Leases, last: &LeaseContact, now| {
+            leases.end_of_dead(last, HolderProbe::Refused, Millis(now)).is_some()
+        };
+        assert!(!ends(&leases, &on(1, 7), 1), "it was not heard on any");
+        assert!(leases.note_contact("binder", Epoch(1), Some(ConnectionId(7))));
+        assert!(!leases.note_contact("binder", Epoch(1), Some(ConnectionId(7))), "watched already");
+        assert!(!leases.note_contact("binder", Epoch(2), Some(ConnectionId(8))), "a stale holder");
+        assert!(!leases.note_contact("yarn", Epoch(1), Some(ConnectionId(8))), "an unknown lease");
+        let asked = leases.out_of_contact(&on(1, 7), Millis(1)).unwrap();
+        assert_eq!(asked.address, "http://a");
+        assert_eq!(leases.end_of_dead(&on(1, 7), HolderProbe::Unclear, Millis(1)), None);
+        assert!(!ends(&leases, &on(1, 8), 1) && !ends(&leases, &on(2, 7), 1));
+        assert!(!ends(&leases, &on(1, 7), 1_000), "it expires by itself");
+        // A renewal on another connection, or one that somebody passes on, makes the first one irrelevant.
+        for other in [Some(ConnectionId(8)), None] {
+            assert!(leases.note_contact("binder", Epoch(1), other));
+            assert!(leases.out_of_contact(&on(1, 7), Millis(1)).is_none() && !ends(&leases, &on(1, 7), 1));
+            assert!(leases.note_contact("binder", Epoch(1), Some(ConnectionId(7))));
+        }
+        let over = leases.end_of_dead(&on(1, 7), HolderProbe::Refused, Millis(1)).unwrap();
+        assert_eq!((over.holder.as_str(), over.epoch), ("", Epoch(1)));
+        leases.apply(over, Millis(1));
+        assert!(!ends(&leases, &on(1, 7), 1), "once");
+        // The next holder has its whole time, also at the same connection.
+        assert_eq!(granted(&mut leases, "b", 2), Some(2));
+        assert!(leases.note_contact("binder", Epoch(2), Some(ConnectionId(7))));
+        assert!(!ends(&leases, &on(1, 7), 3) && ends(&leases, &on(2, 7), 3));
+        let released = leases.release("binder", Epoch(2)).unwrap();
+        leases.apply(released, Millis(3));
+        assert!(leases.out_of_contact(&on(2, 7), Millis(3)).is_none(), "given back");
     }
 
     #[test]

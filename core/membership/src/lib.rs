@@ -14,6 +14,7 @@
 //! - `node_identity`: who speaks for a node when several agents claim it.
 //! - `node_usage`: smoothed use of a node's guaranteed running units.
 //! - `quarantine`: when a node whose agent refuses assignments gets nothing more for a while.
+//! - `state_choice`: which of several states a client calls.
 
 pub mod agent_admission;
 pub mod front_door;
@@ -24,3 +25,4 @@ pub mod node_failures;
 pub mod node_identity;
 pub mod node_usage;
 pub mod quarantine;
+pub mod state_choice;

@@ -102,11 +102,13 @@ impl Losses {
         self.is_changed = true;
     }
 
-    /// All nodes that were there at the start are known. Absent ones on which nothing runs are no news.
-    pub fn start(&mut self, is_empty: impl Fn(NodeId) -> bool) {
+    /// All nodes that were there at the start are known. Absent ones have their grace from now on, however long a standby has seen them so, and
+    /// those on which nothing runs are no news.
+    pub fn start(&mut self, is_empty: impl Fn(NodeId) -> bool, now: Millis) {
         self.is_started = true;
         for (node, absence) in &mut self.absent {
             absence.counts &= !is_empty(*node);
+            absence.since = now;
         }
     }
 

@@ -1,6 +1,6 @@
 //! kill -9 at random moments while work flows, and graceful stops, on one cluster: everything acknowledged before is there after.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use godel_integration_tests::{
     cluster::{Cluster, Layout, Submission},
@@ -49,6 +49,30 @@ async fn kills_at_random_moments_and_graceful_stops_lose_nothing() {
     kill_at_random_moments(&mut cluster, &mut submissions).await;
     stop_each_service(&mut cluster, &mut submissions).await;
     finish(&cluster, &submissions).await;
+}
+
+/// The lease of a leader that was killed ends with its connection: at the longest lease there is, its standby waits for a question of its
+/// own, which is due each tenth of that time, and not for the end of the lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_of_a_killed_leader_does_not_wait_for_its_lease() {
+    const TTL: Duration = Duration::from_secs(60);
+    let settings = ["dispatcher", "binder"].map(|part| (format!("{part}.lease.ttl"), "60s".to_owned()));
+    let layout =
+        Layout { n_nodes: 0, n_binders: 2, n_schedulers: 1, settings: settings.into(), ..Layout::default() };
+    let mut cluster = Cluster::start(layout).await;
+    cluster.announce(AWAY);
+    for lease in ["dispatcher", "binder"] {
+        let (name, old) = (cluster.leader(lease).await, cluster.api.holder(lease).await.unwrap());
+        cluster.kill(&name);
+        let killed_at = Instant::now();
+        cluster.wait_other_leader(lease, old.epoch).await;
+        let takeover = killed_at.elapsed();
+        cluster.note(&format!("another {lease} leads {takeover:?} after the kill"));
+        assert!(takeover < TTL / 2, "{takeover:?}");
+        cluster.restart(&name);
+    }
+    cluster.wait_ready().await;
+    cluster.assert_quiet();
 }
 
 async fn kill_at_random_moments(cluster: &mut Cluster, submissions: &mut Vec<Submission>) {

@@ -8,7 +8,7 @@ use godel_base::{
 };
 use godel_core_agent::{ADMINISTRATOR, LocalUserRow, user_table};
 use godel_kit::{
-    address::ServerAddress,
+    address::{ServerAddress, parse_list},
     config::{ClientConfig, HumanDuration, IdentityConfig},
 };
 use serde::{Deserialize, Serialize};
@@ -186,9 +186,10 @@ godel_kit::section! {
     }
     sections {
         /// Clients of the state service. Opening a connection may take longer than elsewhere: after a restart of state thousands of
-        /// handshakes are under way at once, and one that is given up is done for nothing.
+        /// handshakes are under way at once, and one that is given up is done for nothing. For the same reason they are begun over 5 s.
         pub client: ClientConfig = ClientConfig {
             connect_timeout: HumanDuration::from_secs(10),
+            state_retry_max: HumanDuration::from_secs(5),
             ..ClientConfig::default()
         },
         /// The certificate of the agent.
@@ -269,8 +270,9 @@ impl Config {
 
     /// Whether it calls state so that each knows who the other one is, and not in plain text.
     fn has_identity(&self) -> bool {
-        let address = ServerAddress::parse(&self.client.state, self.client.security.speaks_tls());
-        !matches!(address, Ok(ServerAddress::PlainText(_)))
+        let addresses = parse_list(&self.client.state, self.client.security.speaks_tls());
+        let is_plain = |address: &ServerAddress| matches!(address, ServerAddress::PlainText(_));
+        !addresses.is_ok_and(|addresses| addresses.iter().any(is_plain))
     }
 
     /// As whom units may run; `None`: as anybody.
@@ -359,7 +361,9 @@ mod tests {
         for (state, is_root, principal) in [
             ("http://127.0.0.1:7700", false, ""),
             ("127.0.0.1:7700", false, ""),
+            ("http://127.0.0.1:7700,http://127.0.0.2:7700", false, ""),
             ("https://127.0.0.1:7700", false, "person/admin"),
+            ("https://127.0.0.1:7700,https://127.0.0.2:7700", false, "person/admin"),
             ("https://127.0.0.1:7700", true, ""),
         ] {
             let mut config = Config::default();

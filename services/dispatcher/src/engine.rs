@@ -1,8 +1,8 @@
 //! One term of leadership: the task that owns the leading dispatcher.
 //!
 //! Woken by changes of the store, requests, answers of its own transactions and the clock, it takes in whatever
-//! has gathered, then decides once and sends what follows from it. It acts only after it has read everything
-//! up to the grant of its lease.
+//! has gathered, then decides once and sends what follows from it. It begins with what it has read as a standby
+//! ([`crate::standby`]), and acts only after it has read everything up to the grant of its lease.
 
 mod evict;
 mod failures;
@@ -13,28 +13,24 @@ mod watch;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use godel_base::{
-    ids::{Epoch, UnitId},
-    time::Millis,
-};
+use godel_base::{ids::Epoch, time::Millis};
 use godel_core_dispatcher::{
-    AttachRefusal, Dispatcher, SessionId,
+    AttachRefusal, SessionId,
     leader::{DispatcherLeader, DispatcherLeaderConfig, EditRequest, TxnTicket, UnitSubmission},
     read::Summary,
 };
 use godel_domain::change_line::LINE_BYTES_MAX;
 use godel_kit::{
     CancellationToken,
-    client::{Directory, retry_idempotent},
+    client::Directory,
     clock::SharedClock,
-    informer::{FollowConfig, FollowEvent, Informer, OwnWrites, Shared, UnreadCount},
+    informer::{FollowEvent, Informer, UnreadCount},
     leader::LeaderGrant,
-    message::RECEIVED_BYTES_MAX,
     status,
     txn::{Pending, Receipt, TXN_BYTES_MAX, TxnError},
 };
-use godel_proto::v1::{self, state_service_client::StateServiceClient};
-use godel_rules::lost_nodes::{self, BrakeChange};
+use godel_proto::v1;
+use godel_rules::lost_nodes::BrakeChange;
 use tokio::sync::{mpsc, watch as watch_channel};
 
 use self::{
@@ -52,6 +48,7 @@ use crate::{
     metrics::{DispatcherMetrics, N_QUEUES_SHOWN},
     pages,
     requests::{AttachCall, LeaderRequest, PendingSubmission, SchedulerMessage, WatchCall},
+    standby::{Standby, start_values},
 };
 
 pub(crate) use self::{
@@ -95,16 +92,17 @@ struct Engine {
     queues_shown_at: Option<Millis>,
 }
 
-/// Leads until the fence is lost or `stop`.
+/// Leads until the fence is lost or `stop`, on what the standby has read.
 pub(crate) async fn run(
     context: &Arc<TermContext>,
     grant: &LeaderGrant,
+    standby: Standby,
     publish: &watch_channel::Sender<Option<LeaderHandle>>,
     stop: CancellationToken,
 ) -> Result<(), Broken> {
     let over = stop.child_token();
     let _guard = over.clone().drop_guard();
-    let work = lead(context, grant, publish, over);
+    let work = lead(context, grant, standby, publish, over);
     tokio::select! {
         biased;
         () = grant.fence.lost() => Ok(()),
@@ -116,29 +114,25 @@ pub(crate) async fn run(
 async fn lead(
     context: &Arc<TermContext>,
     LeaderGrant { fence, since, pipeline }: &LeaderGrant,
+    standby: Standby,
     publish: &watch_channel::Sender<Option<LeaderHandle>>,
     over: CancellationToken,
 ) -> Result<(), Broken> {
-    let state = context.directory.state();
-    let (last_unit_id, node_grace_ms) = start_values(context).await;
-    let written = OwnWrites::default();
-    let shared = Shared { written: written.clone(), unread: context.unread.clone() };
-    let follower = Informer::spawn_with(
-        state,
-        godel_core_dispatcher::FOLLOWS,
-        FollowConfig::default(),
-        shared,
-        over.clone(),
-    );
-    let store = fence.store();
+    let (store, start) = (fence.store(), start_values(context).await);
+    let standby = if standby.store.may_be(store) && standby.node_grace_ms == start.node_grace_ms {
+        standby
+    } else {
+        // What it has read is of another store, or another state.
+        Standby::begin(Arc::clone(context), over.clone()).await
+    };
+    let Standby { core, follower, written, read, .. } = standby;
     let (tickets, acks) = answers();
     let (evictions, evicted) = evict::spawn(context.directory.clone(), store, over.clone());
     let (calls_sender, calls) = mpsc::channel(context.config.calls_queued_max.max(1));
     let room = usize::try_from(context.config.admission_queue_kib).unwrap_or(usize::MAX);
     let room = AdmissionRoom::new(room.max(64));
     let overload = OverloadControl::new(&context.config);
-    let core = Dispatcher::new(context.config.core(node_grace_ms));
-    let mut leader = DispatcherLeader::new(core, last_unit_id, leader_config(&context.config));
+    let mut leader = DispatcherLeader::new(core, start.last_unit_id, leader_config(&context.config));
     leader.lead(*since);
     let handle = LeaderHandle {
         calls: calls_sender,
@@ -170,6 +164,10 @@ async fn lead(
         shown: Summary::default(),
         queues_shown_at: None,
     };
+    if let Some(revision) = read {
+        // Perhaps nothing comes for a while.
+        engine.on_follow(FollowEvent::Synced { revision });
+    }
     engine.run(Sources { follower, calls, acks, evicted }).await
 }
 
@@ -182,33 +180,6 @@ fn leader_config(config: &Config) -> DispatcherLeaderConfig {
         // The store adds a few bytes of its own, and the transaction a line of the change log.
         edit_bytes_max: TXN_BYTES_MAX - LINE_BYTES_MAX - 64,
         sub_cluster_key: config.sub_cluster_key.clone(),
-    }
-}
-
-/// Ids up to this one were used: whoever led before can write no more, so the answer is final. And the grace of lost
-/// nodes, milliseconds.
-async fn start_values(context: &TermContext) -> (UnitId, u64) {
-    let policy = context.directory.policy();
-    loop {
-        let answer = retry_idempotent(&policy, || async {
-            let mut client = StateServiceClient::new(context.directory.state())
-                .max_decoding_message_size(RECEIVED_BYTES_MAX);
-            client.get_store_status(v1::GetStoreStatusRequest {}).await
-        })
-        .await;
-        match answer {
-            Ok(status) => {
-                let status = status.into_inner();
-                let grace_ms = match status.node_grace_ms {
-                    // A state that does not say.
-                    0 => lost_nodes::Config::default().grace_ms,
-                    grace_ms => grace_ms,
-                };
-                return (UnitId(status.last_unit_id), grace_ms);
-            }
-            // The lease is lost soon if state stays away.
-            Err(failure) => tracing::info!(code = ?failure.code(), "state does not answer, asking again"),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! One leader at a time. It validates and admits units, makes them durable in batches, queues them, hands them
 //! to schedulers within their credits, keeps the records of queues and priority classes, follows up on what was cancelled or scaled in, and keeps the split of
-//! nodes. A standby answers NOT_LEADER. All decisions are `godel_core_dispatcher`'s; one task owns that state
+//! nodes. A standby answers NOT_LEADER, and follows the store so that it can lead at once. All decisions are `godel_core_dispatcher`'s; one task owns that state
 //! and everything else sends it messages. Nothing is kept here that a new leader cannot read from state.
 //!
 //! # Modules
@@ -17,6 +17,7 @@
 //! - `pages`: units and records as lists and single calls show them.
 //! - `requests`: what RPC handlers ask of the task that owns the dispatcher.
 //! - `rpc`: the RPCs of the dispatcher.
+//! - `standby`: follows the store until the dispatcher leads.
 
 mod admission_room;
 mod call_limiter;
@@ -28,13 +29,14 @@ mod metrics;
 mod pages;
 mod requests;
 mod rpc;
+mod standby;
 
 use std::sync::Arc;
 
 use godel_kit::{
     CancellationToken,
     client::Directory,
-    leader::LeaderTerms,
+    leader::{LeaderTerms, TermChange},
     message::RECEIVED_BYTES_MAX,
     metrics::Metrics,
     security::Role,
@@ -47,6 +49,7 @@ use godel_proto::v1::{
 };
 use leader_client::Front;
 use metrics::DispatcherMetrics;
+use standby::Standby;
 use tokio::sync::watch;
 
 pub use config::{Config, DispatchPolicy, ShuffleConfig, Split};
@@ -112,7 +115,7 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
         .await
 }
 
-/// Leads whenever the lease is granted, one term after the other.
+/// Leads whenever the lease is granted, one term after the other, and follows the store between them.
 async fn lead_again(
     context: Arc<engine::TermContext>,
     mut terms: LeaderTerms,
@@ -120,16 +123,28 @@ async fn lead_again(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     loop {
-        let change = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            change = terms.changed() => change,
-        };
-        if change.is_none() {
-            return if stop.is_cancelled() { Ok(()) } else { Err(Error::Lease) };
+        let standby = Standby::begin(Arc::clone(&context), stop.clone());
+        let Some(mut standby) = stop.run_until_cancelled(standby).await else { return Ok(()) };
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                change = terms.changed() => match change {
+                    Some(TermChange::Elected) => break,
+                    Some(TermChange::Ended { .. }) => {}
+                    None if stop.is_cancelled() => return Ok(()),
+                    None => return Err(Error::Lease),
+                },
+                event = standby.follower.next() => match event {
+                    Some(event) => standby.on_follow(event),
+                    None if stop.is_cancelled() => return Ok(()),
+                    None => return Err(Error::Informer),
+                },
+            }
         }
         let Some(grant) = terms.grant() else { continue };
         context.metrics.leader.set(1);
-        let ended = engine::run(&context, grant, &publish, stop.clone()).await;
+        let ended = engine::run(&context, grant, standby, &publish, stop.clone()).await;
         publish.send_replace(None);
         context.metrics.leader.set(0);
         if ended.is_err() && grant.fence.is_valid() && !stop.is_cancelled() {

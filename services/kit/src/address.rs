@@ -27,6 +27,14 @@ pub enum BadAddress {
         /// What follows the scheme.
         rest: String,
     },
+    /// Several addresses that cannot be those of one cluster.
+    #[error("`{list}`: {why}")]
+    List {
+        /// What was given.
+        list: String,
+        /// What is wrong.
+        why: String,
+    },
     /// It asks for TLS, and the process has no roots to judge the server by.
     #[error(
         "`{0}` speaks TLS, and this process knows no roots of the cluster: take them with `godel context login` on the machine of state, or use \
@@ -77,6 +85,13 @@ pub enum BadAddress {
          https://10.0.0.7:7700 (`http://` if it speaks plain text)"
     )]
     Advertised(String),
+}
+
+impl BadAddress {
+    /// Of a list with what nobody lists.
+    fn list(text: &str, why: &str) -> Self {
+        Self::List { list: text.to_owned(), why: why.to_owned() }
+    }
 }
 
 impl From<BadAddress> for Status {
@@ -145,6 +160,34 @@ impl ServerAddress {
             Err(_) => host.eq_ignore_ascii_case("localhost"),
         }
     }
+}
+
+/// Most addresses in one list: etcds have seven members at most, and states no more.
+const N_LISTED_MAX: usize = 16;
+
+/// The addresses in a list with commas, as they are written.
+pub fn listed(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim)
+}
+
+/// Reads the addresses of the states of one cluster: one, or several with commas between them. One without a scheme is taken for TLS if `speaks_tls`.
+///
+/// # Errors
+/// One of them is malformed or stands there twice, there are more than sixteen, or some speak TLS and others do not.
+pub fn parse_list(text: &str, speaks_tls: bool) -> Result<Vec<ServerAddress>, BadAddress> {
+    let parsed = listed(text).map(|address| ServerAddress::parse(address, speaks_tls));
+    let addresses = parsed.collect::<Result<Vec<_>, _>>()?;
+    let kind = std::mem::discriminant::<ServerAddress>;
+    if addresses.len() > N_LISTED_MAX {
+        return Err(BadAddress::list(text, "at most 16 addresses can be given"));
+    }
+    if addresses.windows(2).any(|pair| kind(&pair[0]) != kind(&pair[1])) {
+        return Err(BadAddress::list(text, "either all addresses are https://, or all are http://"));
+    }
+    if addresses.iter().enumerate().any(|(idx, address)| addresses[..idx].contains(address)) {
+        return Err(BadAddress::list(text, "an address stands there twice"));
+    }
+    Ok(addresses)
 }
 
 /// Returns those of `listens` that other machines can reach.
@@ -281,6 +324,28 @@ mod tests {
             let refused = ServerAddress::parse(foreign, true).unwrap_err();
             assert!(matches!(refused, BadAddress::Scheme { .. }), "{foreign}");
             assert!(refused.to_string().contains("use https://h"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn several_addresses_are_of_one_cluster() {
+        let tls = |uri: &str| ServerAddress::Tls(uri.parse().unwrap());
+        assert_eq!(parse_list("a:1", true), Ok(vec![tls("https://a:1")]));
+        let both = Ok(vec![tls("https://a:1"), tls("https://b:2")]);
+        assert_eq!(parse_list("https://a:1,https://b:2", false), both);
+        assert_eq!(parse_list("https://a:1, b:2", true), both);
+        let many: Vec<String> = (0..17).map(|port| format!("a:{port}")).collect();
+        assert!(parse_list(&many[..16].join(","), true).is_ok());
+        for (bad, why) in [
+            ("https://a:1,http://b:2", "all"),
+            ("https://a:1,unix:/b", "all"),
+            ("http://a:1,b:2,a:1", "twice"),
+            (many.join(",").as_str(), "at most 16"),
+            ("http://a:1,", "is not an address"),
+            (",", "is not an address"),
+        ] {
+            let refused = parse_list(bad, false).unwrap_err().to_string();
+            assert!(refused.contains(why), "{bad}: {refused}");
         }
     }
 

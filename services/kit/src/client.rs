@@ -9,6 +9,7 @@ mod lazy;
 mod methods;
 mod refused;
 mod retry;
+mod states;
 
 #[cfg(test)]
 mod tests;
@@ -24,8 +25,8 @@ use tonic::{
     service::{Interceptor, interceptor::InterceptedService},
 };
 
-pub use connect::open;
 pub(crate) use connect::{LazyConnection, connect_lazily};
+pub use connect::{is_refused, open};
 pub(crate) use directory::jittered;
 pub use directory::{Directory, FailedCall, Leader};
 pub(crate) use known::KnownChannels;
@@ -33,10 +34,14 @@ pub use lazy::{ChannelFuture, LazyChannel};
 pub(crate) use methods::{MethodShape, is_known, is_stream_path, shape};
 pub(crate) use refused::leaf_status_in;
 pub use retry::{Backoff, RetryPolicy, retry, retry_idempotent};
+pub(crate) use states::Selection;
+pub use states::SharedStates;
 
 pub use crate::address::BadAddress;
+use states::States;
 
 use crate::{
+    address::listed,
     config::ClientConfig,
     security::{BearerToken, ExpectedServer},
     server::SCHEDULER,
@@ -85,15 +90,16 @@ impl Interceptor for OutgoingCall {
 /// The header with the token of a person.
 const AUTHORIZATION: &str = "authorization";
 
-/// A channel to the state service at `address` ([`ServerAddress`](crate::address::ServerAddress)). Nothing is opened before the first call.
+/// A channel to the state service at `address` ([`ServerAddress`](crate::address::ServerAddress)), or at one of several with commas between them: the
+/// one that leads is followed. Nothing is opened before the first call.
 ///
 /// # Errors
 /// The address is malformed, or asks for something that this client does not speak.
 pub fn channel(address: &str, config: &ClientConfig) -> Result<Channel, BadAddress> {
-    channel_to(&ExpectedServer::any_of(Role::State), address, config)
+    Ok(with_deadlines(state_connection(address, config, Selection::Follow)?, config, None))
 }
 
-/// The same to another server.
+/// A channel to another server.
 ///
 /// # Errors
 /// The address is malformed, or asks for something that this client does not speak.
@@ -114,6 +120,19 @@ fn with_deadlines(
 ) -> Channel {
     let LazyConnection { channel, token } = connection;
     InterceptedService::new(channel, OutgoingCall { timeout: *config.request_timeout, scheduler, token })
+}
+
+/// A connection to state, at one address or several.
+fn state_connection(
+    addresses: &str,
+    config: &ClientConfig,
+    selection: Selection,
+) -> Result<LazyConnection, BadAddress> {
+    if listed(addresses).count() == 1 {
+        return connection(addresses, &ExpectedServer::any_of(Role::State), config);
+    }
+    let states = States::new(addresses, config, selection)?;
+    Ok(LazyConnection { token: states.token(), channel: LazyChannel::of(states) })
 }
 
 fn connection(

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::{
-    address::{BadAddress, ServerAddress, Speech},
+    address::{BadAddress, ServerAddress, Speech, parse_list},
     clock::SharedClock,
     config::{ClientConfig, IdentityConfig},
     security::{CallerRecords, ClientSecurity, ServerSecurity},
@@ -231,10 +231,11 @@ struct Joining<'a> {
 /// # Errors
 /// That address is malformed.
 pub fn speech_of(client: &ClientConfig, identity: &IdentityConfig) -> Result<Speech, BadAddress> {
-    Ok(match ServerAddress::parse(&client.state, false)? {
-        ServerAddress::Tls(_) if identity.plain_text => Speech::Both,
-        ServerAddress::Tls(_) => Speech::Tls,
-        ServerAddress::PlainText(_) | ServerAddress::Unix(_) => Speech::PlainText,
+    // Of several, all speak the same.
+    Ok(match parse_list(&client.state, false)?.first() {
+        Some(ServerAddress::Tls(_)) if identity.plain_text => Speech::Both,
+        Some(ServerAddress::Tls(_)) => Speech::Tls,
+        Some(ServerAddress::PlainText(_) | ServerAddress::Unix(_)) | None => Speech::PlainText,
     })
 }
 

@@ -150,6 +150,25 @@ pub fn connection_number<T>(request: &tonic::Request<T>) -> u64 {
     request.extensions().get::<Arc<Connection>>().map_or(0, |connection| connection.number)
 }
 
+/// The connection of somebody who calls.
+#[derive(Clone, Debug)]
+pub struct CallerConnection {
+    /// Of all that this process has accepted.
+    pub number: u64,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// Cancelled when the connection is gone.
+    pub ended: CancellationToken,
+}
+
+/// The connection of the one who makes a call. `None`: another server has passed the call on, and the connection is that server's.
+pub fn caller_connection<T>(request: &tonic::Request<T>) -> Option<CallerConnection> {
+    let connection = request.extensions().get::<Arc<Connection>>();
+    let connection = connection.filter(|_| !request.metadata().contains_key(FORWARDED))?;
+    let Connection { number, peer, ended, .. } = &**connection;
+    Some(CallerConnection { number: *number, peer: *peer, ended: ended.clone() })
+}
+
 /// The room that answers to whoever makes a call may take while they are not read: of the connection, or of the client for
 /// which the call was forwarded. What an answer is made of belongs there too, once it waits.
 pub fn unread_share<T>(request: &tonic::Request<T>) -> Share {

@@ -12,7 +12,9 @@
 //! - `config`: configuration of the state service.
 //! - `error`: refusals as gRPC statuses.
 //! - `feed`: passes commits of the store to agents' sessions.
+//! - `holders`: whether the holder of a lease whose connection has ended still listens.
 //! - `identities`: the CA, who joined, who is revoked, and state's own leaf.
+//! - `leader_watch`: says which state leads, as that changes.
 //! - `logs`: passes the output of running units from agents to readers.
 //! - `members`: leases of services.
 //! - `metrics`: metrics of the state service.
@@ -20,7 +22,7 @@
 //! - `paging`: page tokens.
 //! - `processes`: asks agents which processes really run.
 //! - `rights`: whether a caller may speak for what its call is about.
-//! - `routes`: two methods that do not go through the generated servers.
+//! - `routes`: three methods that do not go through the generated servers.
 //! - `serve`: starts the tasks of the service and stops them in order.
 //! - `sessions`: agents' sessions: assignments, reports, heartbeats.
 //! - `state_service`: the RPCs of the state service.
@@ -30,7 +32,9 @@ mod check;
 mod config;
 mod error;
 mod feed;
+mod holders;
 mod identities;
+mod leader_watch;
 mod logs;
 mod members;
 mod metrics;

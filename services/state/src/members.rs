@@ -2,11 +2,11 @@
 //!
 //! [`Leases`] decides; one task writes what it decides, at most one change per lease and commit, so a grant
 //! is durable before anybody hears of it. Renewals touch memory only. Deadlines do not survive a restart:
-//! every held lease then has its full TTL anew.
+//! every held lease then has its full TTL anew. A holder whose connection ends is asked for once: see `holders`.
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -15,12 +15,13 @@ use godel_crash::CrashPoints;
 use godel_domain::{change::Lease, names};
 use godel_kit::{
     clock::SharedClock,
-    security, server,
+    security,
+    server::{self, CallerConnection},
     status::{self, reason, resource_exhausted, with_info},
 };
 use godel_membership::{
     front_door::{self, ServingPart},
-    leases::{self, LeaseDenied, LeaseRequest, Leases, MemberFacts},
+    leases::{self, ConnectionId, HolderProbe, LeaseContact, LeaseDenied, LeaseRequest, Leases, MemberFacts},
 };
 use godel_proto::{raw, v1};
 use godel_store::{Role, State, Store};
@@ -30,7 +31,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 
-use crate::{check, error, metrics::StateMetrics, rights};
+use crate::{
+    check, error,
+    holders::{self, HolderWatches},
+    leader_watch::{LeaderStream, LeaderWatch},
+    metrics::StateMetrics,
+    rights,
+};
 
 /// Changes of leases that may wait.
 const N_WAITING_MAX: usize = 1_024;
@@ -54,11 +61,14 @@ struct Inner {
     metrics: StateMetrics,
     leases: Mutex<Leases>,
     jobs: mpsc::Sender<LeaseJob>,
+    leader: LeaderWatch,
+    holders: HolderWatches,
 }
 
 enum LeaseJob {
     Acquire { ask: LeaseRequest, reply: oneshot::Sender<Result<Granted, Status>> },
     Release { name: String, epoch: Epoch, reply: oneshot::Sender<Result<(), Status>> },
+    Dead { last: LeaseContact },
 }
 
 /// A durable grant.
@@ -88,13 +98,14 @@ enum LeaseAnswer {
 }
 
 impl Members {
-    /// From the lease records of the store. `own` is state's own registration.
+    /// From the lease records of the store. `own` is state's own registration, and `leader` says which state leads.
     pub(crate) fn new(
         store: Store,
         clock: SharedClock,
         crash: CrashPoints,
         metrics: StateMetrics,
         own: LeaseRequest,
+        leader: LeaderWatch,
     ) -> (Self, LeaseWriter) {
         let records: Vec<v1::LeaseRecord> = store.read(|state| state.leases().cloned().collect());
         // What the store has taken has a name.
@@ -102,7 +113,16 @@ impl Members {
         let floor = Epoch(store.read(State::epoch_floor));
         let leases = Mutex::new(Leases::load(records, floor, clock.now()));
         let (sender, jobs) = mpsc::channel(N_WAITING_MAX);
-        let inner = Arc::new(Inner { store, clock, crash, metrics, leases, jobs: sender });
+        let inner = Arc::new(Inner {
+            store,
+            clock,
+            crash,
+            metrics,
+            leases,
+            jobs: sender,
+            leader,
+            holders: HolderWatches::default(),
+        });
         (Self { inner: Arc::clone(&inner) }, LeaseWriter { inner, jobs, own })
     }
 }
@@ -179,6 +199,7 @@ impl LeaseWriter {
             let name = match &job {
                 LeaseJob::Acquire { ask, .. } => &ask.name,
                 LeaseJob::Release { name, .. } => name,
+                LeaseJob::Dead { last } => &last.lease,
             };
             if round.records.contains_key(name) {
                 waiting.push_back(job);
@@ -199,6 +220,19 @@ impl LeaseWriter {
                     }
                     None => drop(reply.send(Ok(()))),
                 },
+                LeaseJob::Dead { last } => {
+                    if let Some(lease) = leases.end_of_dead(&last, HolderProbe::Refused, now) {
+                        let (name, epoch) = (&lease.name, lease.epoch.0);
+                        let address = &lease.address;
+                        tracing::info!(
+                            lease = name,
+                            epoch,
+                            address,
+                            "the holder is gone: its connection has ended and its address refuses; its lease ends"
+                        );
+                        round.records.insert(last.lease, lease);
+                    }
+                }
             }
         }
         for lease in leases.expired(now) {
@@ -272,6 +306,22 @@ impl Inner {
         Err(status::lease_of_other_store(lease, asked, id))
     }
 
+    /// The holder of a lease has called: the end of its connection may say that it has died.
+    fn note_contact(self: &Arc<Self>, lease: &str, epoch: Epoch, connection: Option<CallerConnection>) {
+        let id = connection.as_ref().map(|connection| ConnectionId(connection.number));
+        // Until the watch is there, so that two calls at once leave the watch of the last one.
+        let mut leases = self.leases.lock();
+        if !leases.note_contact(lease, epoch, id) {
+            return;
+        }
+        let watch = connection.map(|connection| {
+            let last =
+                LeaseContact { lease: lease.to_owned(), epoch, connection: ConnectionId(connection.number) };
+            ask_once_gone(Arc::downgrade(self), connection, last)
+        });
+        self.holders.replace(lease, watch);
+    }
+
     async fn write<'a>(
         &self,
         records: impl IntoIterator<Item = &'a Lease>,
@@ -281,6 +331,21 @@ impl Inner {
         let txn = raw::TxnRequest { ops: ops.collect(), ..raw::TxnRequest::default() };
         debug_assert_eq!(check::readable(&txn), Ok(()));
         self.store.submit(txn, Role::State).await
+    }
+}
+
+/// Waits for the end of a holder's connection. If its address refuses then, its lease ends; otherwise the lease lasts for its time.
+async fn ask_once_gone(inner: Weak<Inner>, connection: CallerConnection, last: LeaseContact) {
+    connection.ended.cancelled().await;
+    let asked = inner.upgrade().and_then(|inner| {
+        let leases = inner.leases.lock();
+        let lease = leases.out_of_contact(&last, inner.clock.now())?;
+        Some((lease.address.clone(), inner.jobs.clone()))
+    });
+    let Some((address, jobs)) = asked else { return };
+    // A writer that is full or gone ends no lease early.
+    if holders::probe(&address, connection.peer.ip()).await == HolderProbe::Refused {
+        drop(jobs.try_send(LeaseJob::Dead { last }));
     }
 }
 
@@ -294,11 +359,21 @@ impl server::ForwardTo for Members {
 
 #[tonic::async_trait]
 impl v1::member_service_server::MemberService for Members {
+    type WatchLeaderStream = LeaderStream;
+
+    async fn watch_leader(
+        &self,
+        request: Request<v1::WatchLeaderRequest>,
+    ) -> Result<Response<LeaderStream>, Status> {
+        Ok(Response::new(self.inner.leader.stream(request.get_ref())))
+    }
+
     async fn acquire_lease(
         &self,
         request: Request<v1::AcquireLeaseRequest>,
     ) -> Result<Response<v1::AcquireLeaseResponse>, Status> {
         rights::check_lease(security::caller(&request), &request.get_ref().lease)?;
+        let connection = server::caller_connection(&request);
         let ask = ask(request.into_inner()).map_err(status::invalid_argument)?;
         // A lease that is plainly held costs no commit and no turn of the writer.
         let now = self.inner.clock.now();
@@ -312,6 +387,7 @@ impl v1::member_service_server::MemberService for Members {
         let (reply, answer) = oneshot::channel();
         self.inner.jobs.try_send(LeaseJob::Acquire { ask, reply }).map_err(error::queue)?;
         let granted = answer.await.map_err(|_| status::stopping())??;
+        self.inner.note_contact(&granted.lease.name, granted.lease.epoch, connection);
         Ok(Response::new(v1::AcquireLeaseResponse {
             epoch: granted.lease.epoch.0,
             ttl_ms: granted.lease.ttl_ms,
@@ -326,6 +402,7 @@ impl v1::member_service_server::MemberService for Members {
     ) -> Result<Response<v1::RenewLeaseResponse>, Status> {
         self.inner.crash.hit("state.lease-renew");
         rights::check_lease(security::caller(&request), &request.get_ref().lease)?;
+        let connection = server::caller_connection(&request);
         let v1::RenewLeaseRequest { lease, epoch, status: facts, store_id } = request.into_inner();
         let facts = facts.map(member_facts).transpose()?;
         self.inner.check_store(&lease, store_id)?;
@@ -335,6 +412,7 @@ impl v1::member_service_server::MemberService for Members {
             self.inner.metrics.refused(reason::STALE_EPOCH);
             status::stale_epoch(&lease, epoch)
         })?;
+        self.inner.note_contact(&lease, Epoch(epoch), connection);
         Ok(Response::new(v1::RenewLeaseResponse { ttl_ms }))
     }
 

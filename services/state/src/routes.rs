@@ -1,7 +1,8 @@
-//! Two methods that do not go through the generated servers; every other one does.
+//! Three methods that do not go through the generated servers; every other one does.
 //!
 //! - `Session`: tonic gives every stream two buffers of 8 KiB; with 20,000 sessions that alone would be
 //!   320 MiB. Session messages are tens of bytes, so they get small buffers that grow when needed.
+//! - `WatchLeader`: the same, since an agent that knows several states has such a stream to each.
 //! - `ListRecords`: the answer carries records as they are stored, encoded; the generated server would have
 //!   them decoded and encoded again.
 
@@ -16,7 +17,8 @@ use godel_kit::message::RECEIVED_BYTES_MAX;
 use godel_proto::{
     codec::{GodelCodec, SmallCodec},
     v1::{
-        ListRecordsRequest, SessionRequest, SessionResponse,
+        ListRecordsRequest, SessionRequest, SessionResponse, WatchLeaderRequest, WatchLeaderResponse,
+        member_service_server::{MemberService as _, MemberServiceServer},
         node_service_server::{NodeService, NodeServiceServer},
         state_service_server::StateServiceServer,
     },
@@ -25,12 +27,17 @@ use tonic::{
     Request, Response, Status, Streaming,
     body::Body,
     codec::Codec,
-    server::{Grpc, NamedService, StreamingService, UnaryService},
+    server::{Grpc, NamedService, ServerStreamingService, StreamingService, UnaryService},
 };
 use tower::Service;
 
-use crate::state_service::{RawPage, StateRpc};
+use crate::{
+    leader_watch::LeaderStream,
+    members::Members,
+    state_service::{RawPage, StateRpc},
+};
 
+const LEADER_PATH: &str = "/godel.v1.MemberService/WatchLeader";
 const LIST_PATH: &str = "/godel.v1.StateService/ListRecords";
 const SESSION_PATH: &str = "/godel.v1.NodeService/Session";
 
@@ -76,6 +83,42 @@ impl<T: NodeService> Service<http::Request<Body>> for NodeServer<T> {
         }
         let open = OpenSession(Arc::clone(&self.service));
         Box::pin(async move { Ok(limited(SmallCodec::default()).streaming(open, request).await) })
+    }
+}
+
+/// The generated server, with `WatchLeader` on small buffers.
+#[derive(Clone)]
+pub(crate) struct MemberServer {
+    service: Members,
+    rest: MemberServiceServer<Members>,
+}
+
+impl MemberServer {
+    pub(crate) fn new(service: Members) -> Self {
+        let rest = MemberServiceServer::new(service.clone()).max_decoding_message_size(RECEIVED_BYTES_MAX);
+        Self { service, rest }
+    }
+}
+
+impl NamedService for MemberServer {
+    const NAME: &'static str = "godel.v1.MemberService";
+}
+
+impl Service<http::Request<Body>> for MemberServer {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if request.uri().path() != LEADER_PATH {
+            return self.rest.call(request);
+        }
+        let watch = WatchLeader(self.service.clone());
+        Box::pin(async move { Ok(limited(SmallCodec::default()).server_streaming(watch, request).await) })
     }
 }
 
@@ -131,6 +174,19 @@ impl UnaryService<ListRecordsRequest> for List {
 
     fn call(&mut self, request: Request<ListRecordsRequest>) -> Self::Future {
         std::future::ready(self.0.raw_page(&request).map(Response::new))
+    }
+}
+
+struct WatchLeader(Members);
+
+impl ServerStreamingService<WatchLeaderRequest> for WatchLeader {
+    type Response = WatchLeaderResponse;
+    type ResponseStream = LeaderStream;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<LeaderStream>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<WatchLeaderRequest>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move { service.watch_leader(request).await })
     }
 }
 

@@ -19,10 +19,14 @@ use godel_membership::{
 };
 use godel_proto::v1::{
     change_service_server::ChangeServiceServer, identity_service_server::IdentityServiceServer,
-    log_service_server::LogServiceServer, member_service_server::MemberServiceServer,
+    log_service_server::LogServiceServer,
 };
 use godel_store::{Engine, OpenError, SledConfig, Store, StoreConfig};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 
 use crate::{
     changes::{ChangeLog, ChangeRpc},
@@ -30,11 +34,12 @@ use crate::{
     error::Error,
     feed,
     identities::{Identities, IdentityRpc, ServiceTasks, judge_plain_text},
+    leader_watch::{LeaderView, LeaderWatch},
     logs::Logs,
     members::Members,
     metrics::StateMetrics,
     nodes,
-    routes::{NodeServer, StateServer},
+    routes::{MemberServer, NodeServer, StateServer},
     sessions::{NodeSessions, Timing, cell::Close, committer, measure::Measuring},
     state_service::{OwnSecurity, StateRpc},
 };
@@ -236,9 +241,14 @@ async fn run_parts(
         address,
         ttl_ms: millis(*config.lease.ttl),
     };
-    let (members, lease_writer) = Members::new(store.clone(), Arc::clone(&clock), crash, counted, own);
+    let (leader, leader_views) = watch::channel(LeaderView::default());
+    let leader_watch = LeaderWatch::new(store.clone(), leader_views, stop.clone());
+    let own_address = own.address.clone();
+    let (members, lease_writer) =
+        Members::new(store.clone(), Arc::clone(&clock), crash, counted, own, leader_watch);
     let epoch = lease_writer.register().await.map_err(Error::Register)?;
     hub.epochs.begin(epoch.0);
+    leader.send_replace(LeaderView { leads: true, address: own_address, term: epoch.0 });
     let (jobs, job_queue) = mpsc::channel(nodes::writer::N_JOBS_MAX);
     metrics.judge_health(|| Ok(()));
     tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is ready");
@@ -260,7 +270,7 @@ async fn run_parts(
     let served = Server::new(&served_with, &metrics)
         .forward(Arc::new(members.clone()), config.forwarded_max)
         .add(StateServer::new(Arc::new(rpc)))
-        .add(MemberServiceServer::new(members).max_decoding_message_size(RECEIVED_BYTES_MAX))
+        .add(MemberServer::new(members))
         .add(
             LogServiceServer::new(Logs::new(Arc::clone(&hub), stop.clone()))
                 .max_decoding_message_size(RECEIVED_BYTES_MAX),

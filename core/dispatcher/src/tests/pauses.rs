@@ -5,7 +5,7 @@ use godel_domain::pause::{Pause, Scope};
 use super::*;
 
 impl Rig {
-    fn pause(&mut self, scope: Scope) {
+    pub(super) fn pause(&mut self, scope: Scope) {
         self.next();
         let reason = "maintenance".to_owned();
         let sub_cluster_key = godel_domain::sub_cluster::KEY.to_owned();
@@ -13,7 +13,7 @@ impl Rig {
         put(&mut self.core, Record::Pause(pause), self.now);
     }
 
-    fn go_on(&mut self, scope: &Scope) {
+    pub(super) fn go_on(&mut self, scope: &Scope) {
         self.next();
         self.core.assignments.on_pause_deleted(scope, self.now);
     }

@@ -83,7 +83,7 @@ fn resuming_accepts_the_losses_and_counts_new_ones() {
 #[test]
 fn newcomers_that_are_not_ready_yet_are_not_lost() {
     let mut losses = ready(10);
-    losses.start(|_| true);
+    losses.start(|_| true, Millis(0));
     lose(&mut losses, 11..=20, 100_000);
     assert_eq!(losses.check(Millis(100_000)), None);
     (11..=20).for_each(|node| losses.put(NodeId(node), true, Millis(100_001)));
@@ -104,14 +104,20 @@ fn one_of_few_nodes_is_not_many() {
 fn a_new_leader_brakes_again_but_not_for_empty_nodes() {
     let mut losses = Losses::new(CONFIG);
     (1..=10).for_each(|node| losses.put(NodeId(node), node > 4, Millis(5)));
-    losses.start(|node| node.0 <= 3);
+    losses.start(|node| node.0 <= 3, Millis(5));
     assert_eq!(losses.check(Millis(5)), None, "one of ten");
     let mut losses = Losses::new(CONFIG);
     (1..=10).for_each(|node| losses.put(NodeId(node), node > 4, Millis(0)));
-    losses.start(|node| node.0 <= 2);
+    losses.start(|node| node.0 <= 2, Millis(0));
     assert_eq!(losses.check(Millis(0)), Some(BrakeChange::Engaged { lost: 2, nodes: 10 }));
     losses.retain(|node| (3..=10).contains(&node.0));
     assert_eq!((losses.n_nodes(), losses.absent().len()), (8, 2));
+    // What a standby has seen for long has its grace from its election on.
+    let mut losses = ready(10);
+    lose(&mut losses, [1], 100_000);
+    losses.start(|_| false, Millis(150_000));
+    let end = 150_000 + CONFIG.grace_ms;
+    assert_eq!((lost(&losses, end - 1), lost(&losses, end)), (vec![], vec![1]));
 }
 
 proptest! {

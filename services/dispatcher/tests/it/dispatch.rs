@@ -93,6 +93,38 @@ async fn units_of_a_dead_scheduler_go_to_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_has_read_everything_before_it_leads() {
+    let world = World::new().await;
+    let first = world.dispatcher().await;
+    first.leads().await;
+    first.submit(unit("before", 2)).await;
+    let n_lists = || world.n_calls("ListRecords");
+    let have_listed = async |n: u64| {
+        let is_so = || std::future::ready((n_lists() == n).then_some(()));
+        eventually(&format!("{n} lists"), is_so).await;
+    };
+    have_listed(1).await;
+    let standby = world.dispatcher().await;
+    have_listed(2).await;
+    first.submit(unit("after", 2)).await;
+    first.stop.cancel();
+    first.task.await.unwrap();
+    standby.leads().await;
+    for name in ["before", "after"] {
+        assert!(standby.get(name).await.unit.is_some(), "{name}");
+    }
+    assert_eq!(n_lists(), 2, "nothing was listed at the election");
+    // So does the next one.
+    let third = world.dispatcher().await;
+    have_listed(3).await;
+    standby.stop.cancel();
+    standby.task.await.unwrap();
+    third.leads().await;
+    assert_eq!(third.status().await.repairs, 0);
+    world.end([third]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_leader_goes_on_where_the_old_one_was() {
     let world = World::new().await;
     let first = world.dispatcher().await;

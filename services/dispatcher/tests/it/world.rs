@@ -47,6 +47,7 @@ pub(crate) struct World {
     pub(crate) stop: CancellationToken,
     pub(crate) state_stop: CancellationToken,
     pub(crate) state_task: JoinHandle<()>,
+    state_metrics: Metrics,
     lease: LeaseConfig,
 }
 
@@ -82,11 +83,25 @@ impl World {
             server: server(),
             ..godel_state::Config::default()
         };
-        let deps = godel_state::Deps { listener: Some(listener), ..godel_state::Deps::default() };
+        let state_metrics = Metrics::new("state");
+        let deps = godel_state::Deps {
+            listener: Some(listener),
+            metrics: state_metrics.clone(),
+            ..godel_state::Deps::default()
+        };
         let serving = godel_state::serve(config, deps, state_stop.clone());
         let state_task = tokio::spawn(async move { serving.await.unwrap() });
         let state = channel(&state_address, &ClientConfig::default()).unwrap();
-        Self { state, state_address, stop, state_stop, state_task, lease: LeaseConfig { ttl } }
+        let lease = LeaseConfig { ttl };
+        Self { state, state_address, stop, state_stop, state_task, state_metrics, lease }
+    }
+
+    /// Calls that state has answered whose path ends so.
+    pub(crate) fn n_calls(&self, method: &str) -> u64 {
+        let text = self.state_metrics.encode();
+        let of_method = |line: &&str| line.contains("rpc_finished") && line.contains(&format!("/{method}\""));
+        let count = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
+        text.lines().filter(of_method).filter_map(count).sum()
     }
 
     pub(crate) fn config(&self) -> Config {

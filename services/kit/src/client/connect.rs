@@ -14,7 +14,11 @@ use godel_pki::{
 use http::Uri;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::{InvalidMessage, pki_types::ServerName};
-use tokio::{io::AsyncBufReadExt as _, net::UnixStream, sync::watch};
+use tokio::{
+    io::AsyncBufReadExt as _,
+    net::{TcpStream, UnixStream},
+    sync::watch,
+};
 use tokio_rustls::{TlsConnector, TlsStream};
 use tonic::transport::Endpoint;
 use tower::{Service, ServiceExt as _};
@@ -51,6 +55,29 @@ pub async fn open(
     let address = checked(address, &config.security).map_err(io::Error::other)?;
     let connector = Connector::new(address, expected, config, version);
     connector.open_in_time().await
+}
+
+/// Whether nobody listens at `address`, an `http://` or `https://` address: the machine there refuses connections within `timeout`, to
+/// each address of its name. A connection that is accepted is closed at once.
+pub async fn is_refused(address: &str, timeout: Duration) -> bool {
+    let Ok(ServerAddress::PlainText(uri) | ServerAddress::Tls(uri)) = ServerAddress::parse(address, false)
+    else {
+        return false;
+    };
+    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let all_refuse = async {
+        let Ok(found) = tokio::net::lookup_host((host, port)).await else { return false };
+        let mut n_refused = 0;
+        for one in found {
+            match TcpStream::connect(one).await {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => n_refused += 1,
+                Ok(_) | Err(_) => return false,
+            }
+        }
+        n_refused > 0
+    };
+    tokio::time::timeout(timeout, all_refuse).await.unwrap_or(false)
 }
 
 /// A channel to `expected` at `address`. Nothing is opened before the first call. `set` sets what this connection needs.
@@ -219,3 +246,24 @@ fn server_name(uri: &Uri) -> ServerName<'static> {
 /// What a person may do whose context was not used while the roots changed.
 const NEW_ROOTS: &str =
     "; if the cluster has new roots, take them with `godel context login` on the machine of state";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_an_address_at_which_nobody_listens_refuses() {
+        let patience = Duration::from_secs(10);
+        // Its port is taken, so that no other test gets it, and nobody listens.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        for address in [format!("http://127.0.0.1:{port}"), format!("https://localhost:{port}/")] {
+            assert!(is_refused(&address, patience).await, "{address}");
+        }
+        let _listener = socket.listen(1).unwrap();
+        for unclear in [&format!("http://127.0.0.1:{port}"), "unix:/nowhere", "http://"] {
+            assert!(!is_refused(unclear, patience).await, "{unclear}");
+        }
+    }
+}

@@ -3,15 +3,14 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use godel_base::ids::Epoch;
-use godel_identity::names::Role;
 use godel_proto::v1::{self, member_service_client::MemberServiceClient};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use super::{
-    BadAddress, Channel, KnownChannels, LazyConnection, RetryPolicy, channel_to, connection, retry,
-    retry_idempotent, with_deadlines,
+    BadAddress, Channel, KnownChannels, LazyConnection, RetryPolicy, Selection, channel_to, retry,
+    retry_idempotent, state_connection, with_deadlines,
 };
 use crate::{
     config::ClientConfig,
@@ -76,7 +75,9 @@ impl Directory {
     }
 
     fn with(config: &ClientConfig, is_through_state: bool) -> Result<Self, BadAddress> {
-        let state = connection(&config.state, &ExpectedServer::any_of(Role::State), config)?;
+        // Whoever may reach nobody else is a person, whose command need not follow who leads.
+        let selection = if is_through_state { Selection::Ask } else { Selection::Follow };
+        let state = state_connection(&config.state, config, selection)?;
         let inner = DirectoryInner {
             config: config.clone(),
             state,

@@ -1,4 +1,5 @@
-//! Channels that connect on demand, reconnect once the client has another leaf, and pause while the server refuses the leaf.
+//! Channels that connect on demand, reconnect once the client has another leaf, and pause while the server refuses the leaf. A channel to several
+//! states chooses one of them for each call ([`super::states`]).
 
 use std::{
     fmt, future,
@@ -21,13 +22,26 @@ use tonic::{
 };
 use tower::Service;
 
-use super::refused::{GateChange, RefusalGate, refusal_in};
+use super::{
+    refused::{GateChange, RefusalGate, refusal_in},
+    states::States,
+};
 use crate::security::ClientSecurity;
 
 /// A channel that opens itself. A server judges each call by the leaf that the connection began with, so a client whose leaf was renewed makes
 /// its next call over a new connection; streams end on the old one. Cheap to clone, and clones share connections.
 #[derive(Clone)]
-pub struct LazyChannel {
+pub struct LazyChannel(ChannelKind);
+
+#[derive(Clone)]
+enum ChannelKind {
+    One(ServerChannel),
+    Several(States),
+}
+
+/// To one server.
+#[derive(Clone)]
+struct ServerChannel {
     channel: tonic::transport::Channel,
     /// None in plain text, where there is no leaf.
     renewal: Option<Renewal>,
@@ -57,7 +71,12 @@ struct LatestChannel {
 impl LazyChannel {
     /// One that stays.
     pub(super) fn fixed(channel: tonic::transport::Channel) -> Self {
-        Self { channel, renewal: None }
+        Self(ChannelKind::One(ServerChannel { channel, renewal: None }))
+    }
+
+    /// One to several states.
+    pub(super) fn of(states: States) -> Self {
+        Self(ChannelKind::Several(states))
     }
 
     /// One that `open` opens now, and again once the client shows another leaf.
@@ -70,7 +89,7 @@ impl LazyChannel {
         let latest = Mutex::new(LatestChannel { own: own.clone(), channel: channel.clone() });
         let gate = RefusalGate::default();
         let shared = Arc::new(SharedChannel { security, role, gate, open: Box::new(open), latest });
-        Self { channel, renewal: Some(Renewal { own, shared }) }
+        Self(ChannelKind::One(ServerChannel { channel, renewal: Some(Renewal { own, shared }) }))
     }
 }
 
@@ -125,6 +144,8 @@ pub enum ChannelFuture {
     Judged(JudgedAnswer),
     /// Local: the server refused the leaf before.
     Refused(Box<future::Ready<Response<Body>>>),
+    /// From one of several states.
+    Chosen(Pin<Box<dyn Future<Output = Result<Response<Body>, Error>> + Send>>),
 }
 
 /// The answer of a server that judges the leaf of this client.
@@ -148,6 +169,7 @@ impl Future for ChannelFuture {
                 Poll::Ready(answer)
             }
             Self::Refused(answer) => Pin::new(answer.as_mut()).poll(cx).map(Ok),
+            Self::Chosen(answer) => answer.as_mut().poll(cx),
         }
     }
 }
@@ -172,6 +194,23 @@ impl Service<Request<Body>> for LazyChannel {
     type Future = ChannelFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        match &mut self.0 {
+            ChannelKind::One(server) => server.poll_ready(cx),
+            // The one that is chosen is waited for in the call.
+            ChannelKind::Several(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, request: Request<Body>) -> ChannelFuture {
+        match &mut self.0 {
+            ChannelKind::One(server) => server.call(request),
+            ChannelKind::Several(states) => ChannelFuture::Chosen(Box::pin(states.clone().call(request))),
+        }
+    }
+}
+
+impl ServerChannel {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Some(channel) = self.renewal.as_mut().and_then(Renewal::newer) {
             self.channel = channel;
         }

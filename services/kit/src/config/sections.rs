@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HumanDuration;
 use crate::{
+    client::SharedStates,
     member::GivenToken,
     security::{ClientSecurity, ServerSecurity},
 };
@@ -114,8 +115,11 @@ impl ServerConfig {
 crate::section! {
     /// Addresses, timeouts and retries of clients of other services.
     pub struct ClientConfig {
-        /// Address of the state service. Clients find every other service through it.
+        /// Address of the state service, or the addresses of several states of one cluster with commas between them: the one that leads is called.
+        /// Clients find every other service through it.
         pub state: String = "http://127.0.0.1:7700".to_owned(),
+        /// Longest pause before a state that does not say whether it leads is asked again. It counts where `state` has several addresses.
+        pub state_retry_max: HumanDuration = HumanDuration::from_secs(1),
         /// Timeout for opening a connection.
         pub connect_timeout: HumanDuration = HumanDuration::from_secs(2),
         /// Deadline of a unary RPC.
@@ -139,6 +143,8 @@ crate::section! {
     given {
         /// What it shows, and whom it believes.
         pub security: ClientSecurity,
+        /// The states that all channels of the process share.
+        pub shared_states: SharedStates,
     }
 }
 

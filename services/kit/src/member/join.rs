@@ -21,6 +21,7 @@ use super::{
     renewal::{self, NotRenewed},
 };
 use crate::{
+    address::listed,
     client::{self, Backoff},
     config::{ClientConfig, IdentityConfig},
     security::ClientSecurity,
@@ -111,17 +112,23 @@ impl Joining<'_> {
         }
     }
 
-    /// Opens a connection and closes it; an error says who is wrong at the other end, or that this side is.
+    /// Opens a connection and closes it, at the first of several addresses where that goes well; an error says who is wrong at the other end, or that
+    /// this side is.
     async fn open(&self, security: ClientSecurity) -> Result<(), JoinError> {
         let config = ClientConfig { security, ..self.client.clone() };
         let state = ExpectedServer::any_of(Role::State);
-        match client::open(&config.state, &state, &config, HttpVersion::Two).await {
-            // What TLS refuses, which no further try mends.
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                Err(JoinError::NotState { state: config.state, why: error.to_string() })
+        let mut opened = Ok(());
+        for address in listed(&config.state) {
+            match client::open(address, &state, &config, HttpVersion::Two).await {
+                Ok(_) => return Ok(()),
+                // What TLS refuses, which no further try mends.
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    opened = Err(JoinError::NotState { state: address.to_owned(), why: error.to_string() });
+                }
+                Err(_) => {}
             }
-            Ok(_) | Err(_) => Ok(()),
         }
+        opened
     }
 
     /// Joins by a token, and waits while state does not answer.

@@ -14,6 +14,7 @@ use std::{
 use godel_identity::leaves::LeafStanding;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::{listeners::Origin, slots::SlotShare, unread::UnreadBytes};
 use crate::{
@@ -53,6 +54,8 @@ pub(super) struct Connection {
     pub(super) unread: UnreadBytes,
     /// Of all connections of this process.
     pub(super) number: u64,
+    /// Cancelled when the connection is gone.
+    pub(super) ended: CancellationToken,
 }
 
 /// How a connection is to end.
@@ -95,6 +98,7 @@ impl Connection {
             was_slowed: AtomicBool::new(false),
             metrics,
             shares: ConnectionShares::default(),
+            ended: CancellationToken::new(),
         }
     }
 
@@ -315,6 +319,7 @@ impl Drop for Place {
             }
         }
         drop(known);
+        self.connection.ended.cancel();
         self.connections.metrics.open.dec();
     }
 }

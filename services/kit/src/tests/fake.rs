@@ -82,6 +82,11 @@ pub(crate) struct World {
     pub(crate) request_ids: Vec<String>,
     /// GetStoreStatus answers NOT_LEADER with this address.
     pub(crate) leader: Option<String>,
+    /// What WatchLeader says.
+    pub(crate) leads: bool,
+    pub(crate) term: u64,
+    /// Open streams of WatchLeader.
+    pub(crate) leader_watches: usize,
     /// By whom calls of GetStoreStatus were judged.
     pub(crate) callers: Vec<Caller>,
     /// The connection of the last one.
@@ -407,6 +412,35 @@ impl StateService for Fake {
 
 #[tonic::async_trait]
 impl MemberService for Fake {
+    type WatchLeaderStream = Answers<v1::WatchLeaderResponse>;
+
+    async fn watch_leader(
+        &self,
+        _request: Request<v1::WatchLeaderRequest>,
+    ) -> Result<Response<Self::WatchLeaderStream>, Status> {
+        let (sender, receiver) = mpsc::channel(1);
+        let fake = self.clone();
+        self.with(|world| world.leader_watches += 1);
+        crate::task::spawn("fake-watch-leader", async move {
+            let mut told = None;
+            loop {
+                let changes = fake.until(|world| told != Some((world.leads, world.term)));
+                tokio::select! {
+                    () = changes => {}
+                    () = sender.closed() => break,
+                }
+                let (leads, term) = fake.with(|world| (world.leads, world.term));
+                told = Some((leads, term));
+                let message = v1::WatchLeaderResponse { leads, term, ..v1::WatchLeaderResponse::default() };
+                if sender.send(Ok(message)).await.is_err() {
+                    break;
+                }
+            }
+            fake.with(|world| world.leader_watches -= 1);
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
     async fn acquire_lease(
         &self,
         request: Request<v1::AcquireLeaseRequest>,

@@ -47,7 +47,7 @@ const EXPECTED: &[(Option<PersonRole>, Bound, &str)] = &[
         "BindService/GetBinderStatus ChangeService/ListChanges ChangeService/WatchChanges DispatchService/GetDispatcherStatus
          DispatchService/ListSchedulers IdentityService/CanI
          IdentityService/GetTrust IdentityService/IssueToken IdentityService/Join IdentityService/WhoAmI MemberService/ListMembers
-         NodeService/ListNodes QueueService/GetPriorityClass QueueService/GetQueue QueueService/ListPriorityClasses
+         MemberService/WatchLeader NodeService/ListNodes QueueService/GetPriorityClass QueueService/GetQueue QueueService/ListPriorityClasses
          QueueService/ListQueues RescheduleService/GetRescheduleStatus SchedulerService/GetSchedulerStatus
          StateService/GetStoreStatus StateService/ListAgentReports YarnService/GetApplication YarnService/ListApplications
          YarnService/ListAttempts YarnService/ListContainers YarnService/ListYarnQueues",
@@ -344,7 +344,7 @@ const HARMLESS: &[(&str, &str)] = &[
          GetStoreStatusResponse.waiting_for GetTrustResponse.fingerprints JoinResponse.pool Leaf.certificate Leaf.identity
          Member.address Member.holder Member.lease MemberStatus.counters MemberStatus.plain_text_addresses MemberStatus.version
          PersonKey.key_id PersonKey.public_key SchedulerStatus.address SchedulerStatus.name Standby.address Standby.holder
-         TrustRoot.certificate TrustRoots.cluster TrustRoots.name",
+         TrustRoot.certificate TrustRoots.cluster TrustRoots.name WatchLeaderResponse.address",
     ),
     // YARN knows queues and users; its applications are seen by all who may call it.
     (
