@@ -69,6 +69,12 @@ impl Assignments {
         std::mem::take(&mut self.units.waits)
     }
 
+    /// Forgets what was counted: what a standby reads, its leader counts.
+    pub fn forget_counts(&mut self) {
+        self.counters = Counters::default();
+        self.take_waits();
+    }
+
     /// Begins to delete the record of a unit that has ended, as retention does in the end. Whoever asked writes the
     /// deletion, or calls [`Self::on_delete_failed`]. False: it is being deleted already.
     ///

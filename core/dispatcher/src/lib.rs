@@ -190,12 +190,6 @@ impl Dispatcher {
         }
     }
 
-    /// Forgets what was counted: what a standby reads, its leader counts.
-    pub fn forget_counts(&mut self) {
-        self.assignments.counters = Counters::default();
-        self.assignments.take_waits();
-    }
-
     /// Decides what is to be done now. Call after events, and at [`Self::next_wake`].
     pub fn step(&mut self, now: Millis) -> Vec<Action> {
         self.stepped_at = now;

@@ -78,7 +78,7 @@ impl Standby {
                 self.read = Some(revision);
             }
         }
-        self.core.forget_counts();
+        self.core.assignments_mut().forget_counts();
     }
 }
 

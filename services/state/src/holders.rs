@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Time to connect to a holder: round trips within a data centre take less, and a machine that is off would only be waited for.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
+/// Time to find out whether a holder is gone: round trips within a data centre and the end of a process that was killed take less, and a machine
+/// that is off would only be waited for.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Holders that are asked for at the same time.
 const N_PROBES_MAX: usize = 64;
 

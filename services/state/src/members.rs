@@ -344,7 +344,9 @@ async fn ask_once_gone(inner: Weak<Inner>, connection: CallerConnection, last: L
     });
     let Some((address, jobs)) = asked else { return };
     // A writer that is full or gone ends no lease early.
-    if holders::probe(&address, connection.peer.ip()).await == HolderProbe::Refused {
+    let probe = holders::probe(&address, connection.peer.ip()).await;
+    tracing::debug!(lease = last.lease, address, ?probe, "asked a holder whose connection has ended");
+    if probe == HolderProbe::Refused {
         drop(jobs.try_send(LeaseJob::Dead { last }));
     }
 }

@@ -21,7 +21,7 @@ fn a_standby_leads_as_if_it_had_read_all_at_its_election() {
     list_node(&mut standby.core, NOW);
     relist(&standby.units(), &mut standby);
     standby.core.on_followed(Revision(standby.revision), NOW);
-    standby.core.forget_counts();
+    standby.core.assignments_mut().forget_counts();
     assert_eq!(standby.step(), [""; 0], "it decides nothing");
     assert!(!standby.core.is_loaded());
 

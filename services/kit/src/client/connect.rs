@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -15,7 +16,7 @@ use http::Uri;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::{InvalidMessage, pki_types::ServerName};
 use tokio::{
-    io::AsyncBufReadExt as _,
+    io::{AsyncBufReadExt as _, AsyncReadExt as _},
     net::{TcpStream, UnixStream},
     sync::watch,
 };
@@ -31,6 +32,8 @@ use crate::{
     tls::{ByteStream, HttpVersion, TlsSocket},
 };
 
+/// Pause before a process that seems to die is tried again.
+const DYING_PAUSE: Duration = Duration::from_millis(5);
 /// What stands for the host where there is none.
 const NO_HOST: &str = "http://localhost";
 
@@ -58,7 +61,7 @@ pub async fn open(
 }
 
 /// Whether nobody listens at `address`, an `http://` or `https://` address: the machine there refuses connections within `timeout`, to
-/// each address of its name. A connection that is accepted is closed at once.
+/// each address of its name.
 pub async fn is_refused(address: &str, timeout: Duration) -> bool {
     let Ok(ServerAddress::PlainText(uri) | ServerAddress::Tls(uri)) = ServerAddress::parse(address, false)
     else {
@@ -70,14 +73,30 @@ pub async fn is_refused(address: &str, timeout: Duration) -> bool {
         let Ok(found) = tokio::net::lookup_host((host, port)).await else { return false };
         let mut n_refused = 0;
         for one in found {
-            match TcpStream::connect(one).await {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => n_refused += 1,
-                Ok(_) | Err(_) => return false,
+            if !refuses(one).await {
+                return false;
             }
+            n_refused += 1;
         }
         n_refused > 0
     };
     tokio::time::timeout(timeout, all_refuse).await.unwrap_or(false)
+}
+
+/// Whether connections to `address` are refused. A process that dies may accept one until its port is closed, and the connection ends with it: then
+/// another one is tried. A server that lives waits for the first byte, for as long as the caller has time.
+async fn refuses(address: SocketAddr) -> bool {
+    loop {
+        match TcpStream::connect(address).await {
+            Ok(mut stream) => {
+                if stream.read(&mut [0]).await.is_ok_and(|n| n > 0) {
+                    return false;
+                }
+                tokio::time::sleep(DYING_PAUSE).await;
+            }
+            Err(error) => return error.kind() == io::ErrorKind::ConnectionRefused,
+        }
+    }
 }
 
 /// A channel to `expected` at `address`. Nothing is opened before the first call. `set` sets what this connection needs.
@@ -261,9 +280,19 @@ mod tests {
         for address in [format!("http://127.0.0.1:{port}"), format!("https://localhost:{port}/")] {
             assert!(is_refused(&address, patience).await, "{address}");
         }
-        let _listener = socket.listen(1).unwrap();
+        let listener = socket.listen(1).unwrap();
         for unclear in [&format!("http://127.0.0.1:{port}"), "unix:/nowhere", "http://"] {
-            assert!(!is_refused(unclear, patience).await, "{unclear}");
+            assert!(!is_refused(unclear, Duration::from_millis(50)).await, "{unclear}");
         }
+        // The port of a process that dies is closed after connections to it were accepted.
+        let dying = async {
+            for _ in 0..3 {
+                drop(listener.accept().await.unwrap());
+            }
+            drop(listener);
+        };
+        let address = format!("http://127.0.0.1:{port}");
+        let ((), is_gone) = tokio::join!(dying, is_refused(&address, patience));
+        assert!(is_gone);
     }
 }

@@ -65,7 +65,7 @@ struct Handle {
 
 enum Chooser {
     Follow(Arc<Followed>),
-    Ask(ask::Asked),
+    Ask(ask::AskedStates),
 }
 
 /// The addresses and the channels to them.
@@ -119,7 +119,7 @@ impl States {
         let end = CancellationToken::new();
         let chooser = match selection {
             Selection::Follow => Chooser::Follow(Arc::new(Followed::new(Arc::clone(&known), end.clone()))),
-            Selection::Ask => Chooser::Ask(ask::Asked::default()),
+            Selection::Ask => Chooser::Ask(ask::AskedStates::default()),
         };
         Ok(Self(Arc::new(Handle { known, chooser, _end: end.drop_guard() })))
     }

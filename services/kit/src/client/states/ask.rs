@@ -68,13 +68,13 @@ pub(super) async fn ask(channel: Channel, limit: Duration) -> FirstAnswer {
 
 /// The state that answered when states were asked last.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct AskedStates {
     chosen: parking_lot::Mutex<Option<usize>>,
     /// Held while states are asked: other calls wait for the same answer.
     turn: Mutex<()>,
 }
 
-impl Asked {
+impl AskedStates {
     /// The state to call.
     ///
     /// # Errors
