@@ -202,6 +202,15 @@ impl Feed {
         self.published.send_replace(revision.0);
     }
 
+    /// The last published revision, as it changes.
+    pub(crate) fn published(&self) -> watch::Receiver<u64> {
+        self.published.subscribe()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ring.lock().closed
+    }
+
     pub(crate) fn close(&self) {
         self.ring.lock().closed = true;
         self.published.send_modify(|_| {});

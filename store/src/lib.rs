@@ -13,6 +13,7 @@
 //! - `envelope`: small messages in files, with a checksum.
 //! - `feed`: committed transactions for watchers.
 //! - `floor`: the state at the start of the kept history.
+//! - `follower`: follows a store that another process writes, until this one takes it over.
 //! - `history`: which generations are kept for the watch history.
 //! - `identity`: the id of the store.
 //! - `log`: the log engine, in memory, on sled or in an etcd.
@@ -43,6 +44,7 @@ pub mod state;
 mod envelope;
 mod feed;
 mod floor;
+mod follower;
 mod loss;
 mod nearby;
 mod place;
@@ -54,6 +56,8 @@ mod writer;
 
 pub use feed::{Compacted, Published, WatchEnd, WatchRefused, Watcher};
 pub use floor::FloorReader;
+pub use follower::{NotTakenOver, Standing};
+pub use log::etcd::{FenceHold, FenceHolder, Unconfirmed};
 pub use loss::Loss;
 pub use place::{BadPlace, StorePlace};
 pub use record::{Key, Record};

@@ -261,6 +261,11 @@ pub trait Log: Send {
     /// Proof that goes with each append.
     fn fence(&self) -> Fence;
 
+    /// The hold of this process on a log that other processes may take over; `None` where none can.
+    fn hold(&self) -> Option<Arc<etcd::FenceHold>> {
+        None
+    }
+
     /// What is read, from any thread.
     fn reader(&self) -> Arc<dyn LogReader>;
 

@@ -1,6 +1,7 @@
 //! The store as services use it.
 
 mod errors;
+mod following;
 
 use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, task, time::Duration};
 
@@ -8,14 +9,15 @@ use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
 use godel_proto::{raw, v1};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::{
     feed::{Feed, Limits, WatchRefused, Watcher},
     floor::FloorReader,
+    follower::Standing,
     history::HistoryMin,
     identity,
-    log::{Claimed, Log, LogError, Waker, etcd::EtcdConfig, memory::MemoryDisk},
+    log::{Claimed, Log, LogError, LogReader, Waker, etcd::EtcdConfig, memory::MemoryDisk},
     loss::Loss,
     migration, nearby,
     recovery::{self, Recovered},
@@ -25,6 +27,8 @@ use crate::{
     store_reader::{StoreReadError, StoreReader},
     writer::{Gauges, Request, Settings, Shared, Stop, Writer},
 };
+
+use self::following::Follows;
 
 pub use self::errors::OpenError;
 
@@ -191,6 +195,10 @@ pub struct Store(Arc<Inner>);
 
 struct Inner {
     requests: Mutex<Option<mpsc::Sender<Request>>>,
+    /// What the store is to this process.
+    standing: watch::Receiver<Standing>,
+    /// Of a store that is followed, or was.
+    follows: Option<Follows>,
     bytes: Arc<Semaphore>,
     shared: Arc<Shared>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -219,54 +227,31 @@ impl Store {
     /// # Errors
     /// See [`OpenError`]. A damaged store is left as it is.
     pub fn open(config: StoreConfig, wall_clock: WallClock, crash: CrashPoints) -> Result<Self, OpenError> {
-        let StoreConfig {
-            engine,
-            generation_bytes_min,
-            reserve_bytes,
-            snapshot_piece_bytes,
-            history_bytes_min,
-            history_age_min,
-            ring_bytes,
-            backlog_bytes,
-            backlog_items,
-            on_fatal,
-        } = config;
-        nearby::refuse(&engine)?;
-        let log = migration::open_unmarked(&engine, crash.clone())?;
+        nearby::refuse(&config.engine)?;
+        let log = migration::open_unmarked(&config.engine, crash.clone())?;
         let (log, mut recovered, opened) = recover(log)?;
         if recovered.state.store_id().0 == 0 {
             recovered.state.give_id(identity::new_id());
         }
-        let limits = Limits { ring_bytes, backlog_items, backlog_bytes };
-        let feed = Arc::new(Feed::new(recovered.state.revision(), limits, log.reader()));
-        let visible = RwLock::new(recovered.state.clone());
-        let shared = Arc::new(Shared { visible, feed, gauges: Gauges::default() });
-        let (requests, receiver) = mpsc::channel(QUEUE_LEN);
-        let stop = Arc::new(Stop::default());
-        let settings = Settings {
-            wall_clock: Arc::clone(&wall_clock),
-            crash,
-            on_fatal,
-            stop: Arc::clone(&stop),
-            waker: waker(&requests),
-            generation_bytes_min,
-            reserve_bytes,
-            snapshot_piece_bytes: snapshot_piece_bytes.max(1),
-            history: HistoryMin { bytes: history_bytes_min, age: history_age_min },
-        };
-        let writer = Writer::new(log, recovered, Arc::clone(&shared), settings);
+        let parts = StoreParts::new(config, &recovered, log.reader(), wall_clock, crash);
+        let standing = watch::Sender::new(Standing::Leads(None)).subscribe();
+        let (shared, settings) = (Arc::clone(&parts.shared), parts.settings);
+        let writer = Writer::new(log, recovered, shared, settings);
+        let (requests, receiver) = (parts.requests, parts.receiver);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(receiver))
             .map_err(LogError::io("starting the writer thread"))?;
         Ok(Self(Arc::new(Inner {
             requests: Mutex::new(Some(requests)),
+            standing,
+            follows: None,
             bytes: Arc::new(Semaphore::new(QUEUE_BYTES / PERMIT_BYTES)),
-            shared,
+            shared: parts.shared,
             thread: Mutex::new(Some(thread)),
-            stop,
-            wall_clock,
-            engine: engine.name(),
+            stop: parts.stop,
+            wall_clock: parts.wall_clock,
+            engine: parts.engine,
             opened,
         })))
     }
@@ -406,6 +391,9 @@ impl Store {
     /// answer, what became of the last transactions is not known, and the next start takes the stop for unclean.
     pub async fn close(self) {
         self.give_up_waiting();
+        if let Some(follows) = &self.0.follows {
+            follows.end();
+        }
         let requests = self.0.requests.lock().take();
         if let Some(requests) = requests {
             // The writer may have ended already.
@@ -421,6 +409,9 @@ impl Store {
     }
 
     fn requests(&self) -> Result<mpsc::Sender<Request>, TxnRefusal> {
+        if !matches!(*self.0.standing.borrow(), Standing::Leads(_)) {
+            return Err(TxnRefusal::closed());
+        }
         self.0.requests.lock().clone().ok_or_else(TxnRefusal::closed)
     }
 }
@@ -429,12 +420,68 @@ impl Drop for Inner {
     /// What was submitted before is committed, but the next start takes the stop for unclean.
     fn drop(&mut self) {
         self.stop.ask();
+        if let Some(follows) = &self.follows {
+            follows.end();
+        }
         self.requests.get_mut().take();
         if let Some(thread) = self.thread.get_mut().take()
             && thread.join().is_err()
         {
             tracing::error!("the store's writer panicked");
         }
+    }
+}
+
+/// What every store has, whoever writes it.
+struct StoreParts {
+    requests: mpsc::Sender<Request>,
+    receiver: mpsc::Receiver<Request>,
+    shared: Arc<Shared>,
+    stop: Arc<Stop>,
+    settings: Settings,
+    wall_clock: WallClock,
+    engine: &'static str,
+}
+
+impl StoreParts {
+    fn new(
+        config: StoreConfig,
+        recovered: &Recovered,
+        reader: Arc<dyn LogReader>,
+        wall_clock: WallClock,
+        crash: CrashPoints,
+    ) -> Self {
+        let StoreConfig {
+            engine,
+            generation_bytes_min,
+            reserve_bytes,
+            snapshot_piece_bytes,
+            history_bytes_min,
+            history_age_min,
+            ring_bytes,
+            backlog_bytes,
+            backlog_items,
+            on_fatal,
+        } = config;
+        let limits = Limits { ring_bytes, backlog_items, backlog_bytes };
+        let feed = Arc::new(Feed::new(recovered.state.revision(), limits, reader));
+        let visible = RwLock::new(recovered.state.clone());
+        let shared = Arc::new(Shared { visible, feed, gauges: Gauges::default() });
+        let (requests, receiver) = mpsc::channel(QUEUE_LEN);
+        let stop = Arc::new(Stop::default());
+        let settings = Settings {
+            wall_clock: Arc::clone(&wall_clock),
+            crash,
+            on_fatal,
+            standing: None,
+            stop: Arc::clone(&stop),
+            waker: waker(&requests),
+            generation_bytes_min,
+            reserve_bytes,
+            snapshot_piece_bytes: snapshot_piece_bytes.max(1),
+            history: HistoryMin { bytes: history_bytes_min, age: history_age_min },
+        };
+        Self { requests, receiver, shared, stop, settings, wall_clock, engine: engine.name() }
     }
 }
 

@@ -17,14 +17,15 @@ use std::{
 use godel_crash::CrashPoints;
 use godel_proto::raw;
 use parking_lot::{Condvar, Mutex, RwLock};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 use self::{
     group::{Group, StartedGroup},
     room::{PLENTY_BYTES, Room},
 };
 use crate::{
-    feed::Feed,
+    feed::{Feed, Published},
+    follower::Standing,
     history::{self, Extent, HistoryMin},
     log::{BesideWork, End, Fence, Log, LogError, Manifest, SnapshotPart, Waker},
     recovery::Recovered,
@@ -97,6 +98,18 @@ pub(crate) struct Gauges {
     pub(crate) waiting_for: Mutex<Option<String>>,
 }
 
+impl Gauges {
+    /// Shows the sizes of all generations, oldest first, and of the last complete snapshot.
+    pub(crate) fn show_sizes(&self, generations: &[Extent], snapshot_bytes: u64) {
+        let log_bytes = generations.last().map_or(0, |newest| newest.bytes);
+        self.log_bytes.store(log_bytes, Ordering::Relaxed);
+        self.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
+        self.history_bytes.store(history::bytes(generations), Ordering::Relaxed);
+        let first_commit_ms = history::first_commit_ms(generations).unwrap_or(i64::MAX);
+        self.first_commit_ms.store(first_commit_ms, Ordering::Relaxed);
+    }
+}
+
 /// What the writer shares with readers.
 pub(crate) struct Shared {
     pub(crate) visible: RwLock<State>,
@@ -104,11 +117,27 @@ pub(crate) struct Shared {
     pub(crate) gauges: Gauges,
 }
 
+impl Shared {
+    /// Shows durable commits to readers and watchers.
+    pub(crate) fn show(&self, group: &[Arc<Published>]) {
+        let Some(last) = group.last() else { return };
+        let mut visible = self.visible.write();
+        for published in group {
+            visible.replay(published);
+        }
+        drop(visible);
+        self.feed.publish(group);
+        self.feed.wake(last.revision());
+    }
+}
+
 /// What the writer is told once.
 pub(crate) struct Settings {
     pub(crate) wall_clock: WallClock,
     pub(crate) crash: CrashPoints,
     pub(crate) on_fatal: OnFatal,
+    /// Told that another process has taken the store over, if this process can follow it then; otherwise that is fatal.
+    pub(crate) standing: Option<watch::Sender<Standing>>,
     pub(crate) stop: Arc<Stop>,
     pub(crate) waker: Waker,
     /// A generation ends at this many log bytes, or at twice its snapshot if that is more.
@@ -150,12 +179,17 @@ enum Ended {
 enum Fatal {
     /// Something failed that no process may survive; what.
     Failed(String),
+    /// Another process has taken the store over.
+    Deposed(String),
     /// It was asked to while the log did not answer. What became of the last group is not known.
     GaveUp,
 }
 
 impl From<LogError> for Fatal {
     fn from(error: LogError) -> Self {
+        if matches!(error, LogError::Fenced { .. }) {
+            return Self::Deposed(error.to_string());
+        }
         let mut text = error.to_string();
         let mut source = std::error::Error::source(&error);
         while let Some(cause) = source {
@@ -212,10 +246,22 @@ impl Writer {
             Ok(Err(fatal)) => Some(fatal),
             Err(_) => Some(Fatal::Failed("the writer panicked".to_owned())),
         };
-        match fatal {
-            Some(Fatal::Failed(text)) => (self.settings.on_fatal)(&text),
-            Some(Fatal::GaveUp) => tracing::warn!("the store closed while its log did not answer"),
-            None => {}
+        let ended = match &fatal {
+            Some(Fatal::Failed(text) | Fatal::Deposed(text)) => text.clone(),
+            Some(Fatal::GaveUp) | None => "the store was closed".to_owned(),
+        };
+        match (fatal, &self.settings.standing) {
+            (Some(Fatal::Failed(text)), _) | (Some(Fatal::Deposed(text)), None) => {
+                (self.settings.on_fatal)(&text)
+            }
+            (Some(Fatal::Deposed(text)), Some(_)) => {
+                tracing::warn!(why = text, "this process no longer writes the store")
+            }
+            (Some(Fatal::GaveUp), _) => tracing::warn!("the store closed while its log did not answer"),
+            (None, _) => {}
+        }
+        if let Some(standing) = &self.settings.standing {
+            standing.send_replace(Standing::Ended(ended));
         }
         while let Ok(request) = requests.try_recv() {
             if let Request::Txn { answer, .. } = request {
@@ -398,14 +444,8 @@ impl Writer {
 
     /// Shows a durable group to readers and watchers, then answers.
     fn show(&mut self, group: Group) {
-        if let Some(last) = group.published.last() {
-            let mut visible = self.shared.visible.write();
-            for published in &group.published {
-                visible.replay(published);
-            }
-            drop(visible);
-            self.shared.feed.publish(&group.published);
-            self.shared.feed.wake(last.revision());
+        if !group.published.is_empty() {
+            self.shared.show(&group.published);
             self.shared.gauges.commits.fetch_add(group.published.len() as u64, Ordering::Relaxed);
             self.shared.gauges.groups.fetch_add(1, Ordering::Relaxed);
             self.show_sizes();
@@ -528,11 +568,6 @@ impl Writer {
     }
 
     fn show_sizes(&self) {
-        let (gauges, generations) = (&self.shared.gauges, self.generations());
-        gauges.log_bytes.store(self.newest.bytes, Ordering::Relaxed);
-        gauges.snapshot_bytes.store(self.snapshot_bytes, Ordering::Relaxed);
-        gauges.history_bytes.store(history::bytes(&generations), Ordering::Relaxed);
-        let first_commit_ms = history::first_commit_ms(&generations).unwrap_or(i64::MAX);
-        gauges.first_commit_ms.store(first_commit_ms, Ordering::Relaxed);
+        self.shared.gauges.show_sizes(&self.generations(), self.snapshot_bytes);
     }
 }

@@ -109,7 +109,7 @@ struct LateTxn {
 pub struct Session {
     cluster: EtcdModel,
     /// Number of calls that the process may still make.
-    n_calls: Arc<AtomicU64>,
+    n_txns: Arc<AtomicU64>,
     /// Number of its transactions that changed something.
     n_changes: Arc<AtomicU64>,
 }
@@ -122,7 +122,7 @@ impl fmt::Debug for EtcdModel {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("n_calls", &self.n_calls).finish_non_exhaustive()
+        f.debug_struct("Session").field("n_txns", &self.n_txns).finish_non_exhaustive()
     }
 }
 
@@ -148,7 +148,7 @@ impl EtcdModel {
     pub fn connect(&self) -> Arc<Session> {
         Arc::new(Session {
             cluster: self.clone(),
-            n_calls: Arc::new(AtomicU64::new(u64::MAX)),
+            n_txns: Arc::new(AtomicU64::new(u64::MAX)),
             n_changes: Arc::default(),
         })
     }
@@ -359,20 +359,23 @@ impl Session {
         self.cut_after(0);
     }
 
-    /// Ends the process after this many more calls.
-    pub fn cut_after(&self, n_calls: u64) {
-        self.n_calls.store(n_calls, Ordering::Relaxed);
+    /// Ends the process after this many more transactions. Reads do not count: some are made all the time.
+    pub fn cut_after(&self, n_txns: u64) {
+        self.n_txns.store(n_txns, Ordering::Relaxed);
     }
 
     /// Whether the process has ended.
     pub fn is_cut(&self) -> bool {
-        self.n_calls.load(Ordering::Relaxed) == 0
+        self.n_txns.load(Ordering::Relaxed) == 0
     }
 
-    /// Counts a call; returns whether the process may still make it.
-    fn may_call(&self) -> bool {
-        let left = |n_calls: u64| if n_calls == u64::MAX { Some(n_calls) } else { n_calls.checked_sub(1) };
-        self.n_calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+    /// Counts a transaction; returns whether the process may still make the call.
+    fn may_call(&self, request: &Request) -> bool {
+        if !matches!(request, Request::Txn(_)) {
+            return !self.is_cut();
+        }
+        let left = |n_txns: u64| if n_txns == u64::MAX { Some(n_txns) } else { n_txns.checked_sub(1) };
+        self.n_txns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
     }
 
     /// Returns the number of its transactions that have changed something, however late.
@@ -383,7 +386,7 @@ impl Session {
 
 impl Etcd for Session {
     fn call(&self, request: Request) -> Result<Reply, CallError> {
-        if !self.may_call() {
+        if !self.may_call(&request) {
             return Err(CallError::NotDone("the process has ended".to_owned()));
         }
         let (outcome, held) = {
@@ -412,7 +415,7 @@ impl Etcd for Session {
             drop(std::thread::Builder::new().name("etcd-model".to_owned()).spawn(later));
             return;
         }
-        if !self.may_call() {
+        if !self.may_call(&request) {
             return answer(Err(CallError::NotDone("the process has ended".to_owned())));
         }
         let given = {

@@ -19,7 +19,9 @@
 //!
 //! - `beside`: work beside the commits.
 //! - `compaction`: when etcd is compacted.
+//! - `following`: following of the log that another process writes, and taking it over.
 //! - `generation`: a generation, as far as it is known.
+//! - `hold`: the hold of this process on the store, as etcd confirms it.
 //! - `keys`: names of keys.
 //! - `opening`: opening the log, and taking the store over.
 //! - `packing`: packing of chunks into values.
@@ -33,7 +35,9 @@
 
 mod beside;
 mod compaction;
+mod following;
 mod generation;
+mod hold;
 mod keys;
 mod opening;
 mod pacing;
@@ -58,7 +62,11 @@ use self::{
 };
 use super::watermark::{EtcdMark, Found, WatermarkFile};
 
-pub use self::opening::is_in_etcd;
+pub use self::{
+    following::Tailed,
+    hold::{FenceHold, Unconfirmed},
+    opening::{FenceHolder, is_in_etcd},
+};
 
 /// Default of [`EtcdConfig::prefix`].
 pub const PREFIX_DEFAULT: &str = "godel/";
@@ -80,6 +88,8 @@ pub struct EtcdConfig {
     pub quota_bytes: u64,
     /// Whether this store compacts etcd, which affects all clients of etcd.
     pub compacts: bool,
+    /// The address at which this process answers calls once it holds the store; the fence names it. Empty: it answers none.
+    pub address: String,
     /// Age of the revisions that are compacted; only tests change it.
     #[doc(hidden)]
     pub compaction_age: Duration,
@@ -94,6 +104,7 @@ impl EtcdConfig {
             dir: dir.into(),
             quota_bytes: QUOTA_BYTES_DEFAULT,
             compacts: true,
+            address: String::new(),
             compaction_age: COMPACTION_AGE,
         }
     }
@@ -106,6 +117,10 @@ pub struct EtcdLog {
     keys: StoreKeys,
     /// The fence of this process; `None` if the log is only read.
     fence: Option<HeldFence>,
+    /// The hold that the fence gives.
+    hold: Option<Arc<FenceHold>>,
+    /// How this process is named in the fence.
+    own: FenceHolder,
     /// Random number that the watermark and all generations of the store share.
     store: u64,
     /// Id of the etcd cluster, and its last known revision.

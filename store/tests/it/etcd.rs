@@ -4,6 +4,8 @@ mod faults;
 mod prepared;
 mod repair;
 mod space;
+mod standby;
+mod together;
 mod waiting;
 mod watermark;
 

@@ -28,8 +28,6 @@ const N_DELETED_MAX: u32 = 128;
 /// First pause before a call with an unknown outcome is made again; it doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How often the fence is read, so that a process that writes nothing also notices that its store was taken over.
-const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// Value of the key that marks a generation as being deleted.
 const DROPPING: Bytes = Bytes::from_static(b"dropping");
 
@@ -125,8 +123,6 @@ pub(super) struct Beside {
     etcd: Arc<dyn Etcd>,
     queue: VecDeque<Job>,
     running: Option<Running>,
-    /// Receives the next read of the fence.
-    watch: Option<Arc<Slot>>,
     /// Pause before the next piece.
     piece_pause: Duration,
     /// Pause before a call is made again.
@@ -210,7 +206,6 @@ impl Beside {
             etcd,
             queue: VecDeque::new(),
             running: None,
-            watch: None,
             piece_pause: Duration::ZERO,
             pause: PAUSE_MIN,
             n_done: 0,
@@ -272,7 +267,6 @@ impl Beside {
         waker: &Waker,
         finished: &mut Vec<Finished>,
     ) -> Result<BesideWork, LogError> {
-        self.watch_fence(fence, waker)?;
         loop {
             if let Some(running) = self.running.take() {
                 let Some((outcome, ended)) = running.slot.take(waker) else {
@@ -309,24 +303,6 @@ impl Beside {
     fn note_done(&mut self) {
         (self.pause, self.failure) = (PAUSE_MIN, None);
         self.n_done += 1;
-    }
-
-    /// Reads the fence periodically, to see whether this process still holds it.
-    fn watch_fence(&mut self, fence: &HeldFence, waker: &Waker) -> Result<(), LogError> {
-        if let Some(slot) = &self.watch {
-            match slot.take(waker) {
-                None => return Ok(()),
-                Some((Ok(Reply::Page(page)), _)) if fence.is_lost(page.entries.first()) => {
-                    return Err(fence.lost_to(page.entries.first()));
-                }
-                Some(_) => {}
-            }
-        }
-        let (from, to) = (fence.key.clone(), next_key(&fence.key));
-        let look = Request::Range(RangeRequest { from, to, limit: 1, keys_only: false });
-        let slot = self.submit(look, WATCH_PERIOD);
-        self.watch = slot.take(waker).is_none().then_some(slot);
-        Ok(())
     }
 
     fn start(&mut self, job: Job, fence: &HeldFence, pause: Duration) {

@@ -68,6 +68,10 @@ impl StoreKeys {
         &self.prefix
     }
 
+    pub(super) fn line(&self) -> u32 {
+        self.line
+    }
+
     /// Returns the range of all keys of the line.
     pub(super) fn all(&self) -> KeyRange {
         KeyRange::of_prefix(self.text())

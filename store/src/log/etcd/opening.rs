@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::fs::FileExt as _,
     path::Path,
     sync::Arc,
     time::Instant,
@@ -18,6 +19,7 @@ use super::{
     beside::Beside,
     compaction::Compaction,
     generation::EtcdGeneration,
+    hold::BootTime,
     keys::{KeyRange, StoreKeys, next_key},
     pacing::Pacer,
     reading::{Shared, read_page, unread},
@@ -46,17 +48,19 @@ enum Purpose {
     Repair,
     /// The log is read while another process serves it.
     Look,
+    /// The log is followed while another process serves it, and may be taken over.
+    Follow,
 }
 
 /// The generations in etcd.
 #[derive(Debug, Default)]
-struct Listing {
-    generations: Vec<Arc<EtcdGeneration>>,
+pub(super) struct Listing {
+    pub(super) generations: Vec<Arc<EtcdGeneration>>,
     /// Bases of generations that are being deleted.
-    dropping: Vec<Revision>,
+    pub(super) dropping: Vec<Revision>,
     /// Number of the store in the newest generation.
-    store: Option<u64>,
-    problems: Vec<String>,
+    pub(super) store: Option<u64>,
+    pub(super) problems: Vec<String>,
 }
 
 impl EtcdLog {
@@ -85,12 +89,21 @@ impl EtcdLog {
         Self::open_for(config, Purpose::Look, CrashPoints::default())
     }
 
+    /// Opens the store to follow it, while another process may serve it, until this one takes it over. There may be no store yet.
+    ///
+    /// # Errors
+    /// As [`EtcdLog::open`].
+    pub(crate) fn open_to_follow(config: &EtcdConfig, crash: CrashPoints) -> Result<Self, OpenError> {
+        Self::open_for(config, Purpose::Follow, crash)
+    }
+
     fn open_for(config: &EtcdConfig, purpose: Purpose, crash: CrashPoints) -> Result<Self, OpenError> {
         if is_store(&config.dir) {
             return Err(OpenError::OtherEngine { dir: config.dir.clone(), engine: "sled" });
         }
         let dir = mark_dir(&config.dir);
         let lock = if purpose == Purpose::Look { None } else { Some(own(&dir, &config.dir)?) };
+        let place = lock.as_ref().map(number_of).transpose()?.unwrap_or(0);
         let found = Found::read(&dir)?;
         let etcd = Arc::clone(&config.etcd);
         let sizes = etcd.sizes().map_err(unread)?;
@@ -103,17 +116,23 @@ impl EtcdLog {
         let mut listing = list(&*etcd, &keys)?;
         let mut unopened = judge_mark(&found, mark, &dir);
         unopened.extend(listing.judge(&found, &config.prefix, &dir));
-        let mut fence = None;
+        let own_holder = FenceHolder {
+            words: own_name(&config.dir),
+            address: config.address.clone(),
+            place,
+            ..FenceHolder::default()
+        };
+        let mut taken = None;
         // A process that will not serve the store must not fence off the one that does.
         if purpose == Purpose::Repair || (purpose == Purpose::Serve && unopened.is_empty()) {
-            let held = take_fence(&*etcd, &fence_key, &own_name(&config.dir))?;
+            let fence = take_fence(&*etcd, &fence_key, &own_holder)?;
             // The previous process may have committed since the first listing.
-            keys = StoreKeys::new(&config.prefix, held.record.line);
+            keys = StoreKeys::new(&config.prefix, fence.held.record.line);
             listing = list(&*etcd, &keys)?;
             if purpose == Purpose::Serve {
                 unopened = listing.judge(&found, &config.prefix, &dir);
             }
-            fence = Some(held);
+            taken = Some(fence);
         }
         let Listing { generations, dropping, store, .. } = listing;
         let known = found.watermark().map(|watermark| watermark.store).filter(|store| *store > 0);
@@ -122,7 +141,9 @@ impl EtcdLog {
             beside: Beside::new(Arc::clone(&etcd)),
             shared: Arc::new(Shared { etcd, generations: RwLock::new(generations) }),
             keys,
-            fence,
+            fence: taken.as_ref().map(|fence| fence.held.clone()),
+            hold: None,
+            own: own_holder,
             store: store.or(known).unwrap_or_else(|| rand::random_range(1..u64::MAX)),
             mark,
             tail: Bytes::new(),
@@ -140,6 +161,9 @@ impl EtcdLog {
         };
         if is_new {
             log.begin_store()?;
+        }
+        if let Some(fence) = taken.filter(|_| purpose == Purpose::Serve) {
+            log.keep_hold(fence.sent);
         }
         Ok(log)
     }
@@ -163,13 +187,28 @@ fn own(dir: &Path, of: &Path) -> Result<File, OpenError> {
         tracing::warn!(%error, "other users may read the watermark");
     }
     let path = dir.join("lock");
-    let file = private_file().create(true).truncate(false).write(true).open(&path);
+    let file = private_file().create(true).truncate(false).read(true).write(true).open(&path);
     let file = file.map_err(LogError::io(format!("opening {}", path.display())))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => Err(OpenError::Locked { dir: of.to_owned() }),
         Err(fs::TryLockError::Error(error)) => Err(LogError::io("locking the watermark")(error).into()),
     }
+}
+
+/// Returns the random number of a data directory, which is in the file that this process has locked.
+fn number_of(lock: &File) -> Result<u64, LogError> {
+    let failed = || LogError::io("the number of the data directory");
+    let mut number = [0; 8];
+    match lock.read_exact_at(&mut number, 0) {
+        Ok(()) => return Ok(u64::from_be_bytes(number)),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {}
+        Err(error) => return Err(failed()(error)),
+    }
+    let number: u64 = rand::random_range(1..u64::MAX);
+    lock.write_all_at(&number.to_be_bytes(), 0).map_err(failed())?;
+    lock.sync_all().map_err(failed())?;
+    Ok(number)
 }
 
 /// Returns the reasons why the watermark does not belong to this etcd, which is `now` at that revision, if any.
@@ -206,6 +245,11 @@ fn look_at_fence(etcd: &dyn Etcd, key: &Bytes) -> Result<(Option<HeldFence>, Hea
     Ok((page.entries.first().map(read).transpose()?, page.header))
 }
 
+/// Returns the host and the data directory of the process that [`own_name`] has described.
+fn place_of(words: &str) -> Option<(&str, &str)> {
+    words.split_once(" on ")?.1.split_once(", whose data directory is ")
+}
+
 /// Describes this process, whose state is in `dir`, so that an operator finds it.
 fn own_name(dir: &Path) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -214,25 +258,84 @@ fn own_name(dir: &Path) -> String {
     format!("process {} on {host}, whose data directory is {}", std::process::id(), dir.display())
 }
 
-/// Takes the fence, after which the transactions of other processes change nothing.
-fn take_fence(etcd: &dyn Etcd, key: &Bytes, holder: &str) -> Result<HeldFence, LogError> {
+/// The process that holds the store, as its fence names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FenceHolder {
+    /// Number of the fence, which is higher for each process that takes the store over.
+    pub number: u64,
+    /// Which process it is, for people.
+    pub words: String,
+    /// The address at which it answers calls. Empty: it has given the store back, or answers none.
+    pub address: String,
+    /// Random number of its data directory; 0: it is not known.
+    pub(super) place: u64,
+    /// It was an earlier process in the data directory of this one, and has ended: this one has the lock of the directory.
+    pub is_predecessor: bool,
+    /// It runs on the host of this one: an address of the loopback is its own.
+    pub is_on_this_host: bool,
+}
+
+impl FenceHolder {
+    /// The holder of `fence`, as the process `own` sees it.
+    pub(super) fn of(fence: &HeldFence, own: &Self) -> Self {
+        let FenceRecord { number, holder: words, address, place, .. } = fence.record.clone();
+        let (here, there) = (place_of(&own.words), place_of(&words));
+        // A directory may have been copied to another machine, with its number.
+        let is_predecessor = place != 0 && place == own.place && here.is_some() && here == there;
+        let is_on_this_host = here.is_some() && here.map(|here| here.0) == there.map(|there| there.0);
+        Self { number, words, address, place, is_predecessor, is_on_this_host }
+    }
+}
+
+/// A fence that this process has taken.
+pub(super) struct TakenFence {
+    pub(super) held: HeldFence,
+    /// When the transaction was sent that took it.
+    pub(super) sent: BootTime,
+}
+
+/// Takes the fence from whoever holds it, after which the transactions of other processes change nothing.
+fn take_fence(etcd: &dyn Etcd, key: &Bytes, own: &FenceHolder) -> Result<TakenFence, LogError> {
+    let taken = take_fence_if(etcd, key, own, |_| true)?;
+    taken.ok_or_else(|| LogError::Unknown("the store in etcd could not be taken over".to_owned()))
+}
+
+/// Takes the fence, as long as `may_take` says so of its holder. `None`: it does not.
+pub(super) fn take_fence_if(
+    etcd: &dyn Etcd,
+    key: &Bytes,
+    own: &FenceHolder,
+    may_take: impl Fn(Option<&HeldFence>) -> bool,
+) -> Result<Option<TakenFence>, LogError> {
     let token = rand::random_range(1..u64::MAX);
     let mut last = None;
+    let mut sent = BootTime::now();
     for _ in 0..N_FENCE_TRIES {
         let before = read_fence(etcd, key)?;
         if let Some(held) = &before
             && held.record.token == token
         {
-            return Ok(held.clone());
+            return Ok(Some(TakenFence { held: held.clone(), sent }));
+        }
+        if !may_take(before.as_ref()) {
+            return Ok(None);
         }
         let (number, line) = before.as_ref().map_or((0, 0), |held| (held.record.number, held.record.line));
-        let own = FenceRecord { number: number + 1, token, line, holder: holder.to_owned() };
-        match change_fence(etcd, key, before.as_ref(), own) {
+        let record = FenceRecord {
+            number: number + 1,
+            token,
+            line,
+            holder: own.words.clone(),
+            address: own.address.clone(),
+            place: own.place,
+        };
+        sent = BootTime::now();
+        match change_fence(etcd, key, before.as_ref(), record) {
             Ok(Some(held)) => {
                 if let Some(before) = before {
                     tracing::info!(from = before.record.holder, "the store in etcd was taken over");
                 }
-                return Ok(held);
+                return Ok(Some(TakenFence { held, sent }));
             }
             // Another process was quicker, or an earlier attempt was applied and its answer was lost.
             Ok(None) => {}
@@ -259,7 +362,7 @@ pub(super) fn change_fence(
 }
 
 /// Lists the generations without reading their contents.
-fn list(etcd: &dyn Etcd, keys: &StoreKeys) -> Result<Listing, LogError> {
+pub(super) fn list(etcd: &dyn Etcd, keys: &StoreKeys) -> Result<Listing, LogError> {
     let mut listing = Listing::default();
     let mut range = keys.all();
     while let Some(entry) = read_page(etcd, &range, 1, true)?.entries.first() {

@@ -15,7 +15,7 @@ use super::{
 use crate::log::{Chunks, Generation, LogError, LogReader};
 
 /// Number of values in a page. A value has at most 512 KiB, so a page has at most 32 MiB.
-const N_VALUES: u32 = 64;
+pub(super) const N_VALUES: u32 = 64;
 /// Number of keys in a page without values.
 pub(super) const N_KEYS: u32 = 1_024;
 /// How often a page is requested before the read fails.

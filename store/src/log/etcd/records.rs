@@ -21,6 +21,12 @@ pub(super) struct FenceRecord {
     /// Which process it is, for people. Older versions have none.
     #[prost(string, tag = "4")]
     pub(super) holder: String,
+    /// The address at which the process answers calls. Empty: it has given the store back, or answers none.
+    #[prost(string, tag = "5")]
+    pub(super) address: String,
+    /// Random number of the data directory of the process; 0: it is not known.
+    #[prost(fixed64, tag = "6")]
+    pub(super) place: u64,
 }
 
 impl FenceRecord {
@@ -86,6 +92,12 @@ impl HeldFence {
         Self::new(self.key.clone(), FenceRecord { number, ..self.record.clone() })
     }
 
+    /// Returns the fence that says that its process has given the store back: nobody holds it.
+    pub(super) fn given_back(&self) -> Self {
+        let FenceRecord { number, line, .. } = self.record;
+        Self::new(self.key.clone(), FenceRecord { number: number + 1, line, ..FenceRecord::default() })
+    }
+
     /// Returns the comparison that each transaction of the holder makes.
     pub(super) fn compare(&self) -> Compare {
         Compare::Holds(self.key.clone(), self.value.clone())
@@ -122,7 +134,14 @@ mod tests {
 
     #[test]
     fn a_fence_is_lost_to_a_process_with_another_token() {
-        let record = FenceRecord { number: 1, token: 2, line: 3, holder: "process 4 on host b".to_owned() };
+        let record = FenceRecord {
+            number: 1,
+            token: 2,
+            line: 3,
+            holder: "process 4 on host b".to_owned(),
+            address: String::new(),
+            place: 0,
+        };
         let own = HeldFence::new("f".into(), record.clone());
         let other = HeldFence::new("f".into(), FenceRecord { token: 3, ..record });
         let held = |fence: &HeldFence| Entry { value: fence.value.clone(), ..Entry::default() };

@@ -14,6 +14,7 @@ use super::{
     EtcdLog,
     beside::{Finished, Job, KeyBatch, Sweep, check_fence, judge},
     generation::EtcdGeneration,
+    hold::{BootTime, FenceHold},
     packing::{PIECE_BYTES_MAX, PIECE_VALUE_BYTES_MAX, TXN_BYTES_MAX, VALUE_BYTES_MAX, pack},
     reading::{N_KEYS, list_groups, read_page},
     records::{BeginRecord, HeldFence, seal},
@@ -46,6 +47,7 @@ struct Put {
 pub(super) struct StartedGroup {
     first: Revision,
     began: Instant,
+    sent: BootTime,
     /// A piece of a snapshot was under way then.
     beside_piece: bool,
     txn: TxnRequest,
@@ -92,14 +94,23 @@ impl EtcdLog {
 
     /// Makes one attempt at a transaction that writes keys.
     fn make(&mut self, txn: TxnRequest) -> Result<(), LogError> {
+        let sent = BootTime::now();
         let pending = self.shared.etcd.start(Request::Txn(txn.clone()));
-        self.complete(&txn, pending).map(drop)
+        self.complete(&txn, sent, pending).map(drop)
     }
 
     /// Waits for an attempt at a transaction that writes keys. Returns when its outcome came.
-    fn complete(&mut self, txn: &TxnRequest, pending: PendingReply) -> Result<Instant, LogError> {
+    fn complete(
+        &mut self,
+        txn: &TxnRequest,
+        sent: BootTime,
+        pending: PendingReply,
+    ) -> Result<Instant, LogError> {
         let (reply, came) = pending.wait_txn().map_err(ask_again)?;
         let header = judge(txn, &reply, self.held()?)?;
+        if let Some(hold) = &self.hold {
+            hold.note_confirmed(sent);
+        }
         let bytes = txn.ops.iter().map(|op| match op {
             Op::Put(key, value) => (key.len() + value.len()) as u64,
             Op::Delete(_) | Op::DeleteRange(..) => 0,
@@ -110,11 +121,11 @@ impl EtcdLog {
     }
 
     /// Records the revision of etcd.
-    fn hear(&mut self, revision: u64) {
+    pub(super) fn hear(&mut self, revision: u64) {
         self.mark.revision = self.mark.revision.max(revision);
     }
 
-    fn watermark(&self, last: Revision, crc: u32) -> Watermark {
+    pub(super) fn watermark(&self, last: Revision, crc: u32) -> Watermark {
         let generations = self.shared.generations.read();
         let floor = generations.first().map_or(1, |oldest| oldest.base.0 + 1);
         let base = generations.last().map_or(0, |newest| newest.base.0);
@@ -133,7 +144,7 @@ impl EtcdLog {
         }
     }
 
-    fn put_watermark(&mut self, watermark: Watermark) -> Result<(), LogError> {
+    pub(super) fn put_watermark(&mut self, watermark: Watermark) -> Result<(), LogError> {
         match &mut self.watermark {
             Some(file) => file.write_durably(watermark),
             None => {
@@ -207,7 +218,7 @@ impl EtcdLog {
     /// Sends the first transaction of a group. `None`: the group has no chunks.
     fn start_group(&self, first: Revision, chunks: &[Bytes]) -> Result<Option<StartedGroup>, LogError> {
         let newest = self.shared.newest()?;
-        let began = Instant::now();
+        let (began, sent) = (Instant::now(), BootTime::now());
         let puts = pack(chunks, VALUE_BYTES_MAX).into_iter().enumerate();
         let mut rest = puts
             .map(|(part, value)| Put { key: newest.keys.value(first, part), value })
@@ -215,7 +226,7 @@ impl EtcdLog {
         let Some(txn) = self.next_txn(&self.tail, &mut rest)? else { return Ok(None) };
         let beside_piece = self.beside.is_putting_piece(began);
         let pending = self.shared.etcd.start(Request::Txn(txn.clone()));
-        Ok(Some(StartedGroup { first, began, beside_piece, txn, pending, rest }))
+        Ok(Some(StartedGroup { first, began, sent, beside_piece, txn, pending, rest }))
     }
 
     /// Takes the values of one transaction from those that are left of a group, and returns the transaction, which rests on the key `after`.
@@ -346,14 +357,17 @@ impl Log for EtcdLog {
             Some(started) if started.first == first => Some(started),
             Some(_) | None => self.start_group(first, chunks)?,
         };
-        let Some(StartedGroup { began, beside_piece, mut txn, mut pending, mut rest, .. }) = started else {
+        let Some(StartedGroup { began, mut sent, beside_piece, mut txn, mut pending, mut rest, .. }) =
+            started
+        else {
             return Ok(());
         };
         let (after, came) = loop {
-            let came = self.complete(&txn, pending)?;
+            let came = self.complete(&txn, sent, pending)?;
             self.crash.hit("store.after-append");
             let after = last_key(&txn).unwrap_or_else(|| self.tail.clone());
             let Some(next) = self.next_txn(&after, &mut rest)? else { break (after, came) };
+            sent = BootTime::now();
             pending = self.shared.etcd.start(Request::Txn(next.clone()));
             txn = next;
         };
@@ -442,6 +456,10 @@ impl Log for EtcdLog {
         Fence(self.fence.as_ref().map_or(0, |fence| fence.record.number))
     }
 
+    fn hold(&self) -> Option<Arc<FenceHold>> {
+        self.hold.clone()
+    }
+
     fn reader(&self) -> Arc<dyn LogReader> {
         Arc::clone(&self.shared) as Arc<dyn LogReader>
     }
@@ -464,6 +482,12 @@ impl Log for EtcdLog {
 
     fn tend(&mut self, waker: &Waker) -> Result<BesideWork, LogError> {
         self.keep_house(Instant::now());
+        if let Some(hold) = &self.hold {
+            hold.wake_when_lost(waker);
+            if let Some(error) = hold.lost() {
+                return Err(error);
+            }
+        }
         let fence = self.fence.as_ref().ok_or_else(LogError::fenced)?;
         let mut finished = Vec::new();
         let tended = self.beside.tend(fence, waker, &mut finished);
@@ -473,9 +497,12 @@ impl Log for EtcdLog {
 
     fn opened(&mut self, extents: &[Extent], last: Revision, crc: u32) -> Result<(), LogError> {
         let newest = self.shared.newest()?;
-        let (firsts, last_key) = list_groups(&self.shared.etcd, &newest.keys)?;
-        newest.set_firsts(firsts);
-        self.tail = last_key.unwrap_or_else(|| newest.keys.begin());
+        // A process that has followed the log knows its groups.
+        if self.tail.is_empty() {
+            let (firsts, last_key) = list_groups(&self.shared.etcd, &newest.keys)?;
+            newest.set_firsts(firsts);
+            self.tail = last_key.unwrap_or_else(|| newest.keys.begin());
+        }
         if let Some(extent) = extents.iter().find(|extent| extent.base == newest.base) {
             newest.set_log_bytes(extent.bytes);
         }
@@ -489,6 +516,7 @@ impl Log for EtcdLog {
     }
 
     fn close(mut self: Box<Self>) -> Result<(), LogError> {
+        self.give_back();
         if let Some(file) = &mut self.watermark {
             let last = file.last();
             file.write_durably(Watermark { etcd: Some(self.mark), ..last })?;

@@ -43,10 +43,10 @@ struct Submitted {
 
 /// What all processes together were told.
 #[derive(Debug, Default)]
-struct Ledger {
+pub(super) struct Ledger {
     records: BTreeMap<String, Submitted>,
     /// By revision: the record and its generation.
-    acknowledged: BTreeMap<u64, String>,
+    pub(super) acknowledged: BTreeMap<u64, String>,
     next_generation: u64,
     /// Transactions that were refused.
     n_refused: u64,
@@ -66,7 +66,7 @@ struct Reached {
     n_crashes: u64,
 }
 
-fn settings(session: Arc<Session>, dir: &Path) -> StoreConfig {
+pub(super) fn settings(session: Arc<Session>, dir: &Path) -> StoreConfig {
     StoreConfig {
         generation_bytes_min: 40_000,
         snapshot_piece_bytes: 8 << 10,
@@ -89,7 +89,7 @@ fn open(model: &EtcdModel, dir: &Path) -> Result<(Store, Arc<Session>), String> 
 
 impl Ledger {
     /// Submits some transactions and notes what comes of them.
-    async fn work(&mut self, store: &Store, dice: &mut Dice, n: u64) -> Result<(), String> {
+    pub(super) async fn work(&mut self, store: &Store, dice: &mut Dice, n: u64) -> Result<(), String> {
         let dispatcher = match self.elect(store).await {
             Ok(dispatcher) => dispatcher,
             Err(refusal) if may_come(&refusal) => return Ok(()),
@@ -167,7 +167,7 @@ impl Ledger {
     }
 
     /// Compares what a store has with what was said.
-    async fn check(&mut self, store: &Store) -> Result<(), String> {
+    pub(super) async fn check(&mut self, store: &Store) -> Result<(), String> {
         for (name, submitted) in &mut self.records {
             let key = Key::Name(name.clone());
             let value = store.read(|state| Some(state.record(v1::Kind::Partition, &key)?.value.clone()));
@@ -336,21 +336,21 @@ fn nothing_is_lost_or_made_up_whatever_etcd_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_that_takes_several_transactions_counts_only_whole() {
     let (mut n_torn, mut n_whole) = (0, 0);
-    for n_calls in 0..8 {
+    // It takes two.
+    for n_txns in 0..3 {
         let (model, dir) = (EtcdModel::new(1), tempfile::tempdir().unwrap());
         let (store, session) = open(&model, dir.path()).unwrap();
         let dispatcher = Dispatcher::elect(&store).await;
         dispatcher.submit(&store, vec![partition("p", 1, 100)]).await.unwrap();
-        session.cut_after(n_calls);
+        session.cut_after(n_txns);
         let large = dispatcher.txn(vec![partition("p", 2, TXN_BYTES_MAX - 200)]);
         let pending = store.enqueue(large, Role::Leased).await.unwrap();
-        // The look at the fence counts, once a second.
         cut_off(&session).await;
         drop(store);
         let is_acknowledged = pending.await.is_ok();
         let (store, _) = open(&model, dir.path()).unwrap();
         let found = read_partition(&store, "p");
-        assert!(found == Some(2) || (found == Some(1) && !is_acknowledged), "{n_calls}: {found:?}");
+        assert!(found == Some(2) || (found == Some(1) && !is_acknowledged), "{n_txns}: {found:?}");
         n_torn += u64::from(store.opened().torn.is_some());
         n_whole += u64::from(found == Some(2));
         let dispatcher = Dispatcher::elect(&store).await;
@@ -393,14 +393,13 @@ async fn a_group_that_comes_again_after_its_generation_was_deleted_changes_nothi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_of_a_torn_group_that_comes_again_spares_the_group_in_its_place() {
-    let mut n_torn = 0;
     // What comes again comes in another order for each seed.
-    for seed in 0..24 {
-        let n_calls = seed % 6;
+    for seed in 0..12 {
         let (model, dir) = (EtcdModel::new(seed), tempfile::tempdir().unwrap());
         let (store, session) = open(&model, dir.path()).unwrap();
         let dispatcher = Dispatcher::elect(&store).await;
-        session.cut_after(n_calls);
+        // Of two.
+        session.cut_after(1);
         let large = dispatcher.txn(vec![partition("p", 1, TXN_BYTES_MAX - 200)]);
         drop(store.enqueue(large, Role::Leased).await.unwrap());
         cut_off(&session).await;
@@ -408,7 +407,7 @@ async fn a_deletion_of_a_torn_group_that_comes_again_spares_the_group_in_its_pla
         model.set_faults(TWICE);
         model.hold_late();
         let (store, session) = open(&model, dir.path()).unwrap();
-        n_torn += u64::from(store.opened().torn.is_some());
+        assert!(store.opened().torn.is_some(), "{seed}");
         let dispatcher = Dispatcher::elect(&store).await;
         dispatcher.submit(&store, vec![partition("p", 2, 100)]).await.unwrap();
         drop(store);
@@ -418,5 +417,4 @@ async fn a_deletion_of_a_torn_group_that_comes_again_spares_the_group_in_its_pla
         let (store, _) = open(&model, dir.path()).unwrap();
         assert_eq!(read_partition(&store, "p"), Some(2), "{seed}");
     }
-    assert!(n_torn > 0, "no group was torn");
 }
