@@ -218,6 +218,7 @@ pub const NEEDS: &[(&str, Needs)] = &[
     ("/godel.v1.ReservationService/UpdateReservation", ADMINISTER),
     ("/godel.v1.SchedulerService/GetSchedulerStatus", READ),
     ("/godel.v1.SchedulerService/Plan", UNITS),
+    ("/godel.v1.StateService/GetRevision", Needs::Roles(&[State])),
     ("/godel.v1.StateService/GetStoreStatus", Needs::Identified),
     ("/godel.v1.StateService/ListAgentReports", READ),
     // `godel audit` reads the records themselves. What is sealed or YARN's own, state leaves out by role.
@@ -514,6 +515,7 @@ mod tests {
                 "/godel.v1.MemberService/ListMembers",
                 "/godel.v1.MemberService/ReleaseLease",
                 "/godel.v1.MemberService/RenewLease",
+                "/godel.v1.MemberService/WatchLeader",
                 "/godel.v1.NodeService/Session",
                 "/godel.v1.StateService/GetStoreStatus",
                 "/godel.v1.StateService/ListRecords",

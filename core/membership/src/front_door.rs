@@ -3,7 +3,7 @@
 use godel_base::time::Millis;
 use godel_domain::change::Lease;
 
-use crate::leases::{Leases, Shown};
+use crate::leases::{Leases, STATES, Shown};
 
 /// A part of the control plane that answers calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,53 @@ pub fn forwarding(path: &str) -> Forwarding {
     }
 }
 
+/// Calls that a state which follows answers itself, from what it has read: of records alone. All others it passes on to the leader.
+const OF_FOLLOWERS: [&str; 7] = [
+    "/godel.v1.ChangeService/ListChanges",
+    "/godel.v1.ChangeService/WatchChanges",
+    "/godel.v1.MemberService/WatchLeader",
+    "/godel.v1.StateService/ListRecords",
+    "/godel.v1.StateService/ReadFloor",
+    "/godel.v1.StateService/ReadStore",
+    "/godel.v1.StateService/Watch",
+];
+/// Says who leads: answered by every state, at any time.
+const WATCH_LEADER: &str = "/godel.v1.MemberService/WatchLeader";
+/// Says how a state fares, and why nothing is committed.
+const STATUS: &str = "/godel.v1.StateService/GetStoreStatus";
+
+/// What becomes of a call of `path` that comes to a state which follows another one.
+pub fn forwarding_of_follower(path: &str) -> Forwarding {
+    match forwarding(path) {
+        Forwarding::Here if is_of_state(path) && !OF_FOLLOWERS.contains(&path) => {
+            Forwarding::To(ServingPart::State)
+        }
+        other => other,
+    }
+}
+
+/// Whether the answer to a call of `path` depends on who leads, so that a state gives it only while it is certain to lead, or to have read what the leader has.
+pub fn needs_leader(path: &str) -> bool {
+    is_of_state(path) && ![WATCH_LEADER, STATUS].contains(&path)
+}
+
+/// Whether a call of `path` reads records, and nothing that the leader alone knows.
+pub fn reads_records(path: &str) -> bool {
+    OF_FOLLOWERS.contains(&path) && path != WATCH_LEADER
+}
+
+/// Whether the leader asks what keeps the store before it answers a call of `path`: the answer must have all that another leader may have answered
+/// meanwhile.
+pub fn confirms_leader(path: &str) -> bool {
+    reads_records(path) || path == "/godel.v1.StateService/GetRevision"
+}
+
+/// Whether state serves the service of `path`.
+fn is_of_state(path: &str) -> bool {
+    let service = path.strip_prefix('/').unwrap_or(path).split('/').next().unwrap_or_default();
+    part_of(service) == Some(ServingPart::State)
+}
+
 /// Which part serves a service.
 pub fn part_of(service: &str) -> Option<ServingPart> {
     SERVICES.iter().find(|(known, _)| *known == service).map(|(_, part)| *part)
@@ -95,7 +142,7 @@ pub fn member(
     now: Millis,
 ) -> Result<Lease, NoMember> {
     let lease = match (part, scheduler) {
-        (ServingPart::State, _) => "member/state/".to_owned(),
+        (ServingPart::State, _) => STATES.to_owned(),
         (ServingPart::Dispatcher, _) => "dispatcher".to_owned(),
         (ServingPart::Binder, _) => "binder".to_owned(),
         (ServingPart::Yarn, _) => "yarn".to_owned(),
@@ -142,6 +189,33 @@ mod tests {
             ("", Forwarding::Here),
         ] {
             assert_eq!(forwarding(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_follower_answers_what_reads_records_and_passes_on_the_rest() {
+        for (path, expected) in [
+            ("/godel.v1.StateService/ListRecords", Forwarding::Here),
+            ("/godel.v1.StateService/Watch", Forwarding::Here),
+            ("/godel.v1.MemberService/WatchLeader", Forwarding::Here),
+            ("/grpc.health.v1.Health/Check", Forwarding::Here),
+            ("/godel.v1.StateService/Txn", Forwarding::To(ServingPart::State)),
+            ("/godel.v1.StateService/GetRevision", Forwarding::To(ServingPart::State)),
+            ("/godel.v1.NodeService/Session", Forwarding::To(ServingPart::State)),
+            ("/godel.v1.MemberService/RenewLease", Forwarding::To(ServingPart::State)),
+            ("/godel.v1.UnitService/SubmitUnit", Forwarding::To(ServingPart::Dispatcher)),
+            ("/godel.v1.BindService/Decide", Forwarding::Refused(ServingPart::Binder)),
+        ] {
+            assert_eq!(forwarding_of_follower(path), expected, "{path}");
+        }
+        for (path, needs, reads) in [
+            ("/godel.v1.StateService/ListRecords", true, true),
+            ("/godel.v1.NodeService/Session", true, false),
+            ("/godel.v1.MemberService/WatchLeader", false, false),
+            ("/godel.v1.StateService/GetStoreStatus", false, false),
+            ("/grpc.health.v1.Health/Check", false, false),
+        ] {
+            assert_eq!((needs_leader(path), reads_records(path)), (needs, reads), "{path}");
         }
     }
 

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use godel_base::{ids::Epoch, time::Millis};
 use godel_domain::{change::Lease, names};
 
+/// Names of the registrations of states begin so.
+pub const STATES: &str = "member/state/";
 /// TTL of a lease that did not ask for one.
 pub const TTL_MS_DEFAULT: u32 = 3_000;
 /// Shortest TTL: below it one scheduling hiccup of a loaded machine loses the lease.
@@ -169,8 +171,17 @@ impl Leases {
         }
     }
 
-    /// What granting `ask` writes whoever holds it now: for the one member that needs no election.
-    pub fn grant_anyway(&self, ask: &LeaseRequest) -> Lease {
+    /// What registering the state that leads writes, whoever has its name now. Its epoch is higher than those of all registrations of states, whatever their names: it
+    /// counts the turns of all of them.
+    pub fn grant_to_state(&self, ask: &LeaseRequest) -> Lease {
+        let states = self.by_name.values().filter(|entry| entry.lease.name.starts_with(STATES));
+        let last = states.map(|entry| entry.lease.epoch.0).max().unwrap_or(0);
+        let lease = self.grant_anyway(ask);
+        Lease { epoch: lease.epoch.max(Epoch(last + 1)), ..lease }
+    }
+
+    /// What granting `ask` writes whoever holds it now.
+    fn grant_anyway(&self, ask: &LeaseRequest) -> Lease {
         let last = self.by_name.get(&ask.name).map_or(0, |entry| entry.lease.epoch.0).max(self.floor.0);
         Lease {
             name: ask.name.clone(),
@@ -479,6 +490,24 @@ mod tests {
             assert_eq!(is_lease_name(name), ok, "{name}");
         }
         assert!(!is_lease_name(&format!("scheduler/{}", "a".repeat(64))));
+    }
+
+    #[test]
+    fn the_epoch_of_the_state_that_leads_counts_the_turns_of_all() {
+        let mut leases = Leases::default();
+        let state = |name: &str| LeaseRequest { name: format!("member/state/{name}"), ..ask(name) };
+        for (turn, name) in (1..).zip(["a", "a", "b", "c", "a"]) {
+            let lease = leases.grant_to_state(&state(name));
+            assert_eq!(lease.epoch, Epoch(turn), "{name}");
+            leases.apply(lease, Millis(0));
+        }
+        // Registrations of those that follow count for their names.
+        let later = Millis(1_000_000);
+        for _ in 0..10 {
+            let lease = leases.grant(&state("b"), later).unwrap();
+            leases.apply(lease, later);
+        }
+        assert_eq!(leases.grant_to_state(&state("c")).epoch, Epoch(14));
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! - `node_usage`: smoothed use of a node's guaranteed running units.
 //! - `quarantine`: when a node whose agent refuses assignments gets nothing more for a while.
 //! - `state_choice`: which of several states a client calls.
+//! - `succession`: when a state that follows takes the place of the one that leads.
 
 pub mod agent_admission;
 pub mod front_door;
@@ -26,3 +27,4 @@ pub mod node_identity;
 pub mod node_usage;
 pub mod quarantine;
 pub mod state_choice;
+pub mod succession;

@@ -73,6 +73,13 @@ impl Clock for SystemClock {
     }
 }
 
+/// Milliseconds since the machine was started, suspended times included (`CLOCK_BOOTTIME`): nobody can set that clock.
+pub fn boot_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.unwrap_or(0).saturating_mul(1_000) + nanos.unwrap_or(0) / 1_000_000
+}
+
 /// Unix milliseconds, as the machine has them.
 fn machine_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

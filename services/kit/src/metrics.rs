@@ -36,7 +36,7 @@ use prometheus_client::{
     },
     registry::{Metric, Registry},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
@@ -326,7 +326,7 @@ impl Metrics {
         address: SocketAddr,
         stop: CancellationToken,
     ) -> Result<SocketAddr, ServerError> {
-        self.serve_secured(address, &ServerSecurity::default(), stop).await
+        Ok(self.serve_secured(address, &ServerSecurity::default(), stop).await?.address)
     }
 
     /// The same as `security` says. With TLS all but `/healthz` is for those who have a certificate of the cluster or a token, and what changes anything
@@ -339,7 +339,7 @@ impl Metrics {
         address: SocketAddr,
         security: &ServerSecurity,
         stop: CancellationToken,
-    ) -> Result<SocketAddr, ServerError> {
+    ) -> Result<ServedPages, ServerError> {
         let failed = |source| ServerError::Metrics { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
@@ -350,7 +350,7 @@ impl Metrics {
         let routes = routes.route("/healthz", get(healthz)).with_state(self.clone());
         let routes = routes.into_make_service_with_connect_info::<GuestTransport>();
         let listener = listen::Few::new(listener).secured(security);
-        crate::task::spawn("metrics", async move {
+        let task = crate::task::spawn("metrics", async move {
             let served = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
             tokio::select! {
                 result = served.into_future() => {
@@ -361,7 +361,23 @@ impl Metrics {
                 () = stop.cancelled() => {}
             }
         });
-        Ok(local)
+        Ok(ServedPages { address: local, task })
+    }
+}
+
+/// Pages that are served.
+#[derive(Debug)]
+pub struct ServedPages {
+    /// Where.
+    pub address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl ServedPages {
+    /// Waits, after a stop, until the address is free again.
+    pub async fn ended(self) {
+        // A panic of the task has been logged.
+        let _ = self.task.await;
     }
 }
 

@@ -50,7 +50,7 @@ use crate::{
 use accept::Serving;
 use connections::{Connection, Connections};
 pub(crate) use descriptors::is_short as is_short_of_descriptors;
-pub use forward::{FORWARDED, ForwardTo, SCHEDULER};
+pub use forward::{Admission, FORWARDED, ForwardTo, Moved, SCHEDULER};
 use handshakes::Handshakes;
 use layers::ForwardedFrom;
 pub use listeners::Listeners;

@@ -47,6 +47,15 @@ pub enum Error {
     /// The server failed.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The listener cannot be used.
+    #[error("the listener of state")]
+    Listener(#[source] std::io::Error),
+    /// The address under which other states would reach this one is malformed.
+    #[error(transparent)]
+    Address(#[from] godel_kit::address::BadAddress),
+    /// A thread cannot be started.
+    #[error("a thread of the service cannot be started")]
+    Thread(#[source] std::io::Error),
     /// A part of the service has panicked; the log says which.
     #[error("a task of the service has panicked")]
     Panicked,

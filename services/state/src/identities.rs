@@ -20,6 +20,7 @@ mod writer;
 
 use std::sync::Arc;
 
+use godel_base::ids::Revision;
 use godel_crash::CrashPoints;
 use godel_identity::{
     book::IdentityChange,
@@ -33,7 +34,7 @@ use godel_kit::{
     task,
 };
 use godel_pki::{person_tokens::TokenKey, signer::ServerNames, tls::TlsIdentity};
-use godel_store::Store;
+use godel_store::{State, Store};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -42,8 +43,10 @@ use crate::{
     serve::open as open_store,
 };
 use callers::RefusedNames;
+use first_start::OpenedCa;
 use own::OwnIdentity;
 use records::unsigned;
+use writer::IdentityWriter;
 
 pub use self::{first_start::CaError, own::OwnLeafError};
 pub(crate) use self::{
@@ -98,20 +101,65 @@ impl Identities {
         let ca = first_start::open(store, &place, cluster, now_ms).await?;
         let cluster = ca.book.trust().cluster.clone();
         let root = signing_root(ca.book.trust(), now_ms).map(|root| root.fingerprint).unwrap_or_default();
-        let own = Identity::new(cluster.clone(), Role::State, &config.name)
+        let is_new = ca.is_new;
+        let (ledger, writer) = Self::ledger(config, store, clock, ca);
+        tasks.spawn("identities", writer.run(tasks.end.clone()));
+        let begun = Self::with_leaf(config, ledger, hosts, tasks).await?;
+        if is_new {
+            tracing::info!(%cluster, %root, seal = %place, "made the CA of this cluster: keep a copy of the key that seals it");
+        }
+        Ok(begun)
+    }
+
+    /// Opens the CA of a store that another state writes, and follows what that one writes; this state's own leaf is not recorded there. `None`: there is
+    /// no CA yet.
+    ///
+    /// # Errors
+    /// The CA cannot be opened, or there is no leaf.
+    pub(crate) async fn follow(
+        config: &Config,
+        store: &Store,
+        clock: SharedClock,
+        hosts: &[String],
+        tasks: &mut ServiceTasks<'_>,
+    ) -> Result<Option<Self>, Error> {
+        places::check(config).map_err(CaError::from)?;
+        // What is read below may be newer: it is heard of twice.
+        let next = Revision(store.read(State::revision).0 + 1);
+        let Ok(watcher) = store.watch(next) else { return Ok(None) };
+        let place = config.seal_place();
+        let Some(ca) = first_start::look(store, &place, unsigned(clock.wall_ms()))? else { return Ok(None) };
+        let (ledger, writer) = Self::ledger(config, store, clock, ca);
+        tasks.spawn("identities", writer.follow(watcher, tasks.end.clone()));
+        Self::with_leaf(config, ledger, hosts, tasks).await.map(Some)
+    }
+
+    fn ledger(
+        config: &Config,
+        store: &Store,
+        clock: SharedClock,
+        ca: OpenedCa,
+    ) -> (IdentityLedger, IdentityWriter) {
+        let keys = ca.keys.failing_while(config.signing_fails_while.as_deref());
+        IdentityLedger::new(store.clone(), clock, ca.book, keys)
+    }
+
+    /// Issues state's own leaf.
+    async fn with_leaf(
+        config: &Config,
+        ledger: IdentityLedger,
+        hosts: &[String],
+        tasks: &mut ServiceTasks<'_>,
+    ) -> Result<Self, Error> {
+        let cluster = ledger.read(|book| book.trust().cluster.clone());
+        let own = Identity::new(cluster, Role::State, &config.name)
             .map_err(|bad| godel_wire::BadField::new("name", bad.to_string()))
             .map_err(Error::Config)?;
         let lifetime_ms = u64::try_from(config.leaf_lifetime.as_millis()).unwrap_or(u64::MAX);
-        let keys = ca.keys.failing_while(config.signing_fails_while.as_deref());
-        let (ledger, writer) = IdentityLedger::new(store.clone(), clock, ca.book, keys);
-        tasks.spawn("identities", writer.run(tasks.end.clone()));
         let own_names = server_names(hosts).map_err(Error::Config)?;
         let leaf = OwnIdentity::new(ledger.clone(), own.clone(), own_names.clone(), lifetime_ms)?;
         let (tls, keep) = leaf.start(tasks.end.clone()).await?;
         tasks.spawn("own-leaf", keep);
-        if ca.is_new {
-            tracing::info!(%cluster, %root, seal = %place, "made the CA of this cluster: keep a copy of the key that seals it");
-        }
         let refused = RefusedNames::follow(&ledger).map_err(own::make)?;
         Ok(Self { ledger, tls, own, own_names, refused, lifetime_ms })
     }
@@ -152,7 +200,9 @@ impl Identities {
 pub async fn make_new_ca(config: &Config, clock: SharedClock) -> Result<NewCa, Error> {
     config.validate().map_err(Error::Config)?;
     let stop = CancellationToken::new();
-    let Some(store) = open_store(config, None, &clock, CrashPoints::default(), &stop).await? else {
+    let engine = config.store_engine()?;
+    let Some(store) = open_store(config, engine, Store::open, &clock, CrashPoints::default(), &stop).await?
+    else {
         return Err(Error::Panicked);
     };
     let cluster = config.cluster.as_ref().and_then(|cluster| cluster.parse().ok());

@@ -9,13 +9,16 @@ use std::{
     time::Duration,
 };
 
+use godel_base::ids::Epoch;
 use godel_kit::{CancellationToken, status};
 use godel_proto::v1;
-use godel_store::Store;
+use godel_store::{Standing, Store};
 use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_util::sync::ReusableBoxFuture;
 use tonic::Status;
+
+use crate::freshness;
 
 /// Shortest time between two messages: 20,000 clients that ask for it take 400,000 messages a second.
 const BEAT_MS_MIN: u32 = 50;
@@ -31,6 +34,43 @@ pub(crate) struct LeaderView {
     pub(crate) address: String,
     /// Grows with each leader of the store; 0: not known.
     pub(crate) term: u64,
+}
+
+/// How often the leader looks whether it is certain to lead.
+const CERTAINTY_LOOK: Duration = Duration::from_millis(50);
+
+/// Shows which state leads: this one, at its `own` address, or another one. `epoch` is that of its own registration, which counts its turns where no other state may
+/// lead.
+pub(crate) async fn show_leader(
+    store: Store,
+    own: String,
+    epoch: Epoch,
+    views: watch::Sender<LeaderView>,
+    stop: CancellationToken,
+) {
+    let mut standing = store.standing();
+    loop {
+        let view = view_of(&standing.borrow_and_update(), &own, epoch);
+        views.send_if_modified(|known| std::mem::replace(known, view.clone()) != view);
+        tokio::select! {
+            changed = standing.changed() => if changed.is_err() { stop.cancelled().await; return },
+            () = tokio::time::sleep(CERTAINTY_LOOK) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+fn view_of(standing: &Standing, own: &str, epoch: Epoch) -> LeaderView {
+    match standing {
+        Standing::Leads(Some(hold)) => {
+            LeaderView { leads: freshness::is_certain(hold), address: own.to_owned(), term: hold.number() }
+        }
+        Standing::Follows(Some(holder)) => {
+            LeaderView { leads: false, address: holder.address.clone(), term: holder.number }
+        }
+        Standing::Leads(None) => LeaderView { leads: true, address: own.to_owned(), term: epoch.0 },
+        Standing::Follows(None) | Standing::Ended(_) => LeaderView::default(),
+    }
 }
 
 /// What streams about the leader are made of.

@@ -12,6 +12,7 @@
 //! - `config`: configuration of the state service.
 //! - `error`: refusals as gRPC statuses.
 //! - `feed`: passes commits of the store to agents' sessions.
+//! - `freshness`: how fresh reads are, and whether this state may answer as the one that leads.
 //! - `holders`: whether the holder of a lease whose connection has ended still listens.
 //! - `identities`: the CA, who joined, who is revoked, and state's own leaf.
 //! - `leader_watch`: says which state leads, as that changes.
@@ -25,13 +26,16 @@
 //! - `routes`: three methods that do not go through the generated servers.
 //! - `serve`: starts the tasks of the service and stops them in order.
 //! - `sessions`: agents' sessions: assignments, reports, heartbeats.
+//! - `standby`: a state that follows, until it leads.
 //! - `state_service`: the RPCs of the state service.
+//! - `turns`: the turns of a state that shares its store with others.
 
 mod changes;
 mod check;
 mod config;
 mod error;
 mod feed;
+mod freshness;
 mod holders;
 mod identities;
 mod leader_watch;
@@ -45,7 +49,9 @@ mod rights;
 mod routes;
 mod serve;
 mod sessions;
+mod standby;
 mod state_service;
+mod turns;
 
 pub use config::{Config, EngineKind, EtcdSection, PORT, TlsMode};
 pub use error::Error;

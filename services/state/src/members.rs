@@ -24,7 +24,7 @@ use godel_membership::{
     leases::{self, ConnectionId, HolderProbe, LeaseContact, LeaseDenied, LeaseRequest, Leases, MemberFacts},
 };
 use godel_proto::{raw, v1};
-use godel_store::{Role, State, Store};
+use godel_store::{RefusalReason, Role, State, Store};
 use godel_wire::{BadField, from_proto, to_proto};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
@@ -131,7 +131,7 @@ impl LeaseWriter {
     /// Registers state itself, whoever had its name before: there is one state per store. Returns its epoch,
     /// which is higher at each start.
     pub(crate) async fn register(&self) -> Result<Epoch, godel_store::TxnRefusal> {
-        let lease = self.inner.leases.lock().grant_anyway(&self.own);
+        let lease = self.inner.leases.lock().grant_to_state(&self.own);
         self.inner.write([&lease]).await?;
         let epoch = lease.epoch;
         self.inner.leases.lock().apply(lease, self.inner.clock.now());
@@ -161,7 +161,11 @@ impl LeaseWriter {
         if let Some(own) = own
             && let Err(refusal) = self.inner.write([&own]).await
         {
-            tracing::warn!(%refusal, "own registration was not released");
+            match refusal.reason {
+                // Another state leads by now.
+                RefusalReason::Closed => tracing::debug!(%refusal, "own registration was not released"),
+                _ => tracing::warn!(%refusal, "own registration was not released"),
+            }
         }
     }
 

@@ -1,27 +1,30 @@
 //! Puts the parts together and takes them apart in order.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use godel_crash::CrashPoints;
 use godel_identity::change_log::ChangeLimits;
 use godel_kit::{
     CancellationToken,
-    address::server_hosts,
+    address::{advertised, server_hosts},
     clock::{SharedClock, SystemClock},
     config::ServerConfig,
     message::RECEIVED_BYTES_MAX,
-    metrics::Metrics,
+    metrics::{Metrics, ServedPages},
     security::ServerSecurity,
     server::{self, Listeners, Server, ServerError, UnixDoor},
 };
 use godel_membership::{
-    leases::LeaseRequest, node_failures::FailureConfig, node_usage::Smoothing, quarantine,
+    leases::{LeaseRequest, STATES},
+    node_failures::FailureConfig,
+    node_usage::Smoothing,
+    quarantine,
 };
 use godel_proto::v1::{
     change_service_server::ChangeServiceServer, identity_service_server::IdentityServiceServer,
     log_service_server::LogServiceServer,
 };
-use godel_store::{Engine, OpenError, SledConfig, Store, StoreConfig};
+use godel_store::{Engine, OpenError, SledConfig, Store, StoreConfig, WallClock, log::etcd::EtcdConfig};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
@@ -34,14 +37,16 @@ use crate::{
     error::Error,
     feed,
     identities::{Identities, IdentityRpc, ServiceTasks, judge_plain_text},
-    leader_watch::{LeaderView, LeaderWatch},
+    leader_watch::{LeaderView, LeaderWatch, show_leader},
     logs::Logs,
     members::Members,
     metrics::StateMetrics,
     nodes,
     routes::{MemberServer, NodeServer, StateServer},
     sessions::{NodeSessions, Timing, cell::Close, committer, measure::Measuring},
+    standby::{LeaderFront, ServedMeanwhile},
     state_service::{OwnSecurity, StateRpc},
+    turns,
 };
 
 /// How often the store's sizes go into the metrics.
@@ -68,7 +73,56 @@ impl Default for Deps {
     }
 }
 
-/// Serves until `stop`: opens the store, registers state, runs the services, and closes the store at the end.
+impl Config {
+    /// Returns where the log is kept.
+    ///
+    /// # Errors
+    /// There is no client of the etcd.
+    pub(crate) fn store_engine(&self) -> Result<Engine, Error> {
+        Ok(match self.engine {
+            EngineKind::Sled => Engine::Sled(SledConfig::new(&self.data_dir)),
+            EngineKind::Memory => Engine::Memory(godel_store::log::memory::MemoryDisk::default()),
+            EngineKind::Etcd => Engine::Etcd(self.etcd.store(&self.data_dir)?),
+        })
+    }
+}
+
+/// What a state has from its start to its end, whichever part it plays.
+#[derive(Clone)]
+pub(crate) struct StateParts {
+    pub(crate) config: Config,
+    pub(crate) mode: TlsMode,
+    pub(crate) place: StatePlace,
+    pub(crate) clock: SharedClock,
+    pub(crate) metrics: Metrics,
+    pub(crate) counted: StateMetrics,
+    pub(crate) crash: CrashPoints,
+}
+
+/// Where a state is reached.
+#[derive(Clone)]
+pub(crate) struct StatePlace {
+    /// The address that it tells others.
+    pub(crate) address: String,
+    /// Where it listens.
+    pub(crate) local: SocketAddr,
+}
+
+impl StatePlace {
+    fn of(config: &Config, mode: TlsMode, listener: &TcpListener) -> Result<Self, Error> {
+        let local = listener.local_addr().unwrap_or(config.server.listen);
+        let address = advertised(&config.server, mode.speech(), local).map_err(ServerError::from)?;
+        Ok(Self { address, local })
+    }
+
+    /// The DNS names and addresses that the certificate of this state carries.
+    pub(crate) fn hosts(&self, config: &Config) -> Vec<String> {
+        server_hosts(&config.server.advertise, self.local, &config.san)
+    }
+}
+
+/// Serves until `stop`. A store has one state, unless it is shared: it opens the store, registers state, runs the services, and closes the store at the end. Of
+/// several states with one store in an etcd, one does; the others follow until one of them takes its place.
 ///
 /// # Errors
 /// The configuration is impossible, the store does not open, or the server fails.
@@ -77,30 +131,59 @@ pub async fn serve(config: Config, deps: Deps, stop: CancellationToken) -> Resul
     let crash = CrashPoints::parse(&config.crash_points)?;
     let Deps { listener, engine, clock, metrics } = deps;
     let mode = config.prepare_tls()?;
-    let Some(store) = open(&config, engine, &clock, crash.clone(), &stop).await? else {
+    let counted = StateMetrics::new(&metrics);
+    let engine = match engine {
+        Some(engine) => engine,
+        None => config.store_engine()?,
+    };
+    let bind = async || match listener {
+        Some(listener) => Ok(listener),
+        None => server::listen_as(&config.server, mode.speech()).await,
+    };
+    if config.etcd.shared
+        && let Engine::Etcd(etcd) = engine
+    {
+        let listener = bind().await?;
+        let place = StatePlace::of(&config, mode, &listener)?;
+        let engine = Engine::Etcd(EtcdConfig { address: place.address.clone(), ..etcd });
+        let parts = StateParts { config, mode, place, clock, metrics, counted, crash };
+        return turns::serve(parts, listener, engine, stop).await;
+    }
+    let opened = open(&config, engine, Store::open, &clock, crash.clone(), &stop).await?;
+    let Some(store) = opened else {
         tracing::info!("stopped before the store was open");
         return Ok(());
     };
-    let served = run(&config, mode, listener, &store, clock, metrics, crash, stop).await;
-    tracing::info!("closing the store");
-    store.close().await;
-    tracing::info!("the store is closed");
+    let served = async {
+        let listener = bind().await?;
+        let place = StatePlace::of(&config, mode, &listener)?;
+        let parts = StateParts { config: config.clone(), mode, place, clock, metrics, counted, crash };
+        lead(&parts, listener, &store, Turn::default(), stop).await
+    };
+    let served = served.await;
+    close(store).await;
     served
 }
 
+/// Closes a store.
+pub(crate) async fn close(store: Store) {
+    tracing::info!("closing the store");
+    store.close().await;
+    tracing::info!("the store is closed");
+}
+
+/// Opens a store with `opener`, once it can be opened; `None`: it was stopped first.
+///
+/// # Errors
+/// The store does not open.
 pub(crate) async fn open(
     config: &Config,
-    engine: Option<Engine>,
+    engine: Engine,
+    opener: fn(StoreConfig, WallClock, CrashPoints) -> Result<Store, OpenError>,
     clock: &SharedClock,
     crash: CrashPoints,
     stop: &CancellationToken,
 ) -> Result<Option<Store>, Error> {
-    let engine = match (engine, config.engine) {
-        (Some(engine), _) => engine,
-        (None, EngineKind::Sled) => Engine::Sled(SledConfig::new(&config.data_dir)),
-        (None, EngineKind::Memory) => Engine::Memory(godel_store::log::memory::MemoryDisk::default()),
-        (None, EngineKind::Etcd) => Engine::Etcd(config.etcd.store(&config.data_dir)?),
-    };
     let store = StoreConfig {
         generation_bytes_min: config.generation_bytes_min,
         history_bytes_min: config.history_bytes_min,
@@ -114,7 +197,7 @@ pub(crate) async fn open(
     let open = || {
         let (store, clock, crash) = (store.clone(), Arc::clone(clock), crash.clone());
         // Opening reads the whole log.
-        tokio::task::spawn_blocking(move || Store::open(store, Arc::new(move || clock.wall_ms()), crash))
+        tokio::task::spawn_blocking(move || opener(store, Arc::new(move || clock.wall_ms()), crash))
     };
     open_when_possible(open, &config.data_dir, OPEN_RETRY, stop).await
 }
@@ -156,22 +239,31 @@ fn chain(error: &dyn std::error::Error) -> String {
         .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Serves until `stop`. However that ends, all tasks have ended when this returns: none of them uses the store then.
-async fn run(
-    config: &Config,
-    mode: TlsMode,
-    listener: Option<TcpListener>,
+/// What a state that leads has of its turn.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// What is served while it prepares; `None`: nothing.
+    pub(crate) meanwhile: Option<ServedMeanwhile>,
+    /// Another state may lead from now on: nothing is answered any more.
+    pub(crate) over: CancellationToken,
+}
+
+/// Leads until `stop`, or until its turn is over. However that ends, all tasks have ended when this returns: none of them uses the store then.
+///
+/// # Errors
+/// The server fails, or a record cannot be read or written.
+pub(crate) async fn lead(
+    parts: &StateParts,
+    listener: TcpListener,
     store: &Store,
-    clock: SharedClock,
-    metrics: Metrics,
-    crash: CrashPoints,
+    turn: Turn,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     // What the RPCs rest on outlives them.
     let (inner, mut running) = (CancellationToken::new(), Vec::new());
     let _ends = inner.clone().drop_guard();
     let tasks = ServiceTasks { service: &stop, end: &inner, running: &mut running };
-    let served = run_parts(config, mode, listener, store, clock, metrics, crash, tasks).await;
+    let served = run_parts(parts, listener, store, turn, tasks).await;
     inner.cancel();
     // Tasks that wait for an etcd that does not answer would wait for ever.
     store.give_up_waiting();
@@ -181,77 +273,48 @@ async fn run(
 }
 
 async fn run_parts(
-    config: &Config,
-    mode: TlsMode,
-    listener: Option<TcpListener>,
+    parts: &StateParts,
+    listener: TcpListener,
     store: &Store,
-    clock: SharedClock,
-    metrics: Metrics,
-    crash: CrashPoints,
+    turn: Turn,
     mut tasks: ServiceTasks<'_>,
 ) -> Result<(), Error> {
-    let (stop, inner) = (tasks.service.clone(), tasks.end.clone());
-    let listener = match listener {
-        Some(listener) => listener,
-        None => server::listen_as(&config.server, mode.speech()).await?,
-    };
-    let local = listener.local_addr().unwrap_or(config.server.listen);
+    let StateParts { config, mode, place, clock, metrics, counted, crash } = parts.clone();
+    let (config, stop, inner) = (&config, tasks.service.clone(), tasks.end.clone());
     let identities = match mode {
         TlsMode::Off => {
-            judge_plain_text(config, store, &local.to_string())?;
+            judge_plain_text(config, store, &place.local.to_string())?;
             None
         }
         TlsMode::On | TlsMode::Migrate => {
-            let hosts = server_hosts(&config.server.advertise, local, &config.san);
+            let hosts = place.hosts(config);
             Some(Identities::begin(config, store, Arc::clone(&clock), &hosts, &mut tasks).await?)
         }
     };
     let security = identities.as_ref().map(|identities| identities.security(mode)).unwrap_or_default();
     let served_with = ServerConfig { security, ..config.server.clone() };
-    let address = server::advertised(&served_with, local)?;
-    let listeners = match config.socket().filter(|_| identities.is_some()) {
-        Some(socket) => {
-            Listeners::from(listener).and_unix(UnixDoor::bind(&socket).await.map_err(ServerError::from)?)
-        }
-        None => Listeners::from(listener),
-    };
     metrics.judge_health(|| Err("state reads its store".to_owned()));
-    if config.server.metrics {
-        metrics.serve_secured(config.server.metrics_listen, &served_with.security, stop.clone()).await?;
+    let Turn { meanwhile, over } = turn;
+    if meanwhile.is_none() {
+        show_pages(parts, &served_with, &inner).await?;
     }
-    let counted = StateMetrics::new(&metrics);
-    let hub = Arc::new(NodeSessions::new(
-        store.clone(),
-        Arc::clone(&clock),
-        timing(config),
-        measuring(config),
-        quarantine(config),
-        failing(config),
-        counted.clone(),
-        crash.clone(),
-    ));
+    let hub = new_hub(parts, store);
     let loading = Arc::clone(&hub);
     let load = tokio::task::spawn_blocking(move || feed::load(&loading));
     let Some(loaded) = stop.run_until_cancelled(load).await else { return Ok(()) };
     let watcher = loaded.map_err(|_| Error::Panicked)?;
 
-    let own = LeaseRequest {
-        name: format!("member/state/{}", config.name),
-        holder: uuid::Uuid::now_v7().to_string(),
-        address,
-        ttl_ms: millis(*config.lease.ttl),
-    };
     let (leader, leader_views) = watch::channel(LeaderView::default());
     let leader_watch = LeaderWatch::new(store.clone(), leader_views, stop.clone());
-    let own_address = own.address.clone();
+    let own = own_registration(parts);
     let (members, lease_writer) =
         Members::new(store.clone(), Arc::clone(&clock), crash, counted, own, leader_watch);
     let epoch = lease_writer.register().await.map_err(Error::Register)?;
     hub.epochs.begin(epoch.0);
-    leader.send_replace(LeaderView { leads: true, address: own_address, term: epoch.0 });
+    tasks.spawn("leader", show_leader(store.clone(), place.address.clone(), epoch, leader, inner.clone()));
     let (jobs, job_queue) = mpsc::channel(nodes::writer::N_JOBS_MAX);
     metrics.judge_health(|| Ok(()));
-    tracing::info!(address = %local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is ready");
+    tracing::info!(address = %place.local, store = hub.store_id().0, revision = store.status().revision.0, nodes = store.status().nodes, "state is ready");
 
     let scan = *config.node_scan_interval;
     tasks.spawn("feed", feed::run(Arc::clone(&hub), watcher, inner.clone()));
@@ -262,13 +325,14 @@ async fn run_parts(
     tasks.spawn("leases", lease_writer.run(inner.clone()));
     let changes = begin_change_log(config, &hub, clock, &served_with.security, &mut tasks);
     tasks.spawn("gauges", gauges(Arc::clone(&hub), inner.clone()));
-    tasks.spawn("farewell", farewell(Arc::clone(&hub), stop.clone(), inner));
+    tasks.spawn("farewell", farewell(Arc::clone(&hub), stop.clone(), inner.clone()));
     let identity_rpc = identities.as_ref().map_or_else(IdentityRpc::without_ca, Identities::rpc);
     let own_security = OwnSecurity::new(&served_with.security, &metrics, identities.as_ref());
     let bookmarks = *config.watch_bookmark_interval;
     let rpc = StateRpc::new(Arc::clone(&hub), bookmarks, own_security, stop.clone());
-    let served = Server::new(&served_with, &metrics)
-        .forward(Arc::new(members.clone()), config.forwarded_max)
+    let front = LeaderFront { store: store.clone(), members: members.clone() };
+    let server = Server::new(&served_with, &metrics)
+        .forward(Arc::new(front), config.forwarded_max)
         .add(StateServer::new(Arc::new(rpc)))
         .add(MemberServer::new(members))
         .add(
@@ -277,11 +341,71 @@ async fn run_parts(
         )
         .add(IdentityServiceServer::new(identity_rpc).max_decoding_message_size(RECEIVED_BYTES_MAX))
         .add(ChangeServiceServer::new(changes).max_decoding_message_size(RECEIVED_BYTES_MAX))
-        .add(NodeServer::new(Arc::new(nodes::service::NodeRpc::new(hub, jobs, stop.clone()))))
-        .serve(listeners, stop)
-        .await;
+        .add(NodeServer::new(Arc::new(nodes::service::NodeRpc::new(hub, jobs, stop.clone()))));
+    if let Some(meanwhile) = meanwhile {
+        meanwhile.end().await;
+        show_pages(parts, &served_with, &inner).await?;
+    }
+    let listeners = open_doors(config, listener, identities.is_some()).await?;
+    let served = over.run_until_cancelled(server.serve(listeners, stop)).await;
     tracing::info!("no longer serving calls");
-    Ok(served?)
+    Ok(served.unwrap_or(Ok(()))?)
+}
+
+/// Serves metrics and the page of health until `stop`, if they are configured.
+///
+/// # Errors
+/// The address cannot be bound.
+pub(crate) async fn show_pages(
+    parts: &StateParts,
+    served_with: &ServerConfig,
+    stop: &CancellationToken,
+) -> Result<Option<ServedPages>, Error> {
+    if !served_with.metrics {
+        return Ok(None);
+    }
+    let pages =
+        parts.metrics.serve_secured(served_with.metrics_listen, &served_with.security, stop.clone()).await;
+    Ok(Some(pages?))
+}
+
+/// Where a state answers: at `listener` and, where callers have identities, at its socket.
+///
+/// # Errors
+/// The socket cannot be made.
+pub(crate) async fn open_doors(
+    config: &Config,
+    listener: TcpListener,
+    has_identities: bool,
+) -> Result<Listeners, Error> {
+    let listeners = Listeners::from(listener);
+    let Some(socket) = config.socket().filter(|_| has_identities) else { return Ok(listeners) };
+    Ok(listeners.and_unix(UnixDoor::bind(&socket).await.map_err(ServerError::from)?))
+}
+
+/// What sessions, the feed and the RPCs of a state share.
+pub(crate) fn new_hub(parts: &StateParts, store: &Store) -> Arc<NodeSessions> {
+    let StateParts { config, clock, counted, crash, .. } = parts;
+    Arc::new(NodeSessions::new(
+        store.clone(),
+        Arc::clone(clock),
+        timing(config),
+        measuring(config),
+        quarantine(config),
+        failing(config),
+        counted.clone(),
+        crash.clone(),
+    ))
+}
+
+/// The registration of a state among the members.
+pub(crate) fn own_registration(parts: &StateParts) -> LeaseRequest {
+    LeaseRequest {
+        name: format!("{STATES}{}", parts.config.name),
+        holder: uuid::Uuid::now_v7().to_string(),
+        address: parts.place.address.clone(),
+        ttl_ms: millis(*parts.config.lease.ttl),
+    }
 }
 
 async fn join(tasks: Vec<JoinHandle<()>>) -> Result<(), Error> {

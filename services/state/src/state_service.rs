@@ -182,6 +182,14 @@ impl v1::state_service_server::StateService for StateRpc {
         Ok(Response::new(tokio_stream::iter(reports)))
     }
 
+    async fn get_revision(
+        &self,
+        _: Request<v1::GetRevisionRequest>,
+    ) -> Result<Response<v1::GetRevisionResponse>, Status> {
+        let (revision, store_id) = self.hub.store.read(|state| (state.revision().0, state.store_id().0));
+        Ok(Response::new(v1::GetRevisionResponse { revision, store_id }))
+    }
+
     async fn get_store_status(
         &self,
         _: Request<v1::GetStoreStatusRequest>,

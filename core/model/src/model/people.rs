@@ -105,6 +105,11 @@ impl Person {
         self.principal.role >= PersonRole::Operator
     }
 
+    /// A unit of its own is seen wherever it is.
+    fn sees_unit(&self, unit: &UnitSpec) -> bool {
+        self.sees(&unit.namespace) || !unit.owner.is_empty() && unit.owner == self.principal.name
+    }
+
     fn sees(&self, namespace: &str) -> bool {
         self.operates() || self.namespaces.contains(namespace)
     }
@@ -122,7 +127,7 @@ impl Person {
 
 /// Kinds of what a unit may be asked for, as its record shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AskedChange {
+enum WishedChange {
     Cancel,
     Suspend(bool),
     /// Another size, another queue, or other work.
@@ -130,7 +135,7 @@ enum AskedChange {
     Retry,
 }
 
-impl AskedChange {
+impl WishedChange {
     fn of(kind: &UnitChangeKind) -> (Self, &'static str) {
         match kind {
             UnitChangeKind::Cancel => (Self::Cancel, "/godel.v1.UnitService/CancelUnit"),
@@ -175,7 +180,7 @@ impl AskedChange {
 /// A call that was made, as its principal might.
 #[derive(Clone, Debug)]
 struct MadeCall {
-    asked: AskedChange,
+    asked: WishedChange,
     namespace: String,
     /// The name or the uid of a unit.
     text: String,
@@ -232,7 +237,7 @@ pub(super) struct ModelPeople {
     /// Those of them that are there no longer.
     gone: BTreeSet<UnitId>,
     /// Changes of records that the history has.
-    changes: Vec<(UnitId, AskedChange)>,
+    changes: Vec<(UnitId, WishedChange)>,
     n_commits: usize,
     has_moved: bool,
 }
@@ -307,7 +312,7 @@ impl ModelPeople {
         let by_uid = self.numbers.chance(50);
         let person = &self.persons[at];
         let namespace = if given.is_empty() { person.default.to_owned() } else { given.clone() };
-        let (asked, method) = AskedChange::of(kind);
+        let (asked, method) = WishedChange::of(kind);
         let (mut object, mut may) = (CallObject::default(), person.may_change(&namespace));
         if let UnitChangeKind::Update(spec) = kind {
             may = person.may_submit(&namespace, &spec.queue, &spec.owner);
@@ -380,7 +385,7 @@ impl ModelPeople {
             reach.mark(Mark::Permitted);
             return Ok(());
         };
-        for asked in AskedChange::between(&before, record) {
+        for asked in WishedChange::between(&before, record) {
             let mut calls = self.calls.iter().filter(|call| call.asked == asked);
             if !calls.any(|call| call.is_about(&record.spec)) {
                 return Err(format!("nobody who may has asked for {asked:?} of {before:?}: {record:?}"));
@@ -408,7 +413,7 @@ impl ModelPeople {
             // It may have been so already, as somebody else has asked for it.
             Ok(()) => {
                 let mut known = self.records.iter().filter(|(_, record)| call.is_about(&record.spec));
-                let shows = matches!(call.asked, AskedChange::Cancel | AskedChange::Suspend(true));
+                let shows = matches!(call.asked, WishedChange::Cancel | WishedChange::Suspend(true));
                 known.any(|(unit, _)| !shows || self.changes.contains(&(*unit, call.asked)))
             }
             Err(ChangeFailure::Unresolved { why, .. }) if means => {
@@ -512,7 +517,7 @@ impl Person {
         let mut seen: Vec<(&str, &str, UnitId)> = Vec::new();
         for view in core.units().ids_after(UnitId(0)).filter_map(|unit| core.unit(unit)) {
             let UnitSpec { namespace, name, .. } = &view.record.spec;
-            if self.sees(namespace) {
+            if self.sees_unit(&view.record.spec) {
                 seen.push((namespace, name, view.record.id));
             }
         }
@@ -542,7 +547,7 @@ impl Person {
     fn check_names(&self, core: &Dispatcher, sight: &Sight) -> Result<(), String> {
         for view in core.units().ids_after(UnitId(0)).filter_map(|unit| core.unit(unit)) {
             let UnitSpec { namespace, name, uid, .. } = &view.record.spec;
-            let expected = match self.sees(namespace) {
+            let expected = match self.sees_unit(&view.record.spec) {
                 true => Ok(view.record.id),
                 false => Err(Unresolved::NotFound(Vec::new())),
             };

@@ -11,17 +11,10 @@ use std::{
     time::Instant,
 };
 
-use rustix::time::{ClockId, clock_gettime};
+use godel_kit::clock::boot_ms;
 
 use super::files::{Run, may_pass};
 use crate::procfs::boot_id;
-
-/// Milliseconds since the machine was started, suspended times included.
-pub(crate) fn boot_ms() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
-    seconds.unwrap_or(0).saturating_mul(1_000) + nanos.unwrap_or(0) / 1_000_000
-}
 
 /// Notes in `path` that there was contact `age_ms` ago. On a disk without room it is written over what is there: what must not go on
 /// without contact is not to end for a full disk.

@@ -123,7 +123,7 @@ impl ServerSecurity {
     }
 
     /// With what it passes on the calls of others.
-    pub(crate) fn forwards(&self) -> ClientSecurity {
+    pub fn forwards(&self) -> ClientSecurity {
         match &self.0 {
             None => ClientSecurity::default(),
             Some(secured) if secured.serves_plain_text => {

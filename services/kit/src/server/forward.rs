@@ -63,7 +63,27 @@ pub trait ForwardTo: Send + Sync + 'static {
     /// # Errors
     /// There is none now.
     fn address(&self, part: ServingPart, scheduler: Option<&str>) -> Result<String, Status>;
+
+    /// What becomes of a call of `path`.
+    fn forwarding(&self, path: &str) -> Forwarding {
+        forwarding(path)
+    }
+
+    /// Ends once calls that went to the address of `part` before are to end, because another member is to answer them; `None`: never.
+    fn moved(&self, _part: ServingPart) -> Option<Moved> {
+        None
+    }
+
+    /// What a call of `path` waits for that is answered here; `None`: nothing.
+    fn admit(&self, _path: &str, _headers: &HeaderMap) -> Option<Admission> {
+        None
+    }
 }
+
+/// Ends once another member is to answer.
+pub type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Ends once a call may be answered, with headers for the answer, or with why it may not.
+pub type Admission = Pin<Box<dyn Future<Output = Result<HeaderMap, Status>> + Send>>;
 
 /// Services of other members.
 pub(super) fn services() -> impl Iterator<Item = &'static str> {
@@ -94,6 +114,10 @@ impl Forwarded {
 
     async fn forward(&self, part: ServingPart, mut request: Request<Body>) -> Result<Response<Body>, Status> {
         let shape = shape(request.uri().path());
+        if request.headers().contains_key(FORWARDED) && part == ServingPart::State {
+            // The state that forwarded it took this one for the leader.
+            return Err(status::not_leader(self.to.address(part, None).ok().as_deref()));
+        }
         if request.headers().contains_key(FORWARDED) {
             let message = "the call was forwarded already; a member is registered with the address of state";
             return Err(Status::internal(message));
@@ -103,6 +127,8 @@ impl Forwarded {
         let origin = HeaderValue::from(connection.map_or(0, |connection| connection.number));
         let slot = self.slot(shape, connection)?;
         let scheduler = scheduler(request.headers())?;
+        // First, so that no change is missed.
+        let mut moved = self.to.moved(part);
         let address = self.to.address(part, scheduler)?;
         let expected = match scheduler {
             Some(name) => expected_scheduler(name),
@@ -137,12 +163,18 @@ impl Forwarded {
         }
         // Those of the connection to this server mean nothing to the next one.
         *request.extensions_mut() = http::Extensions::new();
-        let answer = channel.oneshot(request).await;
+        let answer = match &mut moved {
+            None => channel.oneshot(request).await,
+            Some(moved) => tokio::select! {
+                answer = channel.oneshot(request) => answer,
+                () = moved => return Err(replaced(part, &address)),
+            },
+        };
         let answer = answer.map_err(|error| unreachable(Status::from_error(Box::new(error))))?;
         if let Some(refusal) = self.own_refusal(answer.headers()) {
             return Err(refused_state(part, &address, &refusal));
         }
-        Ok(answer.map(|inner| Body::new(ForwardedBody { inner, part, address, _slot: slot })))
+        Ok(answer.map(|inner| Body::new(ForwardedBody { inner, part, address, moved, _slot: slot })))
     }
 
     /// Returns the refusal of a member that does not accept the leaf of this server, because it has expired or was revoked. The caller is not
@@ -223,6 +255,11 @@ fn unreachable(part: ServingPart, address: &str, status: Status) -> Status {
     with_info(Code::Unavailable, reason::UNREACHABLE, message, metadata)
 }
 
+/// What a caller hears of a member in whose place another one answers now. It may have done what was asked for.
+fn replaced(part: ServingPart, address: &str) -> Status {
+    unreachable(part, address, Status::aborted("another one has taken its place"))
+}
+
 /// Returns the error for a call that a member refused because it does not accept the leaf of state. The member has done nothing, and the
 /// caller may retry: state renews its leaf by itself.
 fn refused_state(part: ServingPart, address: &str, refusal: &Status) -> Status {
@@ -235,7 +272,19 @@ struct ForwardedBody {
     inner: Body,
     part: ServingPart,
     address: String,
+    moved: Option<Moved>,
     _slot: CallSlot,
+}
+
+impl ForwardedBody {
+    /// Ends the answer with a status.
+    fn end(&mut self, status: &Status) -> Option<Result<Frame<Bytes>, Status>> {
+        self.inner = Body::empty();
+        self.moved = None;
+        let mut trailers = HeaderMap::new();
+        let written = status.add_header(&mut trailers);
+        Some(written.map(|()| Frame::trailers(trailers)))
+    }
 }
 
 impl HttpBody for ForwardedBody {
@@ -247,13 +296,14 @@ impl HttpBody for ForwardedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
+        if let Some(moved) = &mut this.moved
+            && moved.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(this.end(&replaced(this.part, &this.address)));
+        }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Err(broken))) => {
-                let broken = unreachable(this.part, &this.address, broken);
-                this.inner = Body::empty();
-                let mut trailers = HeaderMap::new();
-                let written = broken.add_header(&mut trailers);
-                Poll::Ready(Some(written.map(|()| Frame::trailers(trailers))))
+                Poll::Ready(this.end(&unreachable(this.part, &this.address, broken)))
             }
             answered => answered,
         }
@@ -297,7 +347,7 @@ type ForwardFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallib
 
 impl<S> Service<Request<Body>> for Forwarder<S>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
     type Response = Response<Body>;
@@ -313,8 +363,23 @@ where
         let Some(forwarded) = self.forwarded.as_ref().filter(|_| is_known(request.uri().path())) else {
             return Box::pin(self.inner.call(request));
         };
-        match forwarding(request.uri().path()) {
-            Forwarding::Here => Box::pin(self.inner.call(request)),
+        match forwarded.to.forwarding(request.uri().path()) {
+            Forwarding::Here => {
+                let Some(admission) = forwarded.to.admit(request.uri().path(), request.headers()) else {
+                    return Box::pin(self.inner.call(request));
+                };
+                let ready = self.inner.clone();
+                let mut inner = std::mem::replace(&mut self.inner, ready);
+                Box::pin(async move {
+                    let headers = match admission.await {
+                        Ok(headers) => headers,
+                        Err(refusal) => return Ok(refusal.into_http()),
+                    };
+                    let mut answer = inner.call(request).await?;
+                    answer.headers_mut().extend(headers);
+                    Ok(answer)
+                })
+            }
             Forwarding::Refused(part) => {
                 let message = format!(
                     "{} is a call between members, which state does not forward; call {}, whose address \

@@ -389,6 +389,13 @@ impl StateService for Fake {
         Err(Status::unimplemented("not in the double"))
     }
 
+    async fn get_revision(
+        &self,
+        _: Request<v1::GetRevisionRequest>,
+    ) -> Result<Response<v1::GetRevisionResponse>, Status> {
+        Err(Status::unimplemented("no state follows this one"))
+    }
+
     async fn get_store_status(
         &self,
         request: Request<v1::GetStoreStatusRequest>,

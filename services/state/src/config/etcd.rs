@@ -34,6 +34,9 @@ godel_kit::section! {
         /// The quota of etcd's database, which etcd does not say: its flag `--quota-backend-bytes`, or 2 GiB without that. While less
         /// than 40 % of it is free, only the history stays that the state needs; while less than 20 % is, writes are refused.
         pub quota_bytes: u64 = QUOTA_BYTES_DEFAULT,
+        /// Other states may have the same store: one of them leads, and the others follow it and take its place. Then a state answers as the leader only
+        /// while etcd answers. Without it, a state that starts takes the store over from any other one.
+        pub shared: bool = false,
         /// Compact etcd, up to its revision ten minutes ago. That is for all who use the etcd: with `false` it is left to them, and
         /// without it what is deleted takes room for ever.
         pub compact: bool = true,

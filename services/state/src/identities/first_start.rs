@@ -135,24 +135,13 @@ pub(crate) async fn open(
     if let Some(trust) = store.read(records::trust)?.filter(|trust| trust.clears_identities) {
         clear_identities(store, trust).await?;
     }
-    let fingerprint = |der: &[u8]| RootFingerprint(*Fingerprint::of(der).as_bytes());
-    let known = store.read(|state| {
-        let book = records::book(state, fingerprint)?;
-        Ok::<_, BadField>(book.map(|book| (book, records::sealed(state))))
-    })?;
-    let Some((mut book, sealed)) = known else {
+    let Some(mut found) = look(store, place, now_ms)? else {
         let (made, mut ops) = draw_up(store, place, cluster, now_ms)?;
         ops.push(records::op(IdentityChange::Trust(made.book.trust().clone())));
         write(store, ops).await?;
         return Ok(made);
     };
-    let seal = Arc::new(read_seal(place)?);
-    let trust = book.trust();
-    let of_roots = sealed?
-        .into_iter()
-        .filter(|sealed| trust.roots.iter().any(|root| root.fingerprint.to_string() == sealed.name));
-    let keys = Keys::open(seal, &trust.cluster, of_roots.collect())?;
-    keys.signing(trust, now_ms)?;
+    let book = &mut found.book;
     if let SealPlace::Beside { data_dir, pki } = place {
         places::keep_key(pki, data_dir)?;
     }
@@ -166,7 +155,32 @@ pub(crate) async fn open(
     if !changes.is_empty() {
         write(store, changes.into_iter().map(records::op).collect()).await?;
     }
-    Ok(OpenedCa { book, keys, is_new: false })
+    Ok(found)
+}
+
+/// Opens the CA of a store without changing anything; `None`: it has none.
+///
+/// # Errors
+/// See [`CaError`].
+pub(super) fn look(store: &Store, place: &SealPlace, now_ms: u64) -> Result<Option<OpenedCa>, CaError> {
+    let known = store.read(|state| {
+        let book = records::book(state, fingerprint_of)?;
+        Ok::<_, BadField>(book.map(|book| (book, records::sealed(state))))
+    })?;
+    let Some((book, sealed)) = known else { return Ok(None) };
+    let seal = Arc::new(read_seal(place)?);
+    let trust = book.trust();
+    let of_roots = sealed?
+        .into_iter()
+        .filter(|sealed| trust.roots.iter().any(|root| root.fingerprint.to_string() == sealed.name));
+    let keys = Keys::open(seal, &trust.cluster, of_roots.collect())?;
+    keys.signing(trust, now_ms)?;
+    Ok(Some(OpenedCa { book, keys, is_new: false }))
+}
+
+/// SHA-256 of a certificate.
+pub(super) fn fingerprint_of(der: &[u8]) -> RootFingerprint {
+    RootFingerprint(*Fingerprint::of(der).as_bytes())
 }
 
 /// Makes a new CA in place of one whose key is lost. The cluster keeps its name; everybody joins again, under any name.

@@ -102,6 +102,27 @@ impl Keys {
         keys
     }
 
+    /// The same with the keys of a root, as the store has them.
+    ///
+    /// # Errors
+    /// They cannot be opened.
+    pub(crate) fn with_sealed(
+        &self,
+        cluster: &ClusterName,
+        sealed: &v1::SealedSigner,
+    ) -> Result<Self, KeysError> {
+        let mut keys = self.clone();
+        keys.add(Signer::open(cluster.clone(), &sealed.sealed, &sealed.key_id, &keys.seal)?);
+        Ok(keys)
+    }
+
+    /// The same without the keys of the root that is called so in the store.
+    pub(crate) fn without_named(&self, name: &str) -> Self {
+        let mut keys = self.clone();
+        keys.by_root.retain(|root, _| root.to_string() != name);
+        keys
+    }
+
     /// What signs for a root.
     ///
     /// # Errors

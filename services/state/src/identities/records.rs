@@ -16,7 +16,7 @@ use godel_proto::{
     v1::{self, op::Op},
 };
 use godel_store::State;
-use godel_wire::{BadField, from_proto, to_proto};
+use godel_wire::{BadField, from_proto, ops::ParsedOp, to_proto};
 
 /// The name of the records of which there is one.
 pub(super) const NAME: &str = "default";
@@ -42,6 +42,48 @@ pub(super) fn book(
     let of_persons = all::<v1::PersonToken>(state, v1::Kind::PersonToken)?;
     let people = People::new(principals?, of_persons.into_iter().map(person_token_from_proto));
     Ok(Some(IdentityBook::new(trust, identities?, tokens?).with_people(people)))
+}
+
+/// What an operation changes of what is known of identities; `None`: nothing. `cluster` is the one that they are of.
+///
+/// # Errors
+/// The record cannot be read.
+pub(super) fn change_of(
+    op: &ParsedOp,
+    cluster: &ClusterName,
+    fingerprint: impl Fn(&[u8]) -> RootFingerprint,
+) -> Result<Option<IdentityChange>, BadField> {
+    let change = match op {
+        ParsedOp::Put { kind: v1::Kind::TrustRoots, value, .. } => {
+            IdentityChange::Trust(trust_from_proto(decoded(value)?, fingerprint)?)
+        }
+        ParsedOp::Put { kind: v1::Kind::Identity, value, .. } => {
+            IdentityChange::Identity(identity_from_proto(decoded(value)?, cluster)?)
+        }
+        ParsedOp::Put { kind: v1::Kind::JoinToken, value, .. } => {
+            IdentityChange::Token(token_from_proto(decoded(value)?)?)
+        }
+        ParsedOp::Put { kind: v1::Kind::Principal, value, .. } => {
+            IdentityChange::Person(PeopleChange::Principal(from_proto::principal(decoded(value)?)?))
+        }
+        ParsedOp::Put { kind: v1::Kind::PersonToken, value, .. } => {
+            IdentityChange::Person(PeopleChange::Token(person_token_from_proto(decoded(value)?)))
+        }
+        ParsedOp::Delete { kind: v1::Kind::Identity, key } => IdentityChange::IdentityGone(key.to_string()),
+        ParsedOp::Delete { kind: v1::Kind::JoinToken, key } => IdentityChange::TokenGone(key.to_string()),
+        ParsedOp::Delete { kind: v1::Kind::Principal, key } => {
+            IdentityChange::Person(PeopleChange::PrincipalGone(key.to_string()))
+        }
+        ParsedOp::Delete { kind: v1::Kind::PersonToken, key } => {
+            IdentityChange::Person(PeopleChange::TokenGone(key.to_string()))
+        }
+        ParsedOp::Put { .. } | ParsedOp::Delete { .. } | ParsedOp::Rows { .. } => return Ok(None),
+    };
+    Ok(Some(change))
+}
+
+fn decoded<M: prost::Message + Default>(value: &bytes::Bytes) -> Result<M, BadField> {
+    M::decode(value.clone()).map_err(|error| BadField::new("record", error.to_string()))
 }
 
 /// The sealed keys of all roots.

@@ -6,14 +6,16 @@ use bytes::Bytes;
 use godel_domain::change_line::{CallCause, ChangeLine};
 use godel_identity::book::{IdentityBook, IdentityChange, N_ROUND_CHANGES_MAX, TidyClock};
 use godel_kit::{CancellationToken, clock::SharedClock, status};
-use godel_proto::raw;
-use godel_store::{Role, Store, TxnRefusal};
-use godel_wire::to_proto;
+use godel_proto::{raw, v1};
+use godel_store::{Role, Store, TxnRefusal, Watcher};
+use godel_wire::{ops::ParsedOp, to_proto};
 use parking_lot::{Mutex, RwLock};
+use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 use super::{
+    first_start::fingerprint_of,
     keys::{Keys, KeysError},
     records::{self, unsigned},
 };
@@ -208,6 +210,61 @@ impl IdentityWriter {
                 let _refused = self.commit().await;
             }
         }
+    }
+
+    /// Follows what the leader writes until `stop`. What is decided meanwhile is not written: this state issues its own leaf by it, and nothing else.
+    pub(crate) async fn follow(mut self, mut watcher: Watcher, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                decision = self.jobs.recv() => {
+                    let Some(decision) = decision else { return };
+                    if let Some(answer) = decision(&mut self.draft) {
+                        answer(Ok(()));
+                    }
+                    self.start_over();
+                }
+                group = watcher.next() => match group {
+                    Ok(group) => group.iter().flat_map(|published| &published.changes).for_each(|op| self.hear(op)),
+                    Err(error) => return tracing::error!(%error, "identities are not followed any more"),
+                },
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Shows what the leader has written.
+    fn hear(&mut self, op: &ParsedOp) {
+        if let Err(error) = self.hear_key(op) {
+            tracing::error!(%error, "a key of a root cannot be opened");
+        }
+        let cluster = self.shared.book.read().trust().cluster.clone();
+        match records::change_of(op, &cluster, fingerprint_of) {
+            Ok(Some(change)) => {
+                let followers = self.shared.followers.lock();
+                followers.iter().for_each(|follower| follower(&change));
+                self.shared.book.write().apply(change);
+                drop(followers);
+                self.start_over();
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!(%error, "a record of identities cannot be read"),
+        }
+    }
+
+    /// Opens the keys of a root that has come, and drops those of one that has gone.
+    fn hear_key(&mut self, op: &ParsedOp) -> Result<(), KeysError> {
+        let keys = Arc::clone(&self.shared.keys.read());
+        let keys = match op {
+            ParsedOp::Put { kind: v1::Kind::SealedSigner, value, .. } => {
+                let cluster = self.shared.book.read().trust().cluster.clone();
+                keys.with_sealed(&cluster, &v1::SealedSigner::decode(value.clone()).unwrap_or_default())?
+            }
+            ParsedOp::Delete { kind: v1::Kind::SealedSigner, key } => keys.without_named(&key.to_string()),
+            _ => return Ok(()),
+        };
+        *self.shared.keys.write() = Arc::new(keys);
+        self.start_over();
+        Ok(())
     }
 
     /// Drops roots that nobody uses, with their keys, and what ended long ago. Before other decisions: where it fails, it forgets them.

@@ -27,6 +27,7 @@ use super::{
     peers, statuses, wake,
 };
 use crate::{
+    freshness,
     nodes::{validate, view},
     processes, rights,
 };
@@ -43,6 +44,8 @@ const N_RUNNING_MAX: usize = 262_144;
 const N_USAGES_MAX: usize = 4_096;
 /// Bytes of what an agent says of a bandwidth.
 const N_WORDS_MAX: usize = 1_024;
+/// How often a session looks whether it is certain again that this state leads.
+const CERTAINTY_LOOK: Duration = Duration::from_millis(50);
 /// A message ends once it is over this.
 const MESSAGE_BYTES: usize = 256 * 1024;
 /// Another uid has this node's name now.
@@ -59,6 +62,8 @@ pub(crate) struct SessionStream {
     inbound: Streaming<v1::SessionRequest>,
     life: SessionLife,
     queued: VecDeque<v1::SessionResponse>,
+    /// While it is not certain that this state leads: when it looks again.
+    next_look: Option<Pin<Box<Sleep>>>,
 }
 
 enum SessionLife {
@@ -88,7 +93,19 @@ impl SessionStream {
             inbound,
             life: SessionLife::New(Box::pin(tokio::time::sleep(wait)), None),
             queued: VecDeque::new(),
+            next_look: None,
         }
+    }
+
+    /// Ready while it is certain that this state leads. Otherwise another one may, which the agent is to find: nothing is read, and nothing is said.
+    fn poll_certainty(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !freshness::is_certain_to_lead(&self.hub.store) {
+            let look = self.next_look.get_or_insert_with(|| Box::pin(tokio::time::sleep(CERTAINTY_LOOK)));
+            ready!(look.as_mut().poll(cx));
+            self.next_look = None;
+        }
+        self.next_look = None;
+        Poll::Ready(())
     }
 
     /// Puts what the cell has into messages; ready when there are some or the session is over.
@@ -416,6 +433,7 @@ impl Stream for SessionStream {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
+        ready!(this.poll_certainty(cx));
         for _ in 0..N_PER_POLL {
             if let Some(message) = this.queued.pop_front() {
                 return Poll::Ready(Some(Ok(message)));

@@ -1,8 +1,9 @@
 //! A state service of its own for each test, and clients for it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use godel_crash::CrashPoints;
+use godel_etcd::model::Session;
 use godel_kit::CancellationToken;
 use godel_proto::{
     raw,
@@ -12,7 +13,10 @@ use godel_proto::{
     },
 };
 use godel_state::{Config, Deps, Error, TlsMode};
-use godel_store::{Engine, Role, Store, StoreConfig, log::memory::MemoryDisk};
+use godel_store::{
+    Engine, Role, Store, StoreConfig,
+    log::{etcd::EtcdConfig, memory::MemoryDisk},
+};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Status, Streaming, transport::Channel};
@@ -59,6 +63,16 @@ impl State {
         let txn = raw::TxnRequest { ops, ..raw::TxnRequest::default() };
         store.submit(txn, Role::Identities).await.unwrap();
         store.close().await;
+        Self::start_on(config, Some(engine)).await
+    }
+
+    /// One of several states with one store in the etcd of `session`, called `name`, whose directory is `dir`.
+    pub(crate) async fn start_one_of(session: Arc<Session>, name: &str, dir: &Path) -> Self {
+        let mut config = Config { tls: Some(TlsMode::Off), name: name.to_owned(), ..Config::default() };
+        config.server.metrics = false;
+        config.data_dir = dir.join(name);
+        config.etcd.shared = true;
+        let engine = Engine::Etcd(EtcdConfig::new(session, &config.data_dir));
         Self::start_on(config, Some(engine)).await
     }
 

@@ -22,6 +22,7 @@ mod records;
 mod restores;
 mod rights;
 mod sessions;
+mod standbys;
 mod tls;
 mod usage;
 mod watches;

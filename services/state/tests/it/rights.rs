@@ -38,8 +38,8 @@ const EXPECTED: &[(Option<PersonRole>, Bound, &str)] = &[
         Bound::Nothing,
         "BindService/Decide BindService/EvictRunningUnits BindService/MoveRunningUnits ChangeService/ReportCalls DispatchService/Attach
          IdentityService/GetCallers IdentityService/RenewIdentity LogService/SendLog MemberService/AcquireLease
-         MemberService/ReleaseLease MemberService/RenewLease NodeService/RegisterNode NodeService/Session StateService/Transact
-         StateService/Txn",
+         MemberService/ReleaseLease MemberService/RenewLease NodeService/RegisterNode NodeService/Session StateService/GetRevision
+         StateService/Transact StateService/Txn",
     ),
     (
         Some(PersonRole::Viewer),

@@ -1,7 +1,8 @@
 //! State with TLS: how it is reached, by whom, and what each of them may do.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
+use godel_etcd::model::Session;
 use godel_kit::{
     CancellationToken,
     client::{Channel, channel},
@@ -22,6 +23,7 @@ use godel_proto::v1::{
     node_service_client::NodeServiceClient, state_service_client::StateServiceClient,
 };
 use godel_state::{Config, Deps, Error, TlsMode};
+use godel_store::{Engine, log::etcd::EtcdConfig};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tonic::{Code, Status};
@@ -58,13 +60,41 @@ impl SecuredState {
         clock: SharedClock,
         change: impl FnOnce(&mut Config),
     ) -> Self {
+        Self::start_on(dir, tls, clock, None, change).await
+    }
+
+    /// One of several states with one store in the etcd of `session`. The key that seals the CA is that of `other`, if there is one.
+    pub(crate) async fn start_one_of(session: Arc<Session>, name: &str, other: Option<&Self>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = dir.path().join("pki");
+        if let Some(other) = other {
+            std::fs::create_dir(&pki).unwrap();
+            std::fs::copy(other.dir.path().join("pki/seal.key"), pki.join("seal.key")).unwrap();
+            std::fs::set_permissions(&pki, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        }
+        let engine = Engine::Etcd(EtcdConfig::new(session, dir.path().join("state")));
+        let named = |config: &mut Config| {
+            config.name = name.to_owned();
+            config.pki_dir = Some(pki);
+            config.etcd.shared = true;
+        };
+        Self::start_on(dir, TlsMode::On, SystemClock::shared(), Some(engine), named).await
+    }
+
+    async fn start_on(
+        dir: TempDir,
+        tls: TlsMode,
+        clock: SharedClock,
+        engine: Option<Engine>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config { data_dir: dir.path().join("state"), tls: Some(tls), ..Config::default() };
         config.server.metrics = false;
         change(&mut config);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = listener.local_addr().unwrap().to_string();
         let stop = CancellationToken::new();
-        let deps = Deps { listener: Some(listener), clock, ..Deps::default() };
+        let deps = Deps { listener: Some(listener), clock, engine, ..Deps::default() };
         let serving = tokio::spawn(godel_state::serve(config, deps, stop.clone()));
         let state = Self { dir, place, stop, serving };
         let answered = async {
@@ -148,7 +178,7 @@ pub(crate) async fn status_of(channel: Channel) -> Result<(), Status> {
 }
 
 /// Takes a lease, which services alone may.
-async fn lease(channel: Channel) -> Result<(), Status> {
+pub(crate) async fn lease(channel: Channel) -> Result<(), Status> {
     let request = v1::AcquireLeaseRequest {
         lease: "binder".to_owned(),
         holder: "tester".to_owned(),

@@ -221,7 +221,7 @@ async fn metrics_need_an_identity_changes_a_person_and_health_nothing() {
     let security = cluster.server("state/main");
     let metrics = Metrics::new("fake");
     metrics.answer_posts(|post| Box::pin(async move { (202, format!("changed {}", post.path)) }));
-    let address = metrics.serve_secured(any_port(), &security, stop).await.unwrap();
+    let address = metrics.serve_secured(any_port(), &security, stop).await.unwrap().address;
     let url = format!("https://{address}");
     let ok = "HTTP/1.1 200 OK";
     let (unknown, forbidden) = ("HTTP/1.1 401 Unauthorized", "HTTP/1.1 403 Forbidden");

@@ -139,7 +139,8 @@ async fn what_changes_anything_by_http_an_operator_asks_for() {
     let _stop = stop.clone().drop_guard();
     let metrics = Metrics::new("fake");
     metrics.answer_posts(|post| Box::pin(async move { (202, format!("changed {}", post.path)) }));
-    let address = metrics.serve_secured(any_port(), &cluster.server("state/main"), stop).await.unwrap();
+    let address =
+        metrics.serve_secured(any_port(), &cluster.server("state/main"), stop).await.unwrap().address;
     let url = format!("https://{address}");
     for (role, expected) in [
         (PersonRole::Viewer, "HTTP/1.1 403 Forbidden"),
