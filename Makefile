@@ -6,8 +6,10 @@ CARGO ?= cargo
 BIN := target/release/godel
 PREFIX ?= /usr/local
 ARGS ?=
-# Most tests wait for processes most of the time: two of them for each CPU.
-TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+# Most tests wait for processes most of the time: one more of them than there are CPUs.
+TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
+# Not empty: the cluster in containers has been tested.
+COMPOSED ?=
 CORE = $(shell sed -n 's/^name = "\(godel-.*\)"/-p \1/p' core/*/Cargo.toml)
 
 .PHONY: help run build install bins test test-build test-suite test-core test-yarn test-long bench reschedule-demo bench-quick bench-bless bench-guard check fmt lint deny doc setup up down reset logs test-compose
@@ -28,8 +30,7 @@ install: build ## install godel and godel-bench in PREFIX/bin (/usr/local), thei
 	$(if $(DESTDIR),,deploy/users.sh)
 
 test: test-suite ## run all tests (a part of the long ones)
-	@echo "== the cluster in containers"
-	deploy/test-compose.sh
+	$(if $(COMPOSED),,@echo "== the cluster in containers"; deploy/test-compose.sh)
 
 bins: setup
 	@echo "== the binaries that the whole-system tests start"

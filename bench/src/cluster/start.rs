@@ -7,6 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
+    time::{Duration, Instant},
 };
 
 use godel_client::{
@@ -29,6 +30,9 @@ const DETACHED_TTL: &str = "1h";
 const STATE_LOG: &str = "warn,godel_store=info";
 /// What the user is called who submits units.
 const SUBMITTER: &str = "bench";
+/// How long the dispatcher may take to hear of the user, and how often it is asked.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(30);
+const KNOWN_LOOK: Duration = Duration::from_millis(50);
 /// A free port.
 const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -72,7 +76,26 @@ impl Layout {
     pub(crate) async fn submitter(&self, client: &Client) -> Result<Client, Failure> {
         let administrator = self.administrator()?.filter(|_| self.by_user);
         let Some(administrator) = administrator else { return Ok(client.clone()) };
-        of_context(&administrator.context_of(client.address(), SUBMITTER, user_terms()).await?)
+        let user = of_context(&administrator.context_of(client.address(), SUBMITTER, user_terms()).await?)?;
+        wait_until_known(&user).await?;
+        Ok(user)
+    }
+}
+
+/// Waits until the dispatcher knows a principal, of which it hears a moment after it was made.
+async fn wait_until_known(user: &Client) -> Result<(), Failure> {
+    let deadline = Instant::now() + KNOWN_TIMEOUT;
+    loop {
+        let request = v1::ListUnitsRequest { page_size: 1, ..v1::ListUnitsRequest::default() };
+        let looked = user.units(|mut units| {
+            let request = request.clone();
+            async move { units.list_units(request).await }
+        });
+        match looked.await {
+            Ok(_) => return Ok(()),
+            Err(failure) if Instant::now() >= deadline => return Err(failure),
+            Err(_) => tokio::time::sleep(KNOWN_LOOK).await,
+        }
     }
 }
 

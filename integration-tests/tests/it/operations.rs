@@ -20,7 +20,7 @@ const NO_SPACE: &str = "## etcd is out of space";
 const RESTORED_ETCD: &str = "## etcd was restored from a backup";
 const LOST_STATE: &str = "## The machine of state is lost";
 const DAMAGE: &str = "## The store is damaged";
-const TWO_STATES: &str = "## Two states have one store";
+const MORE_STATES: &str = "## More than one state";
 
 /// Sections with commands.
 const PLAYED: [&str; 12] = [
@@ -35,7 +35,7 @@ const PLAYED: [&str; 12] = [
     RESTORED_ETCD,
     LOST_STATE,
     DAMAGE,
-    TWO_STATES,
+    MORE_STATES,
 ];
 
 /// Commands that change nothing and fail while something is not well.
@@ -145,12 +145,6 @@ impl Site {
         self.wait(&format!("godel unit describe {name}; test $? = 4"), &["no unit"]).await;
     }
 
-    /// Waits until a service has ended, however it did.
-    async fn wait_ended(&mut self, host: &str, unit: &str) {
-        let pid = format!("machines/{host}/{unit}.pid");
-        self.wait(&format!("! grep -s '^State:' /proc/$(cat {pid})/status | grep -v Z"), &[""]).await;
-    }
-
     /// State refuses what it finds, and says why in its log.
     fn assert_not_served(&mut self, why: &str) {
         self.run("! systemctl restart godel@state");
@@ -240,12 +234,17 @@ async fn a_store_in_etcd_is_taken_over_and_repaired() {
     let other = "machines/control-2";
     site.run(&format!("mkdir {other}/lib/godel && cp -a /var/lib/godel/pki {other}/lib/godel/"));
     site.run(&format!(
-        "printf '%s\\n' GODEL_STATE__SERVER__LISTEN=127.0.1.2:7710 GODEL_STATE__SERVER__METRICS_LISTEN=127.0.1.2:7810 METRICS=127.0.1.2:7810 > {other}/default/godel"
+        "printf '%s\\n' GODEL_STATE__SERVER__LISTEN=127.0.1.2:7710 GODEL_STATE__SERVER__ADVERTISE=https://control-2:7710 GODEL_STATE__SERVER__METRICS_LISTEN=127.0.1.2:7810 METRICS=127.0.1.2:7810 > {other}/default/godel"
     ));
-    site.run("ssh control-2 systemctl start godel@state");
-    site.wait_ended("control-1", "godel@state").await;
-    site.play(TWO_STATES).await;
-    site.run_unit("after-two-states").await;
+    site.play(MORE_STATES).await;
+    site.wait("godel status", &["member/state/control-2"]).await;
+    site.run_unit("by-two-states").await;
+    let log = site.run(&format!("cat {other}/godel@state.log"));
+    assert!(log.contains("this state leads"), "{log}");
+    // The one that leads now is lost.
+    site.run(&kill("control-2", "godel@state"));
+    site.run_unit("by-the-other-state").await;
+    site.run("sed -i /^shared/d /etc/godel/godel.toml && systemctl restart godel@state");
 
     site.run("ETCDCTL_ENDPOINTS=http://etcd-1:2379 etcdctl snapshot save etcd.db");
     site.run_unit("later").await;
@@ -259,7 +258,7 @@ async fn a_store_in_etcd_is_taken_over_and_repaired() {
     site.assert_not_served("was at revision");
     site.play(RESTORED_ETCD).await;
     site.wait_running("kept").await;
-    site.wait_running("after-two-states").await;
+    site.wait_running("by-two-states").await;
     site.assert_lost("later").await;
     site.run_unit("after-the-restore-of-etcd").await;
 
